@@ -1,5 +1,5 @@
-"""Answers as tables for people: comparisons, scaling laws, performance profiles. A comparison's table is the product's
-answer: `demo` and `compare` end with it.
+"""Answers as tables for people: comparisons, scaling laws, performance profiles, external runs. A comparison's table is
+the product's answer: `demo` and `compare` end with it.
 
 Cells may have several lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
 """
@@ -19,6 +19,7 @@ from dashboards.text.answers import coefficient_names, memory_words, number, tar
 from dashboards.text.words import speed_words, unstable_runs
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatches, Estimate, FitReport
 from orchestrator.analysis.profiles import ProfileReport
+from orchestrator.external_runs import ExternalJudgement
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
 from worker.words import pluralize
@@ -301,3 +302,31 @@ def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
     for each in fit.data_efficiency:
         ratio = None if each.ratio is None else Estimate(value=each.ratio, low=each.low, high=each.high)
         yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(ratio)
+
+
+def judgement_view(judged: ExternalJudgement) -> RenderableType:
+    """What speaks against the verdicts first, then the table, the verdicts, and what nobody could check."""
+    head = Text(plain(judged.experiment), style="bold")
+    head.append(f"  (external runs: logged, not measured by the bench; {plain(judged.metric)})", style="yellow")
+    table = plain_table(
+        "candidate", "lr", plain(judged.metric)[:24], f"Δ to {plain(judged.baseline)[:16]}", "runs", "rates"
+    )
+    for row in judged.rows:
+        loss, difference = row.loss, row.difference
+        table.add_row(
+            plain(row.candidate),
+            formats.rate(row.lr),
+            "—" if loss is None else formats.loss(loss.mean) + _half(loss.half_width()),
+            "baseline" if row.is_baseline else "—" if difference is None else formats.difference(difference.mean),
+            "0" if loss is None else str(loss.n),
+            str(len(row.learning_rates)),
+        )
+    lines = [("concern", formats.sentence(each)) for each in judged.concerns]
+    verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
+    verdicts += [("not checked", formats.sentence(each)) for each in judged.unchecked]
+    verdicts += [("note", formats.sentence(each)) for each in judged.notes]
+    return Group(head, *([sentences(lines), Text()] if lines else []), table, sentences(verdicts))
+
+
+def _half(half_width: float | None) -> str:
+    return "" if half_width is None else f" ± {half_width:.4f}"

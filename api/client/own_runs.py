@@ -4,7 +4,7 @@
     run.log(step=100, val_loss=3.21)
     run.finish()
 
-What is logged is the kernel's when `log` returns, and on disk (`spool.py`) until `adapm-bench sync` or the background
+What is logged is the kernel's when `log` returns, and on disk (`spool.py`) until `adapm-bench import` or the background
 thread of a run with a `url` has sent it, and after. `log` never raises, and waits for no network: what it cannot keep
 it leaves out, with one warning for each reason, by Python's `logging`.
 """

@@ -67,8 +67,8 @@ def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
         return spec
     raise ConflictError(
         f"experiment {experiment.id} is a sweep: its trials have one seed and say nothing of chance; "
-        f"`adapm-bench sweep show {experiment.id}` tells what was found, `adapm-bench sweep compare {experiment.id}` "
-        "compares the best of it over fresh seeds"
+        f"`adapm-bench compare {experiment.id}` shows its best trials, "
+        f"`adapm-bench clone {experiment.id} --more-seeds 3` compares them over fresh seeds"
     )
 
 

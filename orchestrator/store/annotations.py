@@ -72,7 +72,7 @@ def _lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     if row is None:
         raise experiment_not_found(connection, experiment_id)
     if row.deleted_at is not None:
-        message = f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing"
+        message = f"experiment {row.id} was deleted; `adapm-bench delete {row.id} --undo` comes before its editing"
         raise DeletedError(message, row.id)
     return row
 

@@ -241,7 +241,7 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
         return DeletedError(f"{message} and is being removed for good", experiment_id)
     moment = datetime.fromtimestamp(undo_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return DeletedError(
-        f"{message}; until {moment} `adapm-bench restore {experiment_id}` brings it back", experiment_id
+        f"{message}; until {moment} `adapm-bench delete {experiment_id} --undo` brings it back", experiment_id
     )
 
 

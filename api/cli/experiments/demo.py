@@ -13,7 +13,8 @@ import typer
 from api.cli.answer_tables import comparison_table, loss_memory_chart
 from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json, program
 from api.cli.experiments.watch import follow
-from api.cli.service import Data, Port, Slots, environment_settings, exit_in_order, own_service
+from api.cli.own_service import exit_in_order, own_service
+from api.cli.settings import Data, Port, Slots, environment_settings
 from api.client.client import Client
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
@@ -123,7 +124,7 @@ def print_next_steps(id: str, service: str, url: str) -> None:
     steps = [
         (service, "the service and its dashboard; keep it running for the others"),
         (f"{bench} compare {id} --json{url}", "the figures for a script"),
-        (f"{bench} ls --experiment {id}{url}", "every run"),
+        (f"{bench} show {id}{url}", "every run"),
         (f"{bench} optimizers", "what else can be compared, with its options"),
         (f"{bench} init -o my.yaml", "your own comparison to edit"),
         (f"{bench} submit my.yaml{url}", "and to run"),

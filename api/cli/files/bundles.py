@@ -16,7 +16,8 @@ from api.bundles.verification import Verification
 from api.bundles.verification import verify as verify_bundle
 from api.cli.console import FAILED, Json, complain, console, fail, plain, print_json, refuse, sentences
 from api.cli.experiments.show import Id
-from api.cli.service import Data, Url, environment_settings, open_client
+from api.cli.service import Url, open_client
+from api.cli.settings import Data, environment_settings
 from worker.words import pluralize
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write, which must not exist.", metavar="DIR")]

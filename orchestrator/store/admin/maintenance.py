@@ -1,7 +1,6 @@
-"""Keeping a database: its schema's revision, whether it is sound, a copy while it is in use, its space back.
+"""Keeping a database: its schema's revision, whether it is sound, a copy while it is in use.
 
-SQLite does all of it by itself. PostgreSQL is checked and vacuumed; a backup of it is `pg_dump`'s, which is called
-where it is installed.
+SQLite copies itself. A backup of PostgreSQL is `pg_dump`'s, which is called where it is installed.
 """
 
 import os
@@ -206,13 +205,3 @@ def restore_command(url: str, target: Path) -> str:
         return f"{remove} && {shlex.join(['cp', str(target), database])}"
     flags = ["--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error"]
     return shlex.join(["pg_restore", *flags, f"--dbname={_without_password(parsed)}", str(target)])
-
-
-def vacuum(database: Database) -> None:
-    """Give space back to the disk and refresh the planner's statistics. Raises `StoreError`."""
-    if database.dialect == "sqlite":
-        database.execute_alone("PRAGMA wal_checkpoint(TRUNCATE)")
-        database.execute_alone("VACUUM")
-        database.execute_alone("ANALYZE")
-    else:
-        database.execute_alone("VACUUM (ANALYZE)")

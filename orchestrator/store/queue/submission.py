@@ -255,7 +255,7 @@ def _find_submitted(connection: Connection, submittal: Submittal) -> Submitted |
     if known.deleted_at is not None:
         return IdempotencyError(
             f"the idempotency key {submittal.key!r} belongs to experiment {known.id}, which was deleted; restore it "
-            f"(`adapm-bench restore {known.id}`), or use a new key"
+            f"(`adapm-bench delete {known.id} --undo`), or use a new key"
         )
     return ExperimentId(known.id), None
 

@@ -131,7 +131,7 @@ def test_profiles_of_several_comparisons(client: Client, cli, ids) -> None:
 def test_a_file_of_several_experiments_is_refused_with_the_way_out(cli, ids) -> None:
     printed = cli("compare", *ids, "--format", "latex")
     assert (printed.exit_code, printed.stdout) == (2, "")
-    assert printed.stderr == "--format latex writes the table of one experiment; give one ID, or json for several\n"
+    assert printed.stderr == "--format latex writes the table of one experiment; give one ID\n"
     assert cli("compare", *ids, "--cell", "x").exit_code == 2, "a profile takes every cell"
 
 

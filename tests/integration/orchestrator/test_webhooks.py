@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
-from typer.testing import CliRunner
 
 from api.client.client import Client, ClientError
 from orchestrator.dispatch.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _HttpClient, post
@@ -29,7 +27,7 @@ from orchestrator.settings import Settings
 from orchestrator.store.outgoing.messages import DueMessage, Messages
 from orchestrator.store.outgoing.webhooks import MOST_OF_A_KEY, MOST_TESTS
 from orchestrator.webhooks.policy import AddressError, WebhookPolicy, WebhookUrlError
-from orchestrator.webhooks.records import DeliveryState, MessageKind, WebhookRequest
+from orchestrator.webhooks.records import DeliveryState, WebhookRequest
 from orchestrator.webhooks.signing import KEY_NAME, SigningKey
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import PostgresqlServer
@@ -529,36 +527,7 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     assert states == [DeliveryState.DELIVERED] * 3
 
 
-# The command line, and the document
-
-
-def test_the_command_line_adds_lists_tries_and_removes(service: Service, receiver: Receiver, tmp_path: Path):
-    from api.cli.app import main
-
-    def say(*words: str, status: int = 0) -> Any:
-        said = CliRunner().invoke(main, [*words, "--url", service.url, "--json"])
-        assert said.exit_code == status, said.output
-        return json.loads(said.stdout) if said.stdout else said.stderr
-
-    made = say("webhook", "add", receiver.url)
-    id = made["webhook"]["id"]
-    posting = sender(service, tmp_path)
-    with structlog.testing.capture_logs():  # the sender's thread would write between the lines of the verbs
-        posting.start()
-        try:
-            assert say("webhook", "test", id)["state"] == "delivered"
-            receiver.statuses = [500]
-            assert say("webhook", "test", id, status=1)["last_error"].startswith("answered 500")
-        finally:
-            posting.close()
-    assert receiver.posts[0].verified(made["secret"])["type"] == MessageKind.TEST
-    assert [each["id"] for each in say("webhook", "ls")] == [id]
-    wide = CliRunner(env={"COLUMNS": "160"})
-    assert receiver.url in wide.invoke(main, ["webhook", "ls", "--url", service.url]).stdout
-    assert say("webhook", "rm", id)["id"] == id
-    assert "no webhook" in say("webhook", "rm", id, status=1)
-    assert "not allowed" in say("webhook", "add", "https://evil.example/", status=2)
-    assert "url" in say("webhook", "add", "", status=2)
+# The document
 
 
 def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service, receiver: Receiver, tmp_path: Path):
