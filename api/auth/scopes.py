@@ -90,7 +90,6 @@ TABLE = {
     GET /v1/experiments/{experiment_id}/exports/{name}               heavy
     GET /v1/experiments/{experiment_id}/figures
     GET /v1/experiments/{experiment_id}/figures/{name}.{form}        heavy
-    GET /v1/experiments/{experiment_id}/provenance                   whole
     GET /v1/experiments/{experiment_id}/references.bib               whole
     GET /v1/experiments/{experiment_id}/report                       heavy
     GET /v1/experiments/{experiment_id}/stream                       stream
@@ -112,8 +111,6 @@ TABLE = {
     GET /v1/points                                                   whole
     GET /v1/profiles                                                 whole
     GET /v1/runs
-    GET /v1/runs/differences                                         whole
-    GET /v1/runs/groups                                              whole
     GET /v1/runs/table                                               whole
     GET /v1/runs/{run_id}
     GET /v1/runs/{run_id}/attempts
@@ -151,17 +148,12 @@ TABLE = {
     POST /v1/experiments/validate
     PATCH /v1/experiments/{experiment_id}
     DELETE /v1/experiments/{experiment_id}
-    POST /v1/experiments/{experiment_id}/cancel
     POST /v1/experiments/{experiment_id}/clone
-    POST /v1/experiments/{experiment_id}/pause
     POST /v1/experiments/{experiment_id}/restore
-    POST /v1/experiments/{experiment_id}/resume
-    POST /v1/experiments/{experiment_id}/retry
     POST /v1/views
     DELETE /v1/views/{view_id}
     GET /v1/webhooks
     POST /v1/webhooks
-    GET /v1/webhooks/{webhook_id}
     DELETE /v1/webhooks/{webhook_id}
     GET /v1/webhooks/{webhook_id}/deliveries
     POST /v1/webhooks/{webhook_id}/test
@@ -169,21 +161,19 @@ TABLE = {
     DELETE /v1/external-runs/{external_id}
     POST /v1/external-runs/{external_id}/lines
     POST /v1/external-experiments/{external_id}/labels
-    POST /v1/runs/{run_id}/cancel
-    POST /v1/runs/{run_id}/pause
-    POST /v1/runs/{run_id}/resume
-    POST /v1/runs/{run_id}/retry
+    POST /v1/experiments/{experiment_id}/{action}
+    POST /v1/runs/{run_id}/{action}
     """,
     Access.ADMIN: """
     GET /keys
     GET /v1/audit
     GET /v1/keys
     POST /v1/keys
-    GET /v1/keys/{key_id}
     DELETE /v1/keys/{key_id}
     """,
 }
-"""What opens each route; behind a route what admission (`api/middleware/admission.py`) has to know of it.
+"""What opens each route, one that names more words before one that names fewer; behind a route what admission
+(`api/middleware/admission.py`) has to know of it.
 
 stream   its answer goes on and on; there is no HEAD of it
 heavy    makes a file of a whole experiment, or draws: a few at once
@@ -237,8 +227,11 @@ def find_route(method: str, path: str) -> GuardedRoute | None:
 
 
 def methods_at(path: str) -> str:
-    """The methods that an address takes, as the header `Allow` has them; one that a route names is no id of another."""
-    named = [each for each in routes_at(path) if each.route.endswith(f" {path}")]
-    here = named or routes_at(path)
-    methods = {each.method for each in here}
-    return ", ".join(sorted(methods | {"HEAD" for each in here if each.method == "GET" and each.route not in STREAMS}))
+    """The methods that an address takes, as the header `Allow` has them; a word that a route names is no parameter of
+    another one."""
+    routes = routes_at(path)
+    fewest_parameters = min((each.route.count("{") for each in routes), default=0)
+    nearest = [each for each in routes if each.route.count("{") == fewest_parameters]
+    methods = {each.method for each in nearest}
+    is_readable = any(each.method == "GET" and each.route not in STREAMS for each in nearest)
+    return ", ".join(sorted(methods | ({"HEAD"} if is_readable else set())))

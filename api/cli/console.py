@@ -32,6 +32,7 @@ LOG_WIDTH = 120
 
 PROGRAM = "adapm-bench"
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 

@@ -44,7 +44,7 @@ from api.client.messages import (
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
 from api.client.streams import StreamState, async_changes, changes, listener
-from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunTableRow
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport
@@ -76,7 +76,6 @@ from orchestrator.records import (
     SavedView,
     Submission,
 )
-from orchestrator.specs.differences import SpecDifferences
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
@@ -498,19 +497,9 @@ class Endpoints:
         return tuple(islice(found, limit))
 
     @Endpoint
-    def run_groups(self, by: str, *, where: str = "") -> tuple[RunGroupRow, ...]:
-        """The runs that the filter finds, by the values of a field; the largest group first."""
-        return self._get("/v1/runs/groups", Page[RunGroupRow], {"by": by, "where": where}).items
-
-    @Endpoint
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
-
-    @Endpoint
-    def run_differences(self, run_ids: Sequence[str]) -> SpecDifferences:
-        """In which fields the specifications of several runs differ, and which are the same in all of them."""
-        return self._get("/v1/runs/differences", SpecDifferences, {"run": as_texts(run_ids, "the ids")})
 
     @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
@@ -692,11 +681,6 @@ class Endpoints:
     def webhooks(self) -> tuple[WebhookRecord, ...]:
         """All webhooks, the newest first."""
         return self._get("/v1/webhooks", Page[WebhookRecord]).items
-
-    @Endpoint
-    def webhook(self, webhook_id: str) -> WebhookRecord:
-        """One webhook."""
-        return self._get(f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord)
 
     @Endpoint
     def remove_webhook(self, webhook_id: str) -> WebhookRecord:

@@ -147,30 +147,6 @@ def comparison_table(
     return table_file(analysis.compare(experiment_id, cell), form)
 
 
-@router.post("/{experiment_id}/cancel", responses=problems(403, 404))
-def cancel(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Cancel every run that has not ended; repeating it changes nothing."""
-    return experiments.apply(experiment_id, RunAction.CANCEL)
-
-
-@router.post("/{experiment_id}/pause", responses=problems(403, 404))
-def pause(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Pause every run that waits or trains; training ones write a checkpoint and stop."""
-    return experiments.apply(experiment_id, RunAction.PAUSE)
-
-
-@router.post("/{experiment_id}/resume", responses=problems(403, 404))
-def resume(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Let every paused run go on from its checkpoint."""
-    return experiments.apply(experiment_id, RunAction.RESUME)
-
-
-@router.post("/{experiment_id}/retry", responses=problems(403, 404))
-def retry(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Queue every failed or cancelled run once more."""
-    return experiments.apply(experiment_id, RunAction.RETRY)
-
-
 def existing_experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
     return experiments.get_any(experiment_id)
@@ -258,6 +234,14 @@ def clone(
     )
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
     return json_response(made, 201 if made.created else 200, headers)
+
+
+@router.post("/{experiment_id}/{action}", responses=problems(403, 404, 422))
+def apply(experiment_id: ExperimentIdPath, action: RunAction, experiments: ExperimentsDependency) -> AnyExperiment:
+    """Cancel every run that has not ended, pause every one that waits or trains (training ones write a checkpoint and
+    stop), resume every paused one from its checkpoint, or retry every failed or cancelled one; repeating it changes
+    nothing."""
+    return experiments.apply(experiment_id, action)
 
 
 def _change_event(record: AnyExperiment, version: int) -> ServerSentEvent:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemathesis.core.failures import Failure
-from schemathesis.openapi.checks import RejectedPositiveData, UseAfterFree
+from schemathesis.openapi.checks import RejectedPositiveData
 
 BETWEEN_FIELDS: Mapping[str, str] = {
     "POST /v1/experiments": "what depends on several fields of a specification no schema says",
@@ -29,6 +29,4 @@ def is_fault(failure: Failure, case: Any, response: Any) -> str | None:
         return BETWEEN_FIELDS.get(label)
     if isinstance(failure, RejectedPositiveData) and response.status_code == TOO_LARGE:
         return "how many bytes a body may have no schema says"
-    if isinstance(failure, UseAfterFree) and label == "GET /v1/keys/{key_id}":
-        return "a key is revoked, never deleted"
     return None

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from api.cli.admin.db import open_database, private_folder
-from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_json, refuse, text_table
+from api.cli.console import BAD_INPUT, Json, Yes, complain, console, plain, print_json, refuse, text_table
 from api.cli.service import Url, open_client
 from api.cli.settings import URL_VARIABLE, Data, environment_settings
 from api.client.client import Client
@@ -47,7 +47,7 @@ def create(
     device_hours_a_day: Annotated[
         float | None, typer.Option(help="Device-hours within 24 hours, after which its runs wait; default: no limit.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before the first key.")] = False,
+    yes: Yes = False,
     url: Url = None,
     data: Data = None,
     json: Json = False,
@@ -110,8 +110,10 @@ def revoke(
 
 @verbs.command()
 def audit(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many lines to show.")] = 50,
-    key: Annotated[str | None, typer.Option(help="Only changes made with the key of this id.")] = None,
+    key: Annotated[
+        str | None, typer.Argument(help="Only changes made with the key of this id.", metavar="[ID]")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 50,
     url: Url = None,
     data: Data = None,
     json: Json = False,

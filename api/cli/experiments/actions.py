@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import Json, plain, print_json, refuse
+from api.cli.console import Json, Yes, plain, print_json, refuse
 from api.cli.experiments.show import AnyId, External, Id, find
 from api.cli.experiments.submit import print_power, print_submission
 from api.cli.listings import counts_text
@@ -21,7 +21,6 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, Submission
 from worker.words import pluralize
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Restore a deleted one; `ls --deleted` lists those that can be.")]
 AddedLabels = Annotated[list[str] | None, typer.Option("--label", help="Add this label; repeatable.")]
 RemovedLabels = Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeatable.")]
@@ -50,7 +49,6 @@ Processes = Annotated[
         help="Of one run: so many processes train it from now on, each with a GPU where it has GPUs.",
     ),
 ]
-Key = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same clone.")]
 
 
 def cancel(id: AnyId, url: Url = None, json: Json = False) -> None:
@@ -147,7 +145,6 @@ def clone(
     id: Id,
     name: Name = None,
     more_seeds: MoreSeeds = None,
-    key: Key = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -155,10 +152,10 @@ def clone(
     with open_client(url) as client:
         source = client.experiment(id)
         if more_seeds is not None and isinstance(source.spec, SweepSpec):
-            submission = _compare_best_trials(client, source, more_seeds, name, key)
+            submission = _compare_best_trials(client, source, more_seeds, name)
         else:
             keeps = more_seeds is not None
-            submission = client.clone_experiment(id, name, key, fresh_seeds=more_seeds, keep_rates=keeps)
+            submission = client.clone_experiment(id, name, fresh_seeds=more_seeds, keep_rates=keeps)
         power = client.validate(submission.experiment.spec) if more_seeds is not None and not json else None
         print_hindrance(client)
         print_json(submission) if json else print_submission(submission, client.url)
@@ -166,15 +163,13 @@ def clone(
         print_power(power)
 
 
-def _compare_best_trials(
-    client: Client, sweep: ExperimentRecord, seeds: int, name: str | None, key: str | None
-) -> Submission:
+def _compare_best_trials(client: Client, sweep: ExperimentRecord, seeds: int, name: str | None) -> Submission:
     """Submit the comparison of a sweep's best trials over fresh seeds; the same one again changes nothing."""
     spec = client.sweep_comparison(sweep.id, seeds=seeds)
     if name is not None:
         spec = spec.model_copy(update={"name": name})
     # The key holds the specification: with other seeds, or a trial that was retried, this is another comparison.
-    return client.submit(spec, key or f"sweep-{sweep.id}-{spec.content_hash()[:32]}")
+    return client.submit(spec, f"sweep-{sweep.id}-{spec.content_hash()[:32]}")
 
 
 def edit(

@@ -45,18 +45,18 @@ DEMO = ComparisonSpec(
 )
 """AdaPM and AdaPM-mini against AdamW on a GPT-2 of 0.08 M parameters."""
 
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Run the comparison again, even if its results are in the data folder.")
+Again = Annotated[
+    bool, typer.Option("--again", help="Run the comparison again, even if its results are in the data folder.")
 ]
 
 
-def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh = False, json: Json = False) -> None:
+def demo(data: Data = None, port: Port = None, slots: Slots = None, again: Again = False, json: Json = False) -> None:
     """Compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2 and real text, end to end, in minutes on a CPU."""
     settings = environment_settings(data_folder=data, port=port, slots=slots)
     is_up = read_note(settings.data_folder) is not None
     with messages_on_stderr(as_json=json):
         with exit_in_order(), own_service(settings, port_given=port is not None) as (url, check):
-            experiment, comparison = _compare(url, fresh, check)
+            experiment, comparison = _compare(url, again, check)
         if not json:
             # A port of 0 was any free one: the next service's may be another.
             base = url if is_up else f"http://{settings.host}:{settings.port}" if settings.port else ""
@@ -69,13 +69,13 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     if json:
         print_json({"experiment": experiment, "comparison": comparison})
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
-        complain(f"not every run succeeded; `{program()} show` says why, and --fresh runs the comparison again")
+        complain(f"not every run succeeded; `{program()} show` says why, and --again runs the comparison again")
         raise typer.Exit(FAILED)
 
 
-def _compare(url: str, fresh: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
+def _compare(url: str, again: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
-    key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
+    key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if again else "")
     with Client(url, retries=4) as client:
         submission = client.submit(DEMO, key=key)
         experiment = submission.experiment
@@ -99,7 +99,7 @@ def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:
         judged = f"{len(DEMO.seeds)} judging seeds each"
         print(f"submitted {experiment.id}: {tuned}, then {judged}: {DEMO.run_count()} runs")
     elif counts.done():
-        print(f"{experiment.id} is complete from an earlier call; --fresh runs it again")
+        print(f"{experiment.id} is complete from an earlier call; --again runs it again")
     else:
         print(f"continuing {experiment.id}: {counts.ended()} of {experiment.runs_planned()} runs are done")
     print(f"dashboard: {url}/experiments/{experiment.id}", flush=True)

@@ -43,7 +43,7 @@ ColumnsOption = Annotated[
 ]
 SortOption = Annotated[str, typer.Option("--sort", help="Any field; -FIELD puts the largest first.", metavar="FIELD")]
 RowsOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="List at most so many; default: 50, of a file all.")
+    int | None, typer.Option("--limit", min=1, help="List at most this many; default: 50, of a file all.")
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV file.")]
 ROWS_LISTED = 50

@@ -55,6 +55,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         headers["lease"] = {"Authorization": f"Bearer {lease.token}"}
         headers["session"] = signed_in(services, made["viewer"].key.id)
         names = {"experiment_id": run_id.rpartition("-")[0], "run_id": run_id, "attempt": "1", "form": "csv"}
+        names |= {"action": "cancel"}
         names |= {
             "name": "results.csv",
             "suffix": "csv",

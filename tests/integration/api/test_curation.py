@@ -147,7 +147,7 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
     assert (other.status_code, other.json()["type"]) == (409, "urn:adapm-bench:problem:idempotency-key-reused")
     assert http.post(path).json()["experiment"]["name"] == "small"
     assert http.post(path, json={"name": "two\nlines"}).status_code == 422
-    provenance = http.get(f"/v1/experiments/{clone['id']}/provenance").json()
+    provenance = http.get(f"/v1/experiments/{clone['id']}/document.json").json()["provenance"]
     assert provenance["cloned_from"] == experiment_id
 
 

@@ -86,7 +86,7 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
     monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
     monkeypatch.setattr("api.cli.experiments.demo.time.time_ns", lambda: "played")
-    said = cli("demo", "--fresh").stdout
+    said = cli("demo", "--again").stdout
     found = service.analysis.compare(experiment.id)
     rows = {row.candidate: row for row in found.rows}
     assert rows["adapm"].conclusion is Conclusion.BETTER

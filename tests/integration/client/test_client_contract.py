@@ -69,7 +69,6 @@ NOT_FOR_THE_CLIENT = {
     "GET /v1/experiments/{experiment_id}/exports/{name}",  # `export`
     "GET /v1/runs/{run_id}/exports/{name}",  # `points_dataframe` has the same
     "GET /v1/runs/{run_id}/files/{name}",  # `file`
-    "GET /v1/keys/{key_id}",  # `api_keys` has it
     "GET /metrics",
 }
 
