@@ -127,7 +127,6 @@ def test_every_verb_reads_what_the_document_shows_and_none_is_missing(document: 
         for name, verb in inspect.getmembers(Client, inspect.isfunction):
             if not name.startswith("_") and name not in OF_OTHER_VERBS:
                 assert getattr(client, name)(*arguments(name, verb)) is not None, name
-        client.document(GIVEN["experiment_id"], "provenance")
         client.document(GIVEN["experiment_id"], "document.json")
         client.document(GIVEN["experiment_id"], "references.bib")
     operations = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
