@@ -1,11 +1,11 @@
-"""Who is told of a change, in the transaction that makes it: watchers, other systems, webhooks.
+"""Notifications of a change, in the transaction that makes it: to watchers, other systems, webhooks.
 
-    count_change        watchers: pages and streams look again
-    tell, tell_ended    the outbox, which exporters read (`outgoing/exports.py`)
-    tell_closed         all of them
-    note_endings        webhooks (`outgoing/messages.py`), and only where one wants it
+    count_change                            watchers: pages and streams look again
+    notify_submitted, notify_runs_ended     the outbox, which exporters read (`outgoing/exports.py`)
+    notify_closed                           all of them
+    note_endings                            webhooks (`outgoing/messages.py`), and only where one wants it
 
-What is told is a reference, not a copy: whoever reads it looks up the truth.
+A notification is a reference, not a copy: whoever reads it looks up the truth.
 """
 
 import secrets
@@ -27,13 +27,13 @@ def count_change(connection: Connection) -> None:
     connection.execute(_COUNT_CHANGE, {"chosen": secrets.randbelow(CHANGE_COUNTERS)})
 
 
-def tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
-    """Leave word of the new experiments in the outbox."""
+def notify_submitted(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+    """Leave word of an experiment that is new, or has changed as a whole, in the outbox."""
     entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "created_at": now, "available_at": now}
-    connection.execute(_INSERT_ENTRIES, [{**entry, "experiment_id": id} for id in experiment_ids])
+    connection.execute(_INSERT_ENTRIES, {**entry, "experiment_id": experiment_id})
 
 
-def tell_ended(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
+def notify_runs_ended(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
     """Leave word of runs that have just ended, in the outbox and for webhooks."""
     entry = {"kind": OutboxKind.RUN_ENDED, "created_at": now, "available_at": now}
     connection.execute(
@@ -42,9 +42,9 @@ def tell_ended(connection: Connection, ended: Sequence[RunRow], now: float) -> N
     note_endings(connection, (run.experiment_id for run in ended), now)
 
 
-def tell_closed(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+def notify_closed(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
     """Leave word that an experiment gets no more runs: no run's end would tell whoever follows it that it is over."""
-    tell(connection, [experiment_id], now)
+    notify_submitted(connection, experiment_id, now)
     note_endings(connection, [experiment_id], now)
     count_change(connection)
 

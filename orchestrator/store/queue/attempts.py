@@ -23,7 +23,7 @@ from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
 from orchestrator.store.queue.transitions import move
-from orchestrator.store.run_rows import COMMANDS, HeldRun, check_tokens, lock_held_runs, trainable_specs
+from orchestrator.store.run_rows import COMMANDS, HeldRun, check_token, lock_held_runs, trainable_specs
 from orchestrator.store.tables import attempts, checkpoints, runs
 from worker.records.protocol import (
     Assignment,
@@ -79,10 +79,10 @@ class Attempts:
         )
         self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
 
-    def tokens_open(self, claims: Sequence[Identity]) -> list[bool]:
-        """Whether each token is that of its attempt; whether its lease lives, the methods below say."""
+    def token_opens(self, run_id: str, attempt: int, token: str) -> bool:
+        """Whether the token is that of the attempt; whether its lease lives, the methods below say."""
         with self._database.reading() as connection:
-            return check_tokens(connection, claims)
+            return check_token(connection, run_id, attempt, token)
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
