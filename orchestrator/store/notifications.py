@@ -3,7 +3,7 @@
     count_change                            watchers: pages and streams look again
     notify_submitted, notify_runs_ended     the outbox, which exporters read (`outgoing/exports.py`)
     notify_closed                           all of them
-    note_endings                            webhooks (`outgoing/messages.py`), and only where one wants it
+    notify_webhooks                         webhooks (`outgoing/messages.py`), and only where one wants it
 
 A notification is a reference, not a copy: whoever reads it looks up the truth.
 """
@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import ExperimentId
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import CHANGE_COUNTERS, OutboxKind, change_counters, outbox, webhook_endings, webhooks
+from orchestrator.store.tables import CHANGE_COUNTERS, OutboxKind, change_counters, outbox, webhooks
 
 
 def count_change(connection: Connection) -> None:
@@ -39,17 +39,17 @@ def notify_runs_ended(connection: Connection, ended: Sequence[RunRow], now: floa
     connection.execute(
         _INSERT_ENTRIES, [{**entry, "experiment_id": run.experiment_id, "run_id": run.id} for run in ended]
     )
-    note_endings(connection, (run.experiment_id for run in ended), now)
+    notify_webhooks(connection, (run.experiment_id for run in ended), now)
 
 
 def notify_closed(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
     """Leave word that an experiment gets no more runs: no run's end would tell whoever follows it that it is over."""
     notify_submitted(connection, experiment_id, now)
-    note_endings(connection, [experiment_id], now)
+    notify_webhooks(connection, [experiment_id], now)
     count_change(connection)
 
 
-def note_endings(connection: Connection, experiment_ids: Iterable[str], now: float) -> None:
+def notify_webhooks(connection: Connection, experiment_ids: Iterable[str], now: float) -> None:
     """Leave word that these experiments may have ended."""
     connection.execute(_NOTE, [{"this": id, "now": now} for id in dict.fromkeys(experiment_ids)])
 
@@ -64,6 +64,8 @@ _COUNT_CHANGE = (
 _INSERT_ENTRIES = sa.insert(outbox)
 _THIS = sa.bindparam("this", type_=sa.Text)
 _WANTED = sa.exists().where(webhooks.c.experiment_id.is_(None) | (webhooks.c.experiment_id == _THIS))
-_NOTE = sa.insert(webhook_endings).from_select(
-    ["experiment_id", "created_at"], sa.select(_THIS, sa.bindparam("now", type_=sa.Double)).where(_WANTED)
+_NOW = sa.bindparam("now", type_=sa.Double)
+_NOTE = sa.insert(outbox).from_select(
+    ["kind", "experiment_id", "created_at", "available_at"],
+    sa.select(sa.literal(OutboxKind.EXPERIMENT_ENDED, outbox.c.kind.type), _THIS, _NOW, _NOW).where(_WANTED),
 )
