@@ -64,6 +64,7 @@ class WebhookSender(Duty):
     """Posts the messages of webhooks. Receivers may be away for hours: messages wait, for a day."""
 
     name = "webhooks"
+    leadership: Leadership
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from orchestrator.kinds.tuning import Tuning
 from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store import leadership
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import LEADER_TTL_SECONDS, LeaderLoop, Leadership
+from orchestrator.store.leadership import LEADER_TTL_SECONDS, LeaderLoop, Leadership, LostLeadershipError
 from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
@@ -87,7 +87,7 @@ class Desk:
             Dispatcher(
                 self.queue,
                 runner or self.runner,
-                Leadership(self.database, holder),
+                Leadership(self.database, holder, renew_seconds=0.0),
                 answers,
                 dispatch_blocker,
                 FollowUps(self.database).follow,
@@ -304,9 +304,8 @@ def test_what_outlived_a_dispatcher_is_adopted_with_the_place_that_it_occupies(d
 
 
 def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk,
 ) -> None:
-    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
     desk.submit()
     desk.dispatcher.tick()
     standby = desk.new_dispatcher("another", runner=TableRunner(cpus=2))
@@ -318,9 +317,8 @@ def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
     assert [(run.status, run.attempt) for run in desk.services.runs.page()] == [("leased", 2)]
 
 
-def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk) -> None:
     """It ends what it had started itself, and nothing that its successor has started."""
-    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
     desk.submit()
     desk.dispatcher.tick()
     desk.database.clock_offset_seconds += 2 * LEADER_TTL_SECONDS
@@ -331,11 +329,8 @@ def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch:
     assert [each.message for each in desk.services.runs.attempts(desk.services.runs.page()[0].id)][1:] == [None]
 
 
-def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(desk: Desk) -> None:
     """Its look at the service takes so long that another one leads meanwhile, and has started one of three runs."""
-    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
     successor = desk.new_dispatcher("another", runner=TableRunner(cpus=1))
     late: list[bool] = []
 
@@ -349,6 +344,8 @@ def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(
     slow.tick()
     desk.submit(seeds=3)
     late.append(True)
+    with pytest.raises(LostLeadershipError):
+        slow.tick()
     slow.tick()
     assert desk.runner.running == {}
     assert sorted(desk.statuses()) == ["leased", "queued", "queued"]
