@@ -144,7 +144,7 @@ TABLE = {
     POST /views/{view_id}/delete
     GET /new
     POST /new
-    POST /v1/experiments                                             batched
+    POST /v1/experiments
     POST /v1/experiments/validate
     PATCH /v1/experiments/{experiment_id}
     DELETE /v1/experiments/{experiment_id}
@@ -178,7 +178,6 @@ TABLE = {
 stream   its answer goes on and on; there is no HEAD of it
 heavy    makes a file of a whole experiment, or draws: a few at once
 whole    reads every run of an experiment, or of several, for what somebody waits to see
-batched  shares a thread with others of its kind (`api/batching.py`): the more at once, the less each costs
 """
 
 ROUTES: Mapping[Access, tuple[str, ...]] = {
@@ -191,7 +190,7 @@ def _routes_with(mark: str) -> frozenset[str]:
     return frozenset(f"{method} {path}" for method, path, *marks in lines if mark in marks)
 
 
-STREAMS, HEAVY, WHOLE, BATCHED = (_routes_with(mark) for mark in ("stream", "heavy", "whole", "batched"))
+STREAMS, HEAVY, WHOLE = (_routes_with(mark) for mark in ("stream", "heavy", "whole"))
 
 STRICTEST = tuple(reversed(Access))
 

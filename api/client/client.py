@@ -74,7 +74,7 @@ from orchestrator.records import (
     RunFile,
     RunRecord,
     SavedView,
-    Submission,
+    SubmissionReceipt,
 )
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
@@ -212,13 +212,15 @@ class Endpoints:
         return self._get("/healthz", Health)
 
     @Endpoint
-    def submit(self, spec: ExperimentSpec | Mapping[str, Any], key: str | None = None) -> Submission:
+    def submit(self, spec: ExperimentSpec | Mapping[str, Any], key: str | None = None) -> SubmissionReceipt:
         """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
 
         A mapping is sent as it is, so that the service names every fault in it.
         """
         headers = {**JSON, **_idempotency(key)}
-        return self._ask("POST", "/v1/experiments", Submission, again=True, content=json_body(spec), headers=headers)
+        return self._ask(
+            "POST", "/v1/experiments", SubmissionReceipt, again=True, content=json_body(spec), headers=headers
+        )
 
     @Endpoint
     def validate(self, spec: ExperimentSpec | Mapping[str, Any]) -> Preview:
@@ -463,14 +465,14 @@ class Endpoints:
         *,
         fresh_seeds: int | None = None,
         keep_rates: bool = False,
-    ) -> Submission:
+    ) -> SubmissionReceipt:
         """Submit an experiment's specification again, under another name if one is given, and over so many
         `fresh_seeds` instead of its own, with `keep_rates` only at what each candidate was judged at, without another
         tuning, and all seeds at once; an earlier call with the same `key` made it, if the answer says so."""
         path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
         wanted = {"name": name} | ({} if fresh_seeds is None else {"fresh_seeds": fresh_seeds})
         wanted |= {"keep_rates": True} if keep_rates else {}
-        return self._ask("POST", path, Submission, again=True, content=json_body(wanted), headers=headers)
+        return self._ask("POST", path, SubmissionReceipt, again=True, content=json_body(wanted), headers=headers)
 
     @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:

@@ -11,7 +11,6 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from api.auth.callers import Caller
-from api.batching import Submissions
 from api.middleware.authentication import AuthState, caller_of
 from api.middleware.metrics import Meters
 from api.problems import RefusedError
@@ -70,7 +69,6 @@ class AppState:
 
     services: Services
     studies: Studies
-    submissions: Submissions
     figure_files: FigureFiles
     pulse: Pulse
     """The experiments' versions, looked up once for all streams."""

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
-from api.middleware.authentication import caller_of
 from api.records import ExperimentChange, Page
 from api.routes.context import (
     AnalysisDependency,
@@ -40,8 +39,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.names import Name
-from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, Submission
-from orchestrator.services.experiments import Proposal
+from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, SubmissionReceipt
 from orchestrator.specs.preview import Preview
 from worker.records.result import Record
 
@@ -80,15 +78,18 @@ class CloneRequest(Record):
 
 
 @router.post(
-    "", status_code=201, response_model=Submission, responses={200: {"model": Submission}, **problems(409, 413, 422)}
+    "",
+    status_code=201,
+    response_model=SubmissionReceipt,
+    responses={200: {"model": SubmissionReceipt}, **problems(409, 413, 422)},
 )
-async def submit(spec: ExperimentSpec, request: Request, key: IdempotencyKey = None) -> Response:
+def submit(
+    spec: ExperimentSpec, experiments: ExperimentsDependency, caller: CallerDependency, key: IdempotencyKey = None
+) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
-    caller = caller_of(request.scope)  # a dependency each would cost 20 µs
-    proposal = Proposal(spec=spec, key=key, by=caller.key_id())
-    submission = await app_state(request).submissions(proposal)
-    headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
-    return json_response(submission, 201 if submission.created else 200, headers)
+    receipt = experiments.submit(spec, key, by=caller.key_id())
+    headers = {"Location": f"/v1/experiments/{receipt.experiment.id}"}
+    return json_response(receipt, 201 if receipt.created else 200, headers)
 
 
 @router.post("/validate", responses=problems(413))
@@ -217,8 +218,8 @@ def restore(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency)
 @router.post(
     "/{experiment_id}/clone",
     status_code=201,
-    response_model=Submission,
-    responses={200: {"model": Submission}, **problems(403, 404, 409, 413, 422)},
+    response_model=SubmissionReceipt,
+    responses={200: {"model": SubmissionReceipt}, **problems(403, 404, 409, 413, 422)},
 )
 def clone(
     experiment_id: ExperimentIdPath,

@@ -17,7 +17,7 @@ from orchestrator.store.admin import deletion
 from orchestrator.store.admin.quotas import quotas
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
-from orchestrator.store.outgoing.exports import IS_TOLD
+from orchestrator.store.outgoing.exports import IS_EXPORTED
 from orchestrator.store.reads import require_run
 from orchestrator.store.tables import (
     QUEUE_ORDER,
@@ -196,7 +196,7 @@ def service_metrics(database: Database, connection: Connection) -> ServiceMetric
     by_status = {row.status: row for row in connection.execute(of_runs.group_by(runs.c.status))}
     outcomes = sa.select(attempts.c.outcome, sa.func.count().label("attempts")).group_by(attempts.c.outcome)
     by_outcome = {row.outcome: int(row.attempts) for row in connection.execute(outcomes)}
-    backlog = sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_TOLD)
+    backlog = sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_EXPORTED)
     waiting, oldest = connection.execute(backlog).one()
     gone = deletion.sums(connection)
     at_work = [row for status, row in by_status.items() if status in LIVE]

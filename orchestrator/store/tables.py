@@ -3,13 +3,13 @@
     experiments ─< runs ─< attempts ─< chunks, observations, samples, checkpoints
                     ├── run_specs, results        (one row a run; apart, so that the hot row of `runs` stays narrow)
                     └─< events                    (one row a change of state)
-    outbox                                        (what other systems still have to be told)
+    outbox                                        (changes that MLflow and webhooks have not heard of yet)
     change_counters                               (how often anything visible has changed)
     leaders                                       (who dispatches, who exports, and until when)
     keys ─< sessions, audit                       (who may call, and what they changed)
     labels                                        (words that people gave experiments)
     removed                                       (the sums over what deletion has removed)
-    webhooks ─< webhook_messages; webhook_endings (who is told of ended experiments, and what still has to be told)
+    webhooks ─< webhook_messages                  (receivers of ended experiments, and their messages)
     external_experiments ─< external_runs ─< external_chunks    (what others' loops told; none of it is ever queued)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
@@ -41,10 +41,12 @@ BigSerial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class OutboxKind(StrEnum):
-    """What happened that other systems have to be told."""
+    """A change that other systems have to hear of."""
 
     EXPERIMENT_SUBMITTED = "experiment_submitted"
     RUN_ENDED = "run_ended"
+    EXPERIMENT_ENDED = "experiment_ended"
+    """The experiment may have ended: for webhooks, and written only where there is one."""
 
 
 experiments = Table(
@@ -427,15 +429,6 @@ webhooks = Table(
     Column("idempotency_key", sa.Text, nullable=True, unique=True),  # SHA-256 of the caller's key and of theirs
     Column("created_at", sa.Double, nullable=False),
 )
-
-webhook_endings = Table(
-    "webhook_endings",
-    metadata,
-    Column("id", BigSerial, primary_key=True),
-    Column("experiment_id", sa.Text, nullable=False),  # a reference that may outlive what it refers to
-    Column("created_at", sa.Double, nullable=False),
-)
-"""One that was looked at is deleted."""
 
 webhook_messages = Table(
     "webhook_messages",

@@ -21,7 +21,7 @@ from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import KINDS, ExperimentSpec
-from orchestrator.records import Submission
+from orchestrator.records import SubmissionReceipt
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
@@ -50,7 +50,7 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
         print_hindrance(client)
 
 
-def print_submission(submission: Submission, url: str) -> None:
+def print_submission(submission: SubmissionReceipt, url: str) -> None:
     """Print what was submitted to the service at that URL, and what to do next."""
     experiment = submission.experiment
     verb = "submitted" if submission.created else "was already submitted:"

@@ -35,7 +35,6 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
     samples,
-    webhook_endings,
     webhook_messages,
     webhooks,
 )
@@ -147,7 +146,6 @@ def remove_experiment(database: Database, experiment_id: str) -> bool:
         of_it = sa.select(webhooks.c.id).where(webhooks.c.experiment_id == experiment_id)
         messages = (webhook_messages.c.experiment_id == experiment_id) | webhook_messages.c.webhook_id.in_(of_it)
         connection.execute(sa.delete(webhook_messages).where(messages))
-        connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.experiment_id == experiment_id))
         connection.execute(sa.delete(webhooks).where(webhooks.c.experiment_id == experiment_id))
         connection.execute(sa.delete(experiments).where(experiments.c.number == number))
         line = {"at": database.read_clock(connection), "address": ADDRESS, "action": "remove a deleted experiment"}

@@ -20,7 +20,7 @@ from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
 from orchestrator.store.migrations.versions import r0021_campaigns
 from orchestrator.store.queue.queue import Queue
-from orchestrator.store.tables import metadata
+from orchestrator.store.tables import OutboxKind, metadata, outbox
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
 
@@ -90,8 +90,8 @@ def test_migrating_again_changes_nothing(empty: Database) -> None:
     assert services.experiments.get(experiment.id) == experiment
 
 
-def test_what_grew_before_follow_ups_had_news_is_followed_once(empty: Database) -> None:
-    """The schema of 0024 knew no news: its runs had ended and queued what follows in one transaction."""
+def test_what_was_to_follow_in_the_schema_of_0024_follows_once(empty: Database) -> None:
+    """It knew no news: its runs had ended and queued what follows in one transaction; ends had a table of their own."""
     empty.migrate()
     services, queue = make_services(empty), Queue(empty, LeasePolicy())
     spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,), trials=3))
@@ -102,8 +102,18 @@ def test_what_grew_before_follow_ups_had_news_is_followed_once(empty: Database) 
         services.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     with empty.writing() as connection:
         connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN news")
+        connection.exec_driver_sql(
+            "CREATE TABLE webhook_endings (id INTEGER PRIMARY KEY, experiment_id TEXT, created_at FLOAT)"
+        )
+        for number, id in enumerate((ended.experiment.id, "removed")):
+            connection.exec_driver_sql(f"INSERT INTO webhook_endings VALUES ({number}, '{id}', 1.5)")
+        entries = connection.execute(sa.select(outbox).order_by(outbox.c.id)).all()
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0024'")
     empty.migrate()
+    with empty.reading() as connection:
+        *others, last = connection.execute(sa.select(outbox).order_by(outbox.c.id)).all()
+    assert others == entries
+    assert (last.kind, last.experiment_id, last.created_at) == (OutboxKind.EXPERIMENT_ENDED, ended.experiment.id, 1.5)
     follow_ups = FollowUps(empty)
     assert [follow_ups.follow(), follow_ups.follow()] == [1, 0]
     assert services.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.QUEUED: 1}
