@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 
 from api.auth.callers import Callers, Leases
-from api.batching import Submissions
 from api.middleware.admission import AdmissionMiddleware
 from api.middleware.audit import AuditMiddleware
 from api.middleware.authentication import AuthenticationMiddleware, AuthState
@@ -32,7 +31,6 @@ from api.problems import InternalErrorMiddleware, handle_errors
 from api.routes import (
     analysis,
     attempts,
-    campaigns,
     catalog,
     experiments,
     external_runs,
@@ -55,7 +53,7 @@ from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
-NOUNS = (experiments, runs, files, analysis, campaigns, attempts, catalog, external_runs, views, keys, webhooks)
+NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, views, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI tells of them."""
 
 
@@ -90,11 +88,10 @@ def create_app(
     app.state.bench = state = AppState(
         services=services,
         studies=studies,
-        submissions=Submissions(services.experiments),
         figure_files=FigureFiles(reader),
         pulse=Pulse(services.experiments.version),
         meters=Meters(services.monitor),
-        auth=AuthState(Callers(services.keyring), Leases(services.attempts.tokens_open), requests_a_second),
+        auth=AuthState(Callers(services.keyring), Leases(services.attempts.token_opens), requests_a_second),
         stopping=stopping,
     )
     for noun in NOUNS:  # each by itself: a router of routers is gone through once more for every request

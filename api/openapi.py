@@ -186,15 +186,13 @@ EXPERIMENT, RUN, KEY, WEBHOOK, ATTEMPT, EXTERNAL, EXTERNAL_RUN = (
     "/v1/external-experiments/{external_id}",
     "/v1/external-runs/{external_id}",
 )
-CAMPAIGN = "/v1/campaigns/{campaign_id}"
 OF_SUBMISSION, ITSELF, FIRST = "$response.body#/experiment/id", "$response.body#/id", "$response.body#/items/0/id"
 
 OF_AN_EXPERIMENT = (
     f"GET {EXPERIMENT}",
     f"PATCH {EXPERIMENT}",
     f"DELETE {EXPERIMENT}",
-    f"POST {EXPERIMENT}/cancel",
-    f"POST {EXPERIMENT}/pause",
+    f"POST {EXPERIMENT}/{{action}}",
     f"POST {EXPERIMENT}/clone",
     "GET /v1/runs",
     f"GET {EXPERIMENT}/stream",
@@ -202,12 +200,10 @@ OF_AN_EXPERIMENT = (
 RESULTS = (
     f"GET {EXPERIMENT}/comparison",
     f"GET {EXPERIMENT}/comparison/{{form}}",
-    f"GET {EXPERIMENT}/target-test",
     f"GET {EXPERIMENT}/cells",
     f"GET {EXPERIMENT}/sweep",
     f"GET {EXPERIMENT}/figures",
     f"GET {EXPERIMENT}/report",
-    f"GET {EXPERIMENT}/provenance",
     f"GET {EXPERIMENT}/references.bib",
     f"GET {EXPERIMENT}/document.json",
     f"GET {EXPERIMENT}/exports/{{name}}",
@@ -219,6 +215,8 @@ ENDS_OF_AN_ATTEMPT = tuple(f"POST {ATTEMPT}/{verb}" for verb in ("finish", "stop
 REPORTS_OF_AN_ATTEMPT = tuple(f"POST {ATTEMPT}/{verb}" for verb in ("heartbeat", "points", "checkpoint"))
 
 CONSTANTS: Mapping[str, Mapping[str, str]] = {
+    f"POST {EXPERIMENT}/{{action}}": {"action": "cancel"},
+    f"POST {RUN}/{{action}}": {"action": "cancel"},
     f"GET {EXPERIMENT}/comparison/{{form}}": {"form": "csv"},
     f"GET {EXPERIMENT}/exports/{{name}}": {"name": "results.csv"},
     f"GET {RUN}/exports/{{name}}": {"name": "series.csv"},
@@ -242,10 +240,7 @@ LINKS: tuple[Link, ...] = (
     _link("GET /v1/experiments", FIRST, f"GET {EXPERIMENT}", "GET /v1/runs", *RESULTS),
     _link(f"GET {EXPERIMENT}", ITSELF, *RESULTS, "GET /v1/runs", f"PATCH {EXPERIMENT}", f"POST {EXPERIMENT}/clone"),
     _link(f"PATCH {EXPERIMENT}", ITSELF, f"GET {EXPERIMENT}"),
-    _link(f"POST {EXPERIMENT}/cancel", ITSELF, f"POST {EXPERIMENT}/retry", f"DELETE {EXPERIMENT}"),
-    _link(f"POST {EXPERIMENT}/pause", ITSELF, f"POST {EXPERIMENT}/resume", f"POST {EXPERIMENT}/cancel"),
-    _link(f"POST {EXPERIMENT}/resume", ITSELF, f"POST {EXPERIMENT}/pause"),
-    _link(f"POST {EXPERIMENT}/retry", ITSELF, f"POST {EXPERIMENT}/cancel"),
+    _link(f"POST {EXPERIMENT}/{{action}}", ITSELF, f"GET {EXPERIMENT}", f"DELETE {EXPERIMENT}"),
     _link(f"DELETE {EXPERIMENT}", ITSELF, f"POST {EXPERIMENT}/restore"),
     _link(f"POST {EXPERIMENT}/restore", ITSELF, f"GET {EXPERIMENT}"),
     _link(f"GET {EXPERIMENT}/sweep", "$request.path.experiment_id", f"GET {EXPERIMENT}/sweep/comparison"),
@@ -257,33 +252,27 @@ LINKS: tuple[Link, ...] = (
     ),
     _link("GET /v1/experiments", FIRST, "GET /v1/fits", "GET /v1/profiles", by="experiment"),
     _link("GET /v1/runs", FIRST, f"GET {RUN}", *OF_A_RUN, f"GET {RUN}/exports/{{name}}", by="run_id"),
-    _link("GET /v1/runs", FIRST, f"POST {RUN}/cancel", f"POST {RUN}/pause", by="run_id"),
+    _link("GET /v1/runs", FIRST, f"POST {RUN}/{{action}}", by="run_id"),
     _link("GET /v1/runs", FIRST, "GET /v1/points", by="run"),
     _link(f"GET {RUN}", ITSELF, *OF_A_RUN, by="run_id"),
-    _link(f"POST {RUN}/cancel", ITSELF, f"POST {RUN}/retry", f"GET {RUN}", by="run_id"),
-    _link(f"POST {RUN}/pause", ITSELF, f"POST {RUN}/resume", by="run_id"),
-    _link(f"POST {RUN}/resume", ITSELF, f"GET {RUN}/standing", by="run_id"),
-    _link(f"POST {RUN}/retry", ITSELF, f"GET {RUN}/standing", by="run_id"),
+    _link(f"POST {RUN}/{{action}}", ITSELF, f"GET {RUN}", f"GET {RUN}/standing", by="run_id"),
     (
         f"GET {RUN}/attempts",
         {"run_id": "$request.path.run_id", "attempt": "$response.body#/items/0/attempt"},
         (f"GET {RUN}/attempts/{{attempt}}/log",),
     ),
     _link("GET /v1/studies", "$response.body#/items/0/name", "GET /v1/studies/{name}", by="name"),
-    _link("POST /v1/keys", "$response.body#/key/id", f"GET {KEY}", f"DELETE {KEY}", by="key_id"),
-    _link("GET /v1/keys", FIRST, f"GET {KEY}", "GET /v1/audit", by="key_id"),
-    _link(f"DELETE {KEY}", ITSELF, f"GET {KEY}", by="key_id"),
+    _link("POST /v1/keys", "$response.body#/key/id", f"DELETE {KEY}", by="key_id"),
+    _link("GET /v1/keys", FIRST, f"DELETE {KEY}", "GET /v1/audit", by="key_id"),
     _link(
         "POST /v1/webhooks",
         "$response.body#/webhook/id",
-        f"GET {WEBHOOK}",
         f"POST {WEBHOOK}/test",
         f"GET {WEBHOOK}/deliveries",
         f"DELETE {WEBHOOK}",
         by="webhook_id",
     ),
-    _link("GET /v1/webhooks", FIRST, f"GET {WEBHOOK}", f"GET {WEBHOOK}/deliveries", by="webhook_id"),
-    _link(f"GET {WEBHOOK}", ITSELF, f"POST {WEBHOOK}/test", by="webhook_id"),
+    _link("GET /v1/webhooks", FIRST, f"GET {WEBHOOK}/deliveries", by="webhook_id"),
     _link(f"POST {WEBHOOK}/test", "$request.path.webhook_id", f"GET {WEBHOOK}/deliveries", by="webhook_id"),
     _link(
         f"POST {EXTERNAL_RUN}/lines",
@@ -298,28 +287,9 @@ LINKS: tuple[Link, ...] = (
     _link(
         f"GET {EXTERNAL}",
         ITSELF,
-        *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement", "target-test")),
+        *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement")),
         f"DELETE {EXTERNAL}",
         by="external_id",
-    ),
-    *(
-        _link(
-            source,
-            value,
-            f"GET {CAMPAIGN}",
-            *(f"GET {CAMPAIGN}/{noun}" for noun in ("tries", "ledger", "held-out")),
-            f"POST {CAMPAIGN}/tries",
-            by="campaign_id",
-        )
-        for source, value in (("POST /v1/campaigns", ITSELF), ("GET /v1/campaigns", FIRST))
-    ),
-    (
-        f"POST {CAMPAIGN}/tries",
-        {"campaign_id": "$response.body#/campaign_id", "place": "$response.body#/place"},
-        (
-            f"GET {CAMPAIGN}/tries/{{place}}",
-            *(f"POST {CAMPAIGN}/tries/{{place}}/{verb}" for verb in ("submit", "retry")),
-        ),
     ),
     *(
         (

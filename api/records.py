@@ -52,18 +52,6 @@ class RunTableRow(Record):
     """By the field's name; null where the run lacks it."""
 
 
-class RunGroupRow(Record):
-    """The runs that share the value of a field."""
-
-    value: Value
-    runs: int
-    best: float | None
-    """The lowest of their validation losses."""
-    mean: float | None
-    where: str
-    """The filter that finds them, among those of the filter that was asked for."""
-
-
 class ExperimentChange(Record):
     """One event of an experiment's stream."""
 

@@ -29,7 +29,7 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.services.composition import compose_services
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import LeaderLoop, Leadership
 from orchestrator.store.queue.queue import Queue
 from orchestrator.export.mlflow import Exporter
 
@@ -41,9 +41,9 @@ class Nothing:
 database, folder = Database(sys.argv[1]), Path(sys.argv[2])
 services = compose_services(database, Settings(data_folder=folder))
 Exporter(services.experiments, services.runs, database, f"sqlite:///{folder}/mlflow.sqlite3", folder, holder="idle")
-dispatcher = Dispatcher(Queue(database, LeasePolicy()), Nothing(), Leadership(database, "idle"))
+loop = LeaderLoop(Dispatcher(Queue(database, LeasePolicy()), Nothing(), Leadership(database, "idle")))
 for _ in range(8):
-    dispatcher.tick()
+    loop.tick()
 print("idle", flush=True)
 sys.stdin.read()
 """

@@ -36,10 +36,10 @@ import psutil
 import structlog
 
 from benchmarks.load_processes import Service, call, machine, running_service
-from orchestrator.dispatch.dispatcher import TICK_SECONDS, Dispatcher, EndedAttempt
+from orchestrator.dispatch.dispatcher import Dispatcher, EndedAttempt
 from orchestrator.jobs import Lease, LeasePolicy, LiveAttempt, RunId
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import LeaderLoop, Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
@@ -158,12 +158,12 @@ def dispatch(url: str, slots: int, runs: int, hold_seconds: float, most_seconds:
     people.start()
     queue, runner, ticks = Queue(database, LeasePolicy()), SimulatedRunner(slots, orders, done), Ticks()
     _time_claims(queue, ticks)
-    dispatcher = Dispatcher(queue, runner, Leadership(database, "benchmark"))
+    loop = LeaderLoop(Dispatcher(queue, runner, Leadership(database, "benchmark")))
     process, cpu_before, started = psutil.Process(), _cpu_seconds(), time.monotonic()
     told = threading.Event()
     while (runner.started < runs or runner.in_use) and time.monotonic() - started < most_seconds:
         begun = time.monotonic()
-        pause = 0.0 if dispatcher.tick() else TICK_SECONDS  # as `Dispatcher.run`
+        pause = loop.tick()
         ticks.tick_seconds.append(time.monotonic() - begun)
         ticks.in_use.append(runner.in_use)
         ticks.memory_bytes.append(process.memory_info().rss)
@@ -305,11 +305,11 @@ def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
     ray_runner.AttemptActor = IdleActor  # type: ignore[assignment, attr-defined]
     try:
         queue, runner = Queue(database, LeasePolicy()), ray_runner.RayRunner(url)
-        dispatcher = Dispatcher(queue, runner, Leadership(database, "benchmark"))
+        loop = LeaderLoop(Dispatcher(queue, runner, Leadership(database, "benchmark")))
         tick_seconds, started = [], time.monotonic()
         while not services.experiments.get(submitted.id).counts.done():
             begun = time.monotonic()
-            dispatcher.tick()
+            loop.tick()
             tick_seconds.append(time.monotonic() - begun)
             time.sleep(0.1)
         seconds = time.monotonic() - started

@@ -8,7 +8,6 @@ As columns a million points are read and drawn in a moment (`python -m benchmark
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -72,17 +71,11 @@ class Buckets:
     high: Array
 
 
-def columns_of(points: Iterable[Point]) -> Columns:
-    """Every field of the points, as they come."""
-    listed = list(points)
-    told = {name: np.array(list(map(attrgetter(name), listed)), dtype=np.float64) for name in FIELDS}
-    return Columns(step=told.pop(STEP), values=told)
-
-
-def columns_of_batch(columns: PointColumns) -> Columns:
-    """Every field of a batch of points, as a worker sent them."""
-    told = {name: _array(getattr(columns, name), len(columns)) for name in FIELDS}
-    return Columns(step=told.pop(STEP), values=told)
+def columns_of(points: PointColumns | Iterable[Point]) -> Columns:
+    """Every field of some points, as they come."""
+    sent = points if isinstance(points, PointColumns) else PointColumns.from_points(points)
+    values = {name: _array(getattr(sent, name), len(sent)) for name in FIELDS}
+    return Columns(step=values.pop(STEP), values=values)
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:

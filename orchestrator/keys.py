@@ -84,7 +84,7 @@ class AuditRecord(Record):
     address: str
     """Where the request came from."""
     action: str
-    """`POST /v1/runs/{run_id}/cancel`, or `keys create` for the command line."""
+    """`POST /v1/runs/{run_id}/{action}`, or `keys create` for the command line."""
     target: str
     """What it was about: the address, or that of what was made."""
     outcome: int

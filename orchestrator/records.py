@@ -115,7 +115,7 @@ AnyExperiment = ExperimentRecord | DamagedExperiment
 """An experiment in a list, or whose state is all that matters."""
 
 
-class Submission(Record):
+class SubmissionReceipt(Record):
     """The answer to a submission."""
 
     experiment: ExperimentRecord

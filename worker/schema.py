@@ -28,7 +28,7 @@ class DescribedRecord(BaseModel):
     """A record whose fields are described by the docstrings under them, read when a JSON schema is asked for.
 
     Pydantic would take them itself (`use_attribute_docstrings`) while it makes each class. That would
-    lengthen the start of every process, for sentences that only OpenAPI, `adapm-bench schema` and editors show.
+    lengthen the start of every process, for sentences that only OpenAPI, `adapm-bench init --schema` and editors show.
     """
 
     @classmethod

@@ -4,8 +4,9 @@ A key that was looked up is believed for `BELIEVED_SECONDS`: that long, and no l
 something in another process of the service. The process that revokes it forgets it at once.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -13,7 +14,6 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
-from api.batching import ThreadBatcher
 from orchestrator.keys import KeyRecord, Scope
 from orchestrator.store.admin.keyring import Keyring
 
@@ -120,18 +120,14 @@ class Callers:
         self._asked_at = float("-inf")
 
 
-KeyClaim = tuple[str, int, str]
-"""Run, attempt, token."""
-
-
 class Leases:
     """Which tokens open which attempts. One that does once always does; whether its lease lives, the verbs say.
 
-    What is asked at once is looked up together, so that guesses cost one thread at most. For one event loop.
+    They are looked up one after the other, so that guesses cost one thread at most. For one event loop.
     """
 
-    def __init__(self, look_up: Callable[[Sequence[KeyClaim]], Sequence[bool]]) -> None:
-        self._look_up = ThreadBatcher[KeyClaim, bool](look_up)
+    def __init__(self, look_up: Callable[[str, int, str], bool]) -> None:
+        self._look_up, self._turn = look_up, asyncio.Lock()
         self._known: dict[tuple[str, int, str], None] = {}
         """Run, attempt and the token's hash, the latest last."""
 
@@ -140,7 +136,8 @@ class Leases:
         remembered = run_id, attempt, _digest(token)
         if remembered in self._known:
             return True
-        opens = await self._look_up((run_id, attempt, token))
+        async with self._turn:
+            opens = await run_in_threadpool(self._look_up, run_id, attempt, token)
         if opens:
             self._known[remembered] = None
             while len(self._known) > MOST_BELIEVED:

@@ -47,8 +47,6 @@ TABLE = {
     """,
     Access.VIEWER: """
     GET /
-    GET /campaigns
-    GET /campaigns/{campaign_id}                                     whole
     GET /compare                                                     whole
     GET /compare/figures/overlay.{form}                              heavy
     GET /compare/figures/panel.{form}                                heavy
@@ -82,11 +80,6 @@ TABLE = {
     GET /studies                                                     whole
     GET /studies/{name}                                              whole
     GET /studies/{name}/figures/{scale}.{form}                       heavy
-    GET /v1/campaigns                                                whole
-    GET /v1/campaigns/{campaign_id}                                  whole
-    GET /v1/campaigns/{campaign_id}/ledger                           whole
-    GET /v1/campaigns/{campaign_id}/tries                            whole
-    GET /v1/campaigns/{campaign_id}/tries/{place}
     GET /v1/datasets
     GET /v1/experiments
     GET /v1/experiments/{experiment_id}
@@ -97,19 +90,16 @@ TABLE = {
     GET /v1/experiments/{experiment_id}/exports/{name}               heavy
     GET /v1/experiments/{experiment_id}/figures
     GET /v1/experiments/{experiment_id}/figures/{name}.{form}        heavy
-    GET /v1/experiments/{experiment_id}/provenance                   whole
     GET /v1/experiments/{experiment_id}/references.bib               whole
     GET /v1/experiments/{experiment_id}/report                       heavy
     GET /v1/experiments/{experiment_id}/stream                       stream
     GET /v1/experiments/{experiment_id}/sweep                        whole
     GET /v1/experiments/{experiment_id}/sweep/comparison             whole
-    GET /v1/experiments/{experiment_id}/target-test                  whole
     GET /v1/external-experiments                                     whole
     GET /v1/external-experiments/{external_id}
     GET /v1/external-experiments/{external_id}/judgement             whole
     GET /v1/external-experiments/{external_id}/runs                  whole
     GET /v1/external-experiments/{external_id}/runs.csv              heavy
-    GET /v1/external-experiments/{external_id}/target-test           whole
     GET /v1/external-runs/{external_id}
     GET /v1/external-runs/{external_id}/series                       heavy
     GET /v1/fits                                                     whole
@@ -121,8 +111,6 @@ TABLE = {
     GET /v1/points                                                   whole
     GET /v1/profiles                                                 whole
     GET /v1/runs
-    GET /v1/runs/differences                                         whole
-    GET /v1/runs/groups                                              whole
     GET /v1/runs/table                                               whole
     GET /v1/runs/{run_id}
     GET /v1/runs/{run_id}/attempts
@@ -156,24 +144,16 @@ TABLE = {
     POST /views/{view_id}/delete
     GET /new
     POST /new
-    POST /v1/experiments                                             batched
+    POST /v1/experiments
     POST /v1/experiments/validate
     PATCH /v1/experiments/{experiment_id}
     DELETE /v1/experiments/{experiment_id}
-    POST /v1/experiments/{experiment_id}/cancel
     POST /v1/experiments/{experiment_id}/clone
-    POST /v1/experiments/{experiment_id}/pause
     POST /v1/experiments/{experiment_id}/restore
-    POST /v1/experiments/{experiment_id}/resume
-    POST /v1/experiments/{experiment_id}/retry
     POST /v1/views
     DELETE /v1/views/{view_id}
-    POST /v1/campaigns/{campaign_id}/tries
-    POST /v1/campaigns/{campaign_id}/tries/{place}/retry
-    POST /v1/campaigns/{campaign_id}/tries/{place}/submit
     GET /v1/webhooks
     POST /v1/webhooks
-    GET /v1/webhooks/{webhook_id}
     DELETE /v1/webhooks/{webhook_id}
     GET /v1/webhooks/{webhook_id}/deliveries
     POST /v1/webhooks/{webhook_id}/test
@@ -181,28 +161,23 @@ TABLE = {
     DELETE /v1/external-runs/{external_id}
     POST /v1/external-runs/{external_id}/lines
     POST /v1/external-experiments/{external_id}/labels
-    POST /v1/runs/{run_id}/cancel
-    POST /v1/runs/{run_id}/pause
-    POST /v1/runs/{run_id}/resume
-    POST /v1/runs/{run_id}/retry
+    POST /v1/experiments/{experiment_id}/{action}
+    POST /v1/runs/{run_id}/{action}
     """,
     Access.ADMIN: """
     GET /keys
     GET /v1/audit
-    POST /v1/campaigns
-    GET /v1/campaigns/{campaign_id}/held-out
     GET /v1/keys
     POST /v1/keys
-    GET /v1/keys/{key_id}
     DELETE /v1/keys/{key_id}
     """,
 }
-"""What opens each route; behind a route what admission (`api/middleware/admission.py`) has to know of it.
+"""What opens each route, one that names more words before one that names fewer; behind a route what admission
+(`api/middleware/admission.py`) has to know of it.
 
 stream   its answer goes on and on; there is no HEAD of it
 heavy    makes a file of a whole experiment, or draws: a few at once
 whole    reads every run of an experiment, or of several, for what somebody waits to see
-batched  shares a thread with others of its kind (`api/batching.py`): the more at once, the less each costs
 """
 
 ROUTES: Mapping[Access, tuple[str, ...]] = {
@@ -215,7 +190,7 @@ def _routes_with(mark: str) -> frozenset[str]:
     return frozenset(f"{method} {path}" for method, path, *marks in lines if mark in marks)
 
 
-STREAMS, HEAVY, WHOLE, BATCHED = (_routes_with(mark) for mark in ("stream", "heavy", "whole", "batched"))
+STREAMS, HEAVY, WHOLE = (_routes_with(mark) for mark in ("stream", "heavy", "whole"))
 
 STRICTEST = tuple(reversed(Access))
 
@@ -251,8 +226,11 @@ def find_route(method: str, path: str) -> GuardedRoute | None:
 
 
 def methods_at(path: str) -> str:
-    """The methods that an address takes, as the header `Allow` has them; one that a route names is no id of another."""
-    named = [each for each in routes_at(path) if each.route.endswith(f" {path}")]
-    here = named or routes_at(path)
-    methods = {each.method for each in here}
-    return ", ".join(sorted(methods | {"HEAD" for each in here if each.method == "GET" and each.route not in STREAMS}))
+    """The methods that an address takes, as the header `Allow` has them; a word that a route names is no parameter of
+    another one."""
+    routes = routes_at(path)
+    fewest_parameters = min((each.route.count("{") for each in routes), default=0)
+    nearest = [each for each in routes if each.route.count("{") == fewest_parameters]
+    methods = {each.method for each in nearest}
+    is_readable = any(each.method == "GET" and each.route not in STREAMS for each in nearest)
+    return ", ".join(sorted(methods | ({"HEAD"} if is_readable else set())))

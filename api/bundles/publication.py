@@ -1,8 +1,8 @@
-"""From a service to a bundle: what it knows of a finished experiment, signed here, and checked before it is there."""
+"""From a service to a bundle: the document of a finished experiment, signed here, and verified before it is there."""
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,37 +21,32 @@ def publish(client: Client, experiment_id: str, folder: Path, key: Ed25519Privat
     `OSError`; then there is no folder."""
     id = client.experiment(experiment_id).id
     try:
-        found = ExperimentDocument.model_validate_json(client.document(id, "document.json"))
+        document = ExperimentDocument.model_validate_json(client.document(id, "document.json"))
     except ValidationError as error:
         raise BundleError("schema", f"the service speaks of experiments otherwise than this does: {error}") from error
-    if not found.experiment.counts.done():
-        raise BundleError("experiment", f"{id} has not ended; a bundle is of what changes no more")
-    attempts = [attempt for run in found.runs for attempt in client.attempts(run.id)]
+    if not document.experiment.counts.done():
+        raise BundleError("experiment", f"{id} has not ended; a bundle is of results that change no more")
+    attempts = [attempt for run in document.runs for attempt in client.attempts(run.id)]
     with tempfile.TemporaryDirectory() as unfinished:
         points = Path(unfinished) / "points"
         client.export(id, "series.parquet", points)
-        return write_bundle(folder, found, attempts, points.read_bytes(), key)
+        return write_bundle(folder, document, attempts, points.read_bytes(), key)
 
 
 def write_bundle(
     folder: Path,
-    found: ExperimentDocument,
+    document: ExperimentDocument,
     attempts: Sequence[AttemptRecord],
     points: bytes,
     key: Ed25519PrivateKey,
 ) -> Verification:
-    """The same of what is known already."""
-    files = raw_files(found, attempts, points)
-    return _write_verified(folder, {**files, **sign(files, found, key)})
-
-
-def _write_verified(folder: Path, files: Mapping[str, bytes]) -> Verification:
-    """All of them or none: a folder of that name is a whole bundle."""
+    """Write all files of a bundle or none: a folder of that name is a whole bundle. Raises as `publish`."""
+    files = raw_files(document, attempts, points)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".unfinished", dir=folder.parent))
     try:
         unfinished.chmod(0o755)
-        for name, content in files.items():
+        for name, content in {**files, **sign(files, document.provenance, key)}.items():
             (unfinished / name).write_bytes(content)
         verified = verify(unfinished)
         unfinished.rename(folder)

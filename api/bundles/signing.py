@@ -6,7 +6,6 @@ needs a network and an account, which installations need not have.
 """
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping
@@ -23,14 +22,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
+from pydantic_core import from_json
 
 from api.bundles.layout import EARLIER_SCHEMA, SCHEMA_VERSION, SIGNER, STATEMENT, BundleError
-from orchestrator.export.document import ExperimentDocument
+from orchestrator.export.document import Provenance
 from worker.files import create_once
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPES: Final = {schema: f"urn:adapm-bench:bundle:{schema}" for schema in (EARLIER_SCHEMA, SCHEMA_VERSION)}
+SCHEMAS: Final = {f"urn:adapm-bench:bundle:{schema}": schema for schema in (EARLIER_SCHEMA, SCHEMA_VERSION)}
 KEY_NAME: Final = "bundles.pem"
 
 
@@ -39,7 +39,7 @@ class BundleKeyError(Exception):
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
-    """The key in that file, which is made with the first bundle. Raises `BundleKeyError`."""
+    """Return the key in that file, which is made with the first bundle. Raises `BundleKeyError`."""
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,133 +54,97 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """What people compare: SHA-256 of the key as DER."""
+    """Return the SHA-256 of the key as DER, by which people compare keys."""
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
-def sign(files: Mapping[str, bytes], of_experiment: ExperimentDocument, key: Ed25519PrivateKey) -> dict[str, bytes]:
-    """The key's public half and the signed statement, beside the files that it is about."""
+def sign(files: Mapping[str, bytes], provenance: Provenance, key: Ed25519PrivateKey) -> dict[str, bytes]:
+    """Return the public half of the key and the signed statement, which stand beside the files."""
     public = key.public_key()
     signer = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    subject = {**files, SIGNER: signer}
     statement = {
         "_type": STATEMENT_TYPE,
-        "subject": [
-            {"name": name, "digest": {"sha256": hashlib.sha256(subject[name]).hexdigest()}} for name in sorted(subject)
-        ],
-        "predicateType": PREDICATE_TYPES[SCHEMA_VERSION],
-        "predicate": predicate(of_experiment),
+        "subject": _digests({**files, SIGNER: signer}),
+        "predicateType": f"urn:adapm-bench:bundle:{SCHEMA_VERSION}",
+        "predicate": predicate(provenance),
     }
-    payload = _payload(statement)
-    signature = key.sign(_pre_authentication_encoding(PAYLOAD_TYPE, payload))
-    return {SIGNER: signer, STATEMENT: _envelope(payload, fingerprint(public), signature)}
+    payload = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+    signature = key.sign(_pre_authentication_encoding(payload))
+    envelope = {
+        "payloadType": PAYLOAD_TYPE,
+        "payload": base64.b64encode(payload).decode(),
+        "signatures": [{"keyid": fingerprint(public), "sig": base64.b64encode(signature).decode()}],
+    }
+    return {SIGNER: signer, STATEMENT: json.dumps(envelope, indent=1).encode() + b"\n"}
 
 
-def predicate(of_experiment: ExperimentDocument, schema: int = SCHEMA_VERSION) -> dict[str, Any]:
-    """What the statement says of the files: what was measured, on what, by which code."""
-    said = of_experiment.provenance
+def predicate(provenance: Provenance, schema: int = SCHEMA_VERSION) -> dict[str, Any]:
+    """Return the statement about the files: which experiment, on which data, by which code."""
     return {
         "schema_version": schema,
-        "experiment_id": said.experiment_id,
-        "name": said.name,
-        "kind": said.kind,
-        "spec_hash": said.spec_hash,
-        "data_hashes": list(said.data_hashes),
-        "commits": list(said.commits),
-        "bench_version": said.bench_version,
-        "written_at": said.written_at,
+        "experiment_id": provenance.experiment_id,
+        "name": provenance.name,
+        "kind": provenance.kind,
+        "spec_hash": provenance.spec_hash,
+        "data_hashes": list(provenance.data_hashes),
+        "commits": list(provenance.commits),
+        "bench_version": provenance.bench_version,
+        "written_at": provenance.written_at,
     }
 
 
 def check_signature(files: Mapping[str, bytes], trusted: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """The signer's fingerprint, and the predicate. Raises `BundleError` where the statement is not about exactly these
-    files, or not signed by the key beside them, or that key is none of the `trusted` ones, where there are any."""
-    public = _public_key(files[SIGNER])
+    """Return the fingerprint of the signer, and the predicate. Raises `BundleError` where the statement is not about
+    exactly these files, or not signed by the key beside them, or that key is none of the `trusted` ones, where there
+    are any."""
+    try:
+        public = load_pem_public_key(files[SIGNER])
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BundleError("signer", f"{SIGNER} holds no public key") from error
+    if not isinstance(public, Ed25519PublicKey):
+        raise BundleError("signer", f"{SIGNER} holds no Ed25519 key")
     signer = fingerprint(public)
-    payload = _signed_payload(files[STATEMENT], public, signer)
-    if trusted and signer not in trusted:
-        raise BundleError("signer", f"signed by {signer}, which is none of the keys that were given")
-    match payload:
-        case {"_type": str(kind), "subject": list(subject), "predicateType": str(about), "predicate": dict(said)}:
+    match _signed_statement(files[STATEMENT], public):
+        case {"_type": kind, "subject": list(subject), "predicateType": str(schema), "predicate": dict(said)} if (
+            kind == STATEMENT_TYPE
+        ):
             pass
         case _:
-            raise BundleError("statement", "the payload is no in-toto statement")
-    if len(payload) != 4 or kind != STATEMENT_TYPE:
-        raise BundleError("statement", f"the payload is no statement of {STATEMENT_TYPE}")
-    version = said.get("schema_version")
-    if type(version) is not int or about != PREDICATE_TYPES.get(version):
+            raise BundleError("statement", f"the payload is no statement of {STATEMENT_TYPE}")
+    if trusted and signer not in trusted:
+        raise BundleError("signer", f"signed by {signer}, which is none of the keys that were given")
+    if schema not in SCHEMAS or said.get("schema_version") != SCHEMAS[schema]:
         raise BundleError(
-            "statement", f"it is of another schema ({about}); this reads {' and '.join(PREDICATE_TYPES.values())}"
+            "statement", f"it is of another schema ({schema}); this version reads {' and '.join(SCHEMAS)}"
         )
-    wanted = [
-        {"name": name, "digest": {"sha256": hashlib.sha256(files[name]).hexdigest()}}
-        for name in sorted(files)
-        if name != STATEMENT
-    ]
-    names = [each.get("name") if isinstance(each, dict) else None for each in subject]
-    if names != [each["name"] for each in wanted]:
-        raise BundleError("statement", f"it is about {', '.join(map(str, names))}, which are not the files here")
-    for signed, here in zip(subject, wanted, strict=True):
-        if signed != here:
-            raise BundleError("digest", f"{here['name']} is not the file that was signed")
+    digests = _digests({name: content for name, content in files.items() if name != STATEMENT})
+    if subject != digests:
+        changed = next((digest["name"] for digest in digests if digest not in subject), "a file that is not here")
+        raise BundleError("digest", f"{changed} is not as it was signed")
     return signer, said
 
 
-def _public_key(content: bytes) -> Ed25519PublicKey:
+def _signed_statement(content: bytes, public: Ed25519PublicKey) -> Any:
+    """Return the content of the envelope, which that key has signed."""
     try:
-        key = load_pem_public_key(content)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BundleError("signer", f"{SIGNER} holds no public key") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise BundleError("signer", f"{SIGNER} holds no Ed25519 key")
-    if content != key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo):
-        raise BundleError("signer", f"{SIGNER} holds more than the key")
-    return key
-
-
-def _signed_payload(content: bytes, public: Ed25519PublicKey, signer: str) -> dict[str, Any]:
-    """What the envelope holds, which that key has signed."""
-    try:
-        envelope = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise BundleError("statement", f"{STATEMENT} is no JSON") from error
-    match envelope:
-        case {
-            "payloadType": str(payload_type),
-            "payload": str(encoded),
-            "signatures": [{"keyid": str(keyid), "sig": str(signature)}],
-        }:
-            pass
-        case _:
-            raise BundleError("statement", f"{STATEMENT} is no DSSE envelope with one signature")
-    if payload_type != PAYLOAD_TYPE:
-        raise BundleError("statement", f"the payload is {payload_type}, not {PAYLOAD_TYPE}")
-    if keyid != signer:
-        raise BundleError("signature", f"the envelope names the key {keyid}, and {SIGNER} is {signer}")
-    try:
-        payload, signed = (base64.b64decode(each, validate=True) for each in (encoded, signature))
-        public.verify(signed, _pre_authentication_encoding(payload_type, payload))
-        found = json.loads(payload)
-        # In one form alone: of a name that stands there twice, other readers may take the other value.
-        if content != _envelope(payload, keyid, signed) or payload != _payload(found):
-            raise BundleError("statement", f"{STATEMENT} holds more than its payload and one signature")
+        match from_json(content):
+            case {"payloadType": kind, "payload": str(text), "signatures": [{"sig": str(sig)}]} if kind == PAYLOAD_TYPE:
+                payload, signature = (base64.b64decode(encoded, validate=True) for encoded in (text, sig))
+            case _:
+                raise BundleError("statement", f"{STATEMENT} is no DSSE envelope with one signature")
+        public.verify(signature, _pre_authentication_encoding(payload))
+        return from_json(payload)
     except InvalidSignature as error:
         raise BundleError("signature", "the statement was not signed by this key, or changed since") from error
-    except (binascii.Error, ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BundleError("statement", f"{STATEMENT} is not encoded as DSSE has it") from error
-    return found if isinstance(found, dict) else {}
 
 
-def _payload(statement: Any) -> bytes:
-    return json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+def _digests(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """Return the subject of a statement: the SHA-256 of each file, sorted by name."""
+    return [{"name": name, "digest": {"sha256": hashlib.sha256(files[name]).hexdigest()}} for name in sorted(files)]
 
 
-def _envelope(payload: bytes, keyid: str, signature: bytes) -> bytes:
-    signed = {"keyid": keyid, "sig": base64.b64encode(signature).decode()}
-    envelope = {"payloadType": PAYLOAD_TYPE, "payload": base64.b64encode(payload).decode(), "signatures": [signed]}
-    return json.dumps(envelope, indent=1).encode() + b"\n"
-
-
-def _pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
-    """DSSE's pre-authentication encoding: what is signed."""
-    return b"DSSEv1 %d %s %d %s" % (len(payload_type), payload_type.encode(), len(payload), payload)
+def _pre_authentication_encoding(payload: bytes) -> bytes:
+    """Return the bytes that DSSE signs."""
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)

@@ -1,144 +1,141 @@
-"""Whether a bundle can be believed: files, signature, raw content, and every figure of its answer derived once more.
+"""Whether a bundle can be believed: its files, its signature, and every figure recomputed by the bench's own `compare`.
 
-Sentences are made from the figures when they are shown, so a verified bundle is read in today's words.
+    files ─► signature ─► specification, runs and points ─► `Analysis`, as in a service ─► figure by figure
+                                                                       the stored one ◄──┘
+
+Sentences are worded from the recomputed figures, so a bundle is read in today's words. The trainings themselves are not
+checked: `adapm-bench run` on a run's specification does one of them again.
 """
 
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from api.bundles import checks
 from api.bundles.layout import (
-    ANSWERS,
+    EARLIER_SCHEMA,
     Bundle,
     BundleError,
-    derive_document,
+    FigureDifference,
     read_bundle,
     read_files,
     without_sentences,
 )
 from api.bundles.signing import check_signature, predicate
-from orchestrator.errors import OrchestratorError
-from orchestrator.export.document import ExperimentDocument
-from worker.words import pluralize
+from orchestrator.analysis.comparison import ValidationCurve
+from orchestrator.errors import NotFoundError, OrchestratorError
+from orchestrator.export.document import ExperimentDocument, document
+from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.services.analysis import NO_CURVE, Analysis, ExperimentSource
+from orchestrator.specs.footprints import Footprints
 
-CONTENT_CHECKS: Final[Mapping[str, Callable[[Bundle], None]]] = {
-    "experiment": checks.check_experiment,
-    "points": checks.check_points,
-    "runs": checks.check_runs,
-    "attempts": checks.check_attempts,
-    "plan": checks.check_plan,
-    "trainings": checks.check_trainings,
-}
-"""In this order: each may rely on those before it."""
 ROUNDING: Final = 1e-9
 """Relative: another machine's mathematics library may round a quantile otherwise."""
-UNFORESEEN: Final = (
-    OrchestratorError,
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    LookupError,
-    RuntimeError,
-    AssertionError,
-)
-"""Errors that damaged content raises: the bundle is refused."""
+LISTED_DIFFERENCES = 10
+LISTED_CHARACTERS = 80
+"""Of a value in a sentence: a stranger's text may be a book."""
+DAMAGE: Final = (OrchestratorError, ValueError, TypeError, ArithmeticError, LookupError, RuntimeError, AssertionError)
+"""Errors that the analysis raises for runs that no service would have: the bundle is refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What was checked of a bundle, and holds."""
+    """A bundle that was believed."""
 
-    bundle: Bundle
-    """With its answer in words."""
+    document: ExperimentDocument
+    """With its answers recomputed, in today's words."""
     signer: str
     """The fingerprint of the key that signed it."""
     is_trusted: bool
     """Whether the reader named that key."""
-    lines: tuple[tuple[str, str], ...] = field(default_factory=tuple)
-    """(check, what holds) in words."""
+    figures: int
+    """How many stored figures were compared with the recomputed ones."""
+    is_earlier: bool
+    """Whether its answers are of an earlier procedure: then only its provenance was compared."""
+
+
+class BundleSource(ExperimentSource):
+    """The experiment of a bundle, as `Analysis` reads those of a database."""
+
+    def __init__(
+        self, experiment: ExperimentRecord, runs: tuple[RunRecord, ...], curves: Mapping[str, ValidationCurve]
+    ) -> None:
+        self._experiment, self._runs, self._curves = experiment, runs, curves
+
+    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """Return the only one, with all of its runs."""
+        if experiment_id != self._experiment.id:
+            raise NotFoundError(f"the bundle is of {self._experiment.id}, not of {experiment_id!r}")
+        return self._experiment, self._runs
+
+    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """Return the validation losses of these runs."""
+        return {run_id: self._curves.get(run_id, NO_CURVE) for run_id in run_ids}
 
 
 def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
-    """Check everything that can be checked without training. Raises `BundleError` with the first reason against it.
+    """Check everything that can be checked without training. Raises `BundleError` with the first check that fails.
 
     `trusted`: fingerprints of keys, of which one must have signed; without any, every key may have.
     """
     keys = frozenset(trusted)
     files = read_files(folder)
-    signer, said = check_signature(files, keys)
-    hint = _version_hint(said.get("bench_version"))
-    try:
-        bundle = read_bundle(files, said["schema_version"])
-    except BundleError as error:
-        raise BundleError(error.check, error.reason + hint) from error
-    if said != predicate(bundle.document, said["schema_version"]):
+    signer, statement = check_signature(files, keys)
+    bundle = read_bundle(files)
+    if statement != predicate(bundle.document.provenance, statement["schema_version"]):
         raise BundleError("statement", "it says something else of the experiment than its files do")
-    for name, check in CONTENT_CHECKS.items():
-        try:
-            check(bundle)
-        except UNFORESEEN as error:
-            raise BundleError(name, f"its content cannot be checked: {type(error).__name__}: {error}{hint}") from error
-    bundle = replace(bundle, document=_derive_answer(bundle, hint))
-    return Verification(bundle=bundle, signer=signer, is_trusted=bool(keys), lines=tuple(_lines(bundle, files)))
-
-
-def _version_hint(theirs: object) -> str:
-    """Records may differ between versions of the bench."""
-    own = version("adapm-bench")
-    return "" if own == theirs else f"; it was written by version {theirs}, and this is {own}"
-
-
-def _derive_answer(bundle: Bundle, hint: str) -> ExperimentDocument:
-    """The document with the answer that follows from the raw content; raises `BundleError` where the figures in the
-    bundle are others. An answer of an earlier procedure is not held against it."""
+    is_earlier = statement["schema_version"] == EARLIER_SCHEMA
+    theirs, ours = bundle.document.provenance.bench_version, version("adapm-bench")
+    hint = "" if ours == theirs else f"; it was written by version {theirs}, and this is {ours}"
     try:
-        derived = derive_document(bundle)
-    except UNFORESEEN as error:
-        raise BundleError("figures", f"no answer follows from the raw content: {error}{hint}") from error
-    expected, said = (without_sentences(each).model_dump(mode="json") for each in (derived, bundle.document))
-    if bundle.is_earlier:
-        said |= {name: expected[name] for name in ANSWERS}
-    if (where := _first_difference(expected, said)) is not None:
-        raise BundleError("figures", f"{where} is not what follows from the raw content{hint}")
-    return derived
-
-
-def _first_difference(derived: object, said: object, where: str = "document") -> str | None:
-    """The place of the first figure that is another one; None where all are the same."""
-    pairs: Iterable[tuple[object, object, object]]
-    match derived, said:
-        case dict(), dict():
-            pairs = [(key, derived[key], said.get(key)) for key in derived]
-        case list(), list() if len(derived) == len(said):
-            pairs = [(place, one, other) for place, (one, other) in enumerate(zip(derived, said, strict=True))]
-        case float(), float():
-            return None if math.isclose(derived, said, rel_tol=ROUNDING) else where
-        case _:
-            return None if derived == said else where
-    found = (_first_difference(one, other, f"{where}.{key}") for key, one, other in pairs)
-    return next((each for each in found if each is not None), None)
-
-
-def _lines(bundle: Bundle, files: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
-    runs, results = len(bundle.runs), sum(run.result is not None for run in bundle.runs)
-    points = sum(map(len, bundle.points.values()))
-    yield "files", f"{pluralize(len(files), 'file')}, and each is the one that was signed"
-    yield (
-        "raw content",
-        f"{pluralize(runs, 'run')}, {pluralize(results, 'result')}, {pluralize(len(bundle.attempts), 'attempt')}, "
-        f"{pluralize(points, 'point')} agree",
+        recomputed = recompute(bundle)
+    except DAMAGE as error:
+        raise BundleError("figures", f"none follows from its runs: {type(error).__name__}: {error}{hint}") from error
+    names = ("provenance",) if is_earlier else tuple(bundle.stored_figures)
+    stored = without_sentences({name: bundle.stored_figures[name] for name in names})
+    figures = tuple(_pair_figures(stored, without_sentences(recomputed.model_dump(mode="json"))))
+    if differences := [figure for figure in figures if not _is_same(figure)]:
+        listed = "; ".join(map(_difference_text, differences[:LISTED_DIFFERENCES]))
+        of_all = f"{len(differences)} of {len(figures)} do not follow from its runs"
+        raise BundleError("figures", f"{of_all}: {listed}{hint}", differences)
+    return Verification(
+        document=recomputed, signer=signer, is_trusted=bool(keys), figures=len(figures), is_earlier=is_earlier
     )
-    if bundle.is_earlier:
-        yield "tuning", "of an earlier procedure, which is not replayed"
-        yield "figures", "the bundle's answer is of an earlier procedure; the one that is shown was computed anew"
-    else:
-        if checks.is_planned(bundle):
-            planned = "every candidate has the runs that its tuning asks for, and no other"
-            some_failed = "; what would follow a run that failed or was cancelled may be missing"
-            yield "tuning", planned + ("" if checks.all_succeeded(bundle.runs) else some_failed)
-        yield "figures", "every figure of the answer follows from the raw content"
-    yield "not checked", "that the trainings were done: --rerun trains one of them again"
+
+
+def recompute(bundle: Bundle) -> ExperimentDocument:
+    """Return the whole document that follows from specification, runs and points; only its date is the stored one."""
+    raw = bundle.document
+    source = BundleSource(raw.experiment, raw.runs, bundle.curves)
+    analysis = Analysis(source, Footprints(Path("/nonexistent")))  # nothing is predicted, so no memory is counted
+    recomputed = document(raw.experiment, raw.runs, analysis, raw.provenance.bench_version)
+    provenance = recomputed.provenance.model_copy(update={"written_at": raw.provenance.written_at})
+    return recomputed.model_copy(update={"provenance": provenance})
+
+
+def _pair_figures(stored: Any, recomputed: Any, where: str = "") -> Iterator[FigureDifference]:
+    """Yield each stored value with its recomputed one. Fields that only one version of the bench has are left out."""
+    match stored, recomputed:
+        case dict(), dict():
+            for name in recomputed:
+                if name in stored:
+                    yield from _pair_figures(stored[name], recomputed[name], f"{where}.{name}".lstrip("."))
+        case list(), list() if len(stored) == len(recomputed):
+            for index, (value, other) in enumerate(zip(stored, recomputed, strict=True)):
+                yield from _pair_figures(value, other, f"{where}.{index}")
+        case _:
+            yield FigureDifference(figure=where, stored=stored, recomputed=recomputed)
+
+
+def _is_same(figure: FigureDifference) -> bool:
+    if isinstance(figure.stored, float) and isinstance(figure.recomputed, float):
+        return math.isclose(figure.stored, figure.recomputed, rel_tol=ROUNDING)
+    return bool(figure.stored == figure.recomputed)
+
+
+def _difference_text(figure: FigureDifference) -> str:
+    stored, recomputed = (json.dumps(value)[:LISTED_CHARACTERS] for value in (figure.stored, figure.recomputed))
+    return f"{figure.figure} is {stored} stored, {recomputed} recomputed"

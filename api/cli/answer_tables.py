@@ -1,5 +1,5 @@
-"""Answers as tables for people: comparisons, scaling laws, performance profiles. A comparison's table is the product's
-answer: `demo` and `compare` end with it.
+"""Answers as tables for people: comparisons, scaling laws, performance profiles, external runs. A comparison's table is
+the product's answer: `demo` and `compare` end with it.
 
 Cells may have several lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
 """
@@ -17,9 +17,9 @@ from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
 from dashboards.text.answers import coefficient_names, memory_words, number, target_words
 from dashboards.text.words import speed_words, unstable_runs
-from orchestrator.analysis.benchmark_rules import TargetTest
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatches, Estimate, FitReport
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule
+from orchestrator.analysis.profiles import ProfileReport
+from orchestrator.external_runs import ExternalJudgement
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
 from worker.words import pluralize
@@ -242,28 +242,8 @@ def profile_view(report: ProfileReport) -> RenderableType:
         cells = (plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times)
         table.add_row(*map(Text, cells))
     workloads = pluralize(report.workloads, "workload")
-    rule = " by AlgoPerf's rule" if report.rule is ProfileRule.ALGOPERF else ""
-    head = Text(f"Performance profile{rule} over {workloads}, tau in [1, {report.largest_tau:g}]")
+    head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
     return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
-
-
-def target_test_view(test: TargetTest) -> RenderableType:
-    """One line a candidate: its mean and its score; then what is shown."""
-    table = plain_table("candidate", "lr", "runs", "mean loss", "score", f"≥ {test.margin:g}", "runs needed")
-    for row in test.rows:
-        cells = (
-            plain(row.candidate),
-            formats.rate(row.lr),
-            str(row.runs),
-            formats.UNKNOWN if row.mean_loss is None else formats.loss(row.mean_loss),
-            formats.UNKNOWN if row.score is None else f"{row.score:.4f}",
-            "yes" if row.is_shown else "no",
-            formats.UNKNOWN if row.runs_needed is None else formats.count(row.runs_needed),
-        )
-        table.add_row(*map(Text, cells))
-    head = Text(f"{plain(test.name)}: is the mean loss shown to be below {test.target:g}?", style="bold")
-    lines = [(row.candidate, formats.sentence(row.verdict)) for row in test.rows]
-    return Group(head, table, sentences(lines + [("note", formats.sentence(note)) for note in test.notes]))
 
 
 def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
@@ -322,3 +302,31 @@ def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
     for each in fit.data_efficiency:
         ratio = None if each.ratio is None else Estimate(value=each.ratio, low=each.low, high=each.high)
         yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(ratio)
+
+
+def judgement_view(judged: ExternalJudgement) -> RenderableType:
+    """What speaks against the verdicts first, then the table, the verdicts, and what nobody could check."""
+    head = Text(plain(judged.experiment), style="bold")
+    head.append(f"  (external runs: logged, not measured by the bench; {plain(judged.metric)})", style="yellow")
+    table = plain_table(
+        "candidate", "lr", plain(judged.metric)[:24], f"Δ to {plain(judged.baseline)[:16]}", "runs", "rates"
+    )
+    for row in judged.rows:
+        loss, difference = row.loss, row.difference
+        table.add_row(
+            plain(row.candidate),
+            formats.rate(row.lr),
+            "—" if loss is None else formats.loss(loss.mean) + _half(loss.half_width()),
+            "baseline" if row.is_baseline else "—" if difference is None else formats.difference(difference.mean),
+            "0" if loss is None else str(loss.n),
+            str(len(row.learning_rates)),
+        )
+    lines = [("concern", formats.sentence(each)) for each in judged.concerns]
+    verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
+    verdicts += [("not checked", formats.sentence(each)) for each in judged.unchecked]
+    verdicts += [("note", formats.sentence(each)) for each in judged.notes]
+    return Group(head, *([sentences(lines), Text()] if lines else []), table, sentences(verdicts))
+
+
+def _half(half_width: float | None) -> str:
+    return "" if half_width is None else f" ± {half_width:.4f}"

@@ -1,17 +1,16 @@
-"""`adapm-bench`: every verb and every group of verbs, in the order of `--help`, and where its module is.
+"""`adapm-bench`: every verb and every group of verbs, as `--help` shows them, and where its module is.
 
-A verb's module is imported when somebody calls it, so that none waits for what another needs. `--help` lists all of
-them and imports none: numpy, SQLAlchemy and the HTTP client, which they need together, take a second.
+A verb's module is imported when somebody calls it, and imports at its top what it needs: none waits for what another
+needs. `--help` imports none: numpy, SQLAlchemy and the HTTP client, which they need together, take a second.
 """
 
-import ast
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -19,63 +18,89 @@ from typer.main import get_command, get_group
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
 from api.cli.console import refuse
+from worker.garbage import pause_collection
 
-VERBS = {
-    "demo": "experiments.demo:demo",
-    "up": "admin.up:up",
-    "validate": "experiments.submit:validate",
-    "submit": "experiments.submit:submit",
-    "ls": "experiments.show:ls",
-    "runs": "experiments.show:runs",
-    "show": "experiments.show:show",
-    "compare": "experiments.show:compare",
-    "diff": "experiments.show:diff",
-    "watch": "experiments.watch:watch",
-    "logs": "experiments.show:logs",
-    "cancel": "experiments.actions:cancel",
-    "pause": "experiments.actions:pause",
-    "resume": "experiments.actions:resume",
-    "retry": "experiments.actions:retry",
-    "label": "experiments.actions:label",
-    "note": "experiments.actions:note",
-    "delete": "experiments.actions:delete",
-    "restore": "experiments.actions:restore",
-    "clone": "experiments.actions:clone",
-    "sync": "files.external:sync",
-    "import": "files.imports:import_runs",
-    "judge": "files.external:judge",
-    "fit": "experiments.show:fit",
-    "export": "files.export:export",
-    "report": "files.export:report",
-    "publish": "files.bundles:publish",
-    "verify": "files.bundles:verify",
-    "board": "files.bundles:board",
-    "mlflow": "admin.up:mlflow",
-    "mcp": "admin.mcp:mcp",
-    "init": "experiments.specs:init",
-    "schema": "experiments.specs:schema",
-    "run": "experiments.run:run",
-    "optimizers": "offline.optimizers:optimizers",
-    "models": "offline.optimizers:models",
-    "plan": "offline.memory:plan",
-    "memory": "offline.memory:memory",
-    "audit": "admin.keys:audit",
-    "doctor": "doctor.doctor:doctor",
-    "api": "admin.up:api_process",
-    "dispatcher": "admin.up:dispatcher_process",
-    "sweep-driver": "admin.up:driver_process",
-    "sweep": "experiments.sweep:verbs",
-    "study": "studies.study:verbs",
-    "campaign": "studies.campaign:verbs",
-    "webhook": "admin.webhook:verbs",
-    "data": "offline.data:verbs",
-    "optimizer": "offline.optimizers:verbs",
-    "config": "admin.config:verbs",
-    "db": "admin.db:verbs",
-    "keys": "admin.keys:verbs",
+
+class Verb(NamedTuple):
+    """A verb, or a group of verbs."""
+
+    place: str
+    """Its module below `api.cli`, and its name there."""
+    summary: str
+    """Its line of `--help`; the docstring of the function says more."""
+
+
+PANELS = {
+    "Run": {
+        "demo": Verb("experiments.demo:demo", "Compare AdaPM with AdamW on this machine, in minutes."),
+        "init": Verb("experiments.specs:init", "Write a specification to begin with, or its JSON schema."),
+        "validate": Verb("experiments.submit:validate", "Check a specification: its runs, cost, memory, faults."),
+        "submit": Verb("experiments.submit:submit", "Queue an experiment."),
+        "run": Verb("experiments.run:run", "Train one run here, without a service."),
+        "watch": Verb("experiments.watch:watch", "Follow an experiment to its end."),
+        "pause": Verb("experiments.actions:pause", "Pause an experiment, or a run."),
+        "resume": Verb("experiments.actions:resume", "Continue paused runs from their checkpoints."),
+        "cancel": Verb("experiments.actions:cancel", "Cancel an experiment, or a run."),
+        "retry": Verb("experiments.actions:retry", "Queue failed or cancelled runs again."),
+        "clone": Verb("experiments.actions:clone", "Queue an experiment again, or its best on fresh seeds."),
+        "study": Verb("studies.study:verbs", "Run the studies, each to the verdict on its claim."),
+        "campaign": Verb("studies.campaign:verbs", "Try ideas under one error, and read the ledger."),
+        "mcp": Verb("admin.mcp:mcp", "Serve a campaign to an agent."),
+    },
+    "Compare": {
+        "ls": Verb("experiments.show:ls", "List experiments."),
+        "runs": Verb("experiments.show:runs", "List runs of all experiments, filtered, any field a column."),
+        "show": Verb("experiments.show:show", "Show an experiment with its runs, or a run."),
+        "compare": Verb("experiments.compare:compare", "Compare the optimizers of an experiment, or of several."),
+        "fit": Verb("experiments.compare:fit", "Fit scaling laws, and predict by them."),
+        "logs": Verb("experiments.show:logs", "Show what a run printed."),
+    },
+    "Data": {
+        "data": Verb("offline.data:verbs", "List, prepare and copy datasets."),
+        "import": Verb("files.imports:import_runs", "Send runs of your own loop, or of other tools."),
+        "models": Verb("offline.models:models", "List models, or count what training one keeps."),
+        "optimizers": Verb("offline.optimizers:optimizers", "List optimizers, show one, or check your own."),
+    },
+    "Share": {
+        "edit": Verb("experiments.actions:edit", "Label an experiment, and write its note."),
+        "delete": Verb("experiments.actions:delete", "Delete an experiment, or restore it."),
+        "export": Verb("files.export:export", "Write results, series, figures, or a report."),
+        "publish": Verb("files.bundles:publish", "Publish an experiment as a signed folder."),
+        "verify": Verb("files.bundles:verify", "Check a published folder."),
+        "board": Verb("files.bundles:board", "Write a page of the verdicts of published folders."),
+    },
+    "Service": {
+        "up": Verb("admin.up:up", "Start the service; Ctrl-C stops it."),
+        "doctor": Verb("doctor.doctor:doctor", "Check this machine and its settings."),
+    },
+    "Admin": {
+        "db": Verb("admin.db:verbs", "Upgrade, check and back up the database."),
+        "keys": Verb("admin.keys:verbs", "Make, list and revoke keys; read the audit log."),
+    },
 }
-PROCESSES = ("api", "dispatcher", "sweep-driver")
-"""Of the service: nobody starts them by hand."""
+PROCESSES = {
+    "api": Verb("processes.api:api", "The api process of the service."),
+    "dispatcher": Verb("processes.dispatcher:dispatcher", "The dispatcher process of the service."),
+    "sweep-driver": Verb("processes.sweep_driver:sweep_driver", "The process of one sweep's driver."),
+}
+"""The supervisor and the dispatcher start them; `--help` leaves them out."""
+RENAMED = {
+    "audit": "keys audit",
+    "config": "doctor --settings",
+    "judge": "compare --external NAME",
+    "label": "edit ID --label LABEL",
+    "memory": "models MODEL",
+    "note": "edit ID --note TEXT",
+    "optimizer": "optimizers NAME --check",
+    "plan": "models MODEL --blocks",
+    "report": "export ID --format report",
+    "restore": "delete ID --undo",
+    "schema": "init KIND --schema",
+    "sweep": "compare ID, or clone ID --more-seeds 3",
+    "sync": "import",
+}
+"""Verbs of earlier versions, and how to call what they did."""
+VERBS = {name: verb for panel in PANELS.values() for name, verb in panel.items()} | PROCESSES
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -93,8 +118,9 @@ class LazyCommands(Mapping[str, Any]):
 
 @cache
 def _load(name: str) -> Any:
-    module, _, attribute = VERBS[name].partition(":")
-    verb: Any = getattr(import_module(f"api.cli.{module}"), attribute)
+    module, _, attribute = VERBS[name].place.partition(":")
+    with pause_collection():
+        verb: Any = getattr(import_module(f"api.cli.{module}"), attribute)
     if isinstance(verb, typer.Typer):
         command: Any = get_group(verb)
     else:
@@ -112,6 +138,12 @@ class VerbGroup(TyperGroup):
         super().__init__(**attributes)
         self.commands = cast("Any", LazyCommands())
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that was called; of a renamed one how to call it today."""
+        if args and args[0] in RENAMED:
+            refuse(f"`{args[0]}` is now: adapm-bench {RENAMED[args[0]]}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Call the verb. A host with some of the bench's extras alone has not all that every verb needs."""
         try:
@@ -124,22 +156,14 @@ class VerbGroup(TyperGroup):
             )
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """List the verbs by their docstrings, without importing them."""
-        shown = {name: TyperCommand(name, help=summary(name)) for name in VERBS if name not in PROCESSES}
+        """List the verbs by their summaries, without importing them."""
+        shown = {
+            name: TyperCommand(name, help=verb.summary, rich_help_panel=panel)
+            for panel, verbs in PANELS.items()
+            for name, verb in verbs.items()
+        }
         listing = TyperGroup(name=self.name, help=self.help, params=self.params, commands=cast("Any", shown))
         listing.format_help(ctx, formatter)
-
-
-def summary(name: str) -> str:
-    """What a verb's docstring says, or the help of a group of verbs, read from the text of its module."""
-    module, _, attribute = VERBS[name].partition(":")
-    for statement in ast.parse((Path(__file__).parent / f"{module.replace('.', '/')}.py").read_text("utf-8")).body:
-        match statement:
-            case ast.FunctionDef(name=found) if found == attribute:
-                return ast.get_docstring(statement) or ""
-            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Call(keywords=keywords)) if found == attribute:
-                return next(str(ast.literal_eval(each.value)) for each in keywords if each.arg == "help")
-    raise LookupError(VERBS[name])
 
 
 main = typer.Typer(

@@ -18,6 +18,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.errors import OrchestratorError
+
 FAILED = 1
 """Not found, failed, refused."""
 BAD_INPUT = 2
@@ -30,6 +32,7 @@ LOG_WIDTH = 120
 
 PROGRAM = "adapm-bench"
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -64,6 +67,16 @@ def fail(message: str, code: int = FAILED) -> Never:
 def refuse(message: str) -> Never:
     """Say what is wrong with the input, and end the command with the exit code for that."""
     fail(message, BAD_INPUT)
+
+
+@contextmanager
+def exit_on_errors(*others: type[Exception]) -> Iterator[None]:
+    """End the command with the sentence of an error of ours."""
+    ours: tuple[type[Exception], ...] = (OrchestratorError, *others)
+    try:
+        yield
+    except ours as error:
+        fail(f"error: {error}")
 
 
 def plain(text: str) -> str:

@@ -1,6 +1,5 @@
 """Experiments, runs and sweeps as people read them: lists, and everything about one."""
 
-import textwrap
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
@@ -8,6 +7,7 @@ from rich.text import Text
 
 from api.cli.console import plain, text_table
 from dashboards.text import costs, formats, words
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import Outcome
 from orchestrator.records import (
     AnyExperiment,
@@ -44,6 +44,17 @@ def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_
     ]
     head = ("experiment", "name", *(["labels"] if labelled else []), "runs", "steps", "submitted", "ended")
     return text_table(head, rows)
+
+
+def external_table(experiments: Iterable[ExternalExperiment]) -> RenderableType:
+    """One line an experiment of external runs."""
+    rows = [(one.id, one.name, words.external_facts(one), ", ".join(one.candidates)) for one in experiments]
+    if not rows:
+        return Text(
+            "no external runs; adapm-bench import sends what a loop of your own has logged, and takes over what other "
+            "tools have"
+        )
+    return text_table(("id", "external experiment", "runs", "candidates"), rows)
 
 
 def _mark(experiment: AnyExperiment) -> str:
@@ -107,15 +118,20 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("time left", formats.duration(experiment.progress.seconds_left)),
         *((("refused today", experiment.refused),) if experiment.refused else ()),
         *spec.facts(),
-        ("found", f"adapm-bench {spec.answer_verb} {experiment.id}"),
+        ("answer", f"adapm-bench compare {experiment.id}"),
         ("model", ", ".join(spec.models())),
         ("data", spec.workload.data.dataset),
         ("budget", f"cells: {', '.join(cell.key for cell in cells)}" if cells else f"{tokens} tokens a run"),
         *((("clone of", experiment.cloned_from),) if experiment.cloned_from else ()),
         *((("labels", ", ".join(experiment.labels)),) if experiment.labels else ()),
-        *((("note", textwrap.shorten(note.text, 90, placeholder=" …")),) if note else ()),
     )
-    return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
+    parts: list[RenderableType] = [Text(plain(experiment.name), style="bold"), _facts(facts), Text()]
+    if note:
+        author = note.editor or note.edited_by
+        by = f"note of {formats.moment(note.edited_at)}" + (f" by {plain(author)}" if author else "")
+        lines = [plain(line.expandtabs(4)) for line in note.text.split("\n")]
+        parts += [Text(by, style="dim"), Text("\n".join(lines)), Text()]
+    return Group(*parts, runs_table(runs))
 
 
 def run_view(

@@ -1,33 +1,21 @@
-"""How the verbs reach the service, or start one for as long as they last, and how refusals become exit codes.
-
-Verbs without a service load no client.
+"""How the verbs reach the service, and how its refusals become exit codes. Verbs without a service do not import this:
+the client takes half a second to load.
 """
 
-import math
 import os
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Never
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE, complain, fail
+from api.cli.console import BAD_INPUT, FAILED, UNREACHABLE, complain, fail
+from api.cli.settings import URL_VARIABLE, environment_settings
+from api.client.client import Client
+from api.client.messages import ClientError, InputError
 from api.processes.data_folder import read_note
-from optim import catalog
-from optim.errors import OptimError
-from orchestrator.errors import OrchestratorError, SettingsError
-from orchestrator.settings import Settings, setting_source, unknown_variables
 
-if TYPE_CHECKING:
-    from api.client.client import Client
-    from orchestrator.analysis.benchmark_rules import TargetTestChoice
-
-URL_VARIABLE = "ADAPM_BENCH_URL"
 THERE_IS_NO = re.compile(r"there is no (?!run)")
 NOT_FOUND = "urn:adapm-bench:problem:not-found"
 
@@ -37,77 +25,6 @@ Url = Annotated[
         "--url", help=f"The service; default: ${URL_VARIABLE}, else the one on the data folder.", metavar="URL"
     ),
 ]
-TargetOption = Annotated[
-    float | None,
-    typer.Option("--target", help="Test whose mean loss is below this, as modded-nanogpt's track 3 does for 3.28."),
-]
-NoiseMarginOption = Annotated[
-    float | None,
-    typer.Option(
-        "--noise-margin",
-        help="With --target: 3.09 times the standard deviation between seeds; default: 0.004, that of track 3.",
-    ),
-]
-Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use at once; default: all usable ones.")]
-
-
-def target_choice(target: float | None, noise_margin: float | None) -> "TargetTestChoice | None":
-    """What the two options ask for; None where no target is given."""
-    from orchestrator.analysis.benchmark_rules import TargetTestChoice  # numpy, which verbs without it do without
-
-    if target is None:
-        if noise_margin is not None:
-            fail("--noise-margin needs --target", BAD_INPUT)
-        return None
-    for name, given in (("--target", target), ("--noise-margin", noise_margin)):
-        if given is not None and math.isnan(given):
-            fail(f"{name} nan is no number that a loss could be compared with; give a number", BAD_INPUT)
-    try:
-        return TargetTestChoice(target=target, **({} if noise_margin is None else {"margin": noise_margin}))
-    except ValidationError as error:
-        names = {"target": "--target", "margin": "--noise-margin"}
-        told = (
-            f"{names[str(each['loc'][0])]} {each['input']}: {each['msg'].replace('Input should', 'must')}"
-            for each in error.errors()
-        )
-        fail("; ".join(told), BAD_INPUT)
-
-
-def environment_settings(**flags: object) -> Settings:
-    """The settings in force, with the given flags over them; faults end the command, with a line for each."""
-    settings = read_settings()
-    if not isinstance(settings, Settings):
-        fail("\n".join(settings), BAD_INPUT)
-    return settings.model_copy(update={name: flag for name, flag in flags.items() if flag is not None})
-
-
-def read_settings() -> Settings | tuple[str, ...]:
-    """The settings in force, or a sentence for each of their faults."""
-    if strangers := unknown_variables(os.environ):
-        return strangers
-    try:
-        catalog.entries()
-        return Settings()
-    except (OptimError, SettingsError) as error:
-        return (str(error),)
-    except ValidationError as error:
-        return tuple(
-            setting_fault(str(fault["loc"][-1]), fault["input"], fault["type"], fault["msg"])
-            for fault in error.errors(include_url=False)
-        )
-
-
-def setting_fault(name: str, value: object, kind: str, message: str) -> str:
-    """One fault of the settings as a sentence: where it stands, the value, what is allowed."""
-    where = setting_source(name) or name
-    if kind == "extra_forbidden":
-        return f"{where}: no setting has that name; docs/settings.md lists them"
-    if kind == "remote_folder":  # what is refused may hold a secret
-        value = re.sub(r"//.*@", "//***@", str(value))
-        value = re.sub(r"(//[^@/]*:|\?).*", r"\1***", value)
-    return f"{where}={value}: {message.replace('Input should', 'must')}"
 
 
 def service_url(given: str | None) -> str:
@@ -126,16 +43,14 @@ def service_url(given: str | None) -> str:
 
 
 @contextmanager
-def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> Iterator["Client"]:
+def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> Iterator[Client]:
     """A client of the service; what it raises ends the command with a sentence and an exit code. `listed_by` is the
     verb that lists the ids which the command takes."""
-    from api.client.client import Client  # loads httpx: verbs without a service start faster
-
     with exit_on_refusal(listed_by), Client(service_url(url), retries=retries, short_ids=True) as client:
         yield client
 
 
-def print_hindrance(client: "Client") -> None:
+def print_hindrance(client: Client) -> None:
     """Say on standard error why the service begins no run now, a full disk for instance, if anything is in the way."""
     if hindrance := client.health().hindrance:
         complain(hindrance)
@@ -144,8 +59,6 @@ def print_hindrance(client: "Client") -> None:
 @contextmanager
 def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
-    from api.client.messages import ClientError, InputError  # as above
-
     try:
         yield
     except ClientError as error:
@@ -158,51 +71,3 @@ def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
         if error.status == 401:
             complain("set $ADAPM_BENCH_KEY, or name a file with the key: adapm-bench --key-file FILE …")
         raise typer.Exit(BAD_INPUT if error.status in (None, 400, 413, 422) else FAILED) from None
-
-
-@contextmanager
-def exit_on_errors(*others: type[Exception]) -> Iterator[None]:
-    """End the command with the sentence of an error of ours."""
-    ours: tuple[type[Exception], ...] = (OrchestratorError, *others)
-    try:
-        yield
-    except ours as error:
-        fail(f"error: {error}")
-
-
-@contextmanager
-def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Its URL, and a check that raises where it has failed for good."""
-    from api.processes.address import ServiceError, listen  # SQLAlchemy, for verbs that start none
-    from api.processes.supervisor import Supervisor
-
-    if (note := read_note(settings.data_folder)) is not None:
-        print(f"using the service that runs on {settings.data_folder.absolute()}")
-        yield note.url, lambda: None
-        return
-    print("starting the service: api, dispatcher with an embedded Ray, SQLite, MLflow", flush=True)
-    if not port_given:
-        try:
-            listen(settings.host, settings.port).close()
-        except ServiceError as error:
-            print(f"{str(error).partition(';')[0]}; taking another one")
-            settings = settings.model_copy(update={"port": 0})
-    with Supervisor(settings) as running:
-        yield running.url, running.check
-        print("stopping the service", flush=True)
-
-
-@contextmanager
-def exit_in_order() -> Iterator[None]:
-    """End the command with a sentence where the service refuses or fails, and on Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        with exit_on_refusal(), exit_on_errors():
-            yield
-    except KeyboardInterrupt:
-        print("stopped; what was trained is kept, and the same command continues from there", flush=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> Never:
-    raise KeyboardInterrupt

@@ -23,7 +23,7 @@ from functools import partial, wraps
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import uuid4
 
 import httpx2
@@ -44,21 +44,11 @@ from api.client.messages import (
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
 from api.client.streams import StreamState, async_changes, changes, listener
-from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunTableRow
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunTableRow
 from dashboards.files.publication import TableFormat
-from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
 from orchestrator.analysis.laws.records import FitReport, FormName
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule
+from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.annotations import AnnotationChange
-from orchestrator.campaigns.ledger import (
-    AnyCampaign,
-    CampaignRecord,
-    CampaignSpec,
-    HeldOutWorkloads,
-    Ledger,
-    TryRecord,
-    TryRequest,
-)
 from orchestrator.external_runs import (
     ExternalExperiment,
     ExternalJudgement,
@@ -84,9 +74,8 @@ from orchestrator.records import (
     RunFile,
     RunRecord,
     SavedView,
-    Submission,
+    SubmissionReceipt,
 )
-from orchestrator.specs.differences import SpecDifferences
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
@@ -223,13 +212,15 @@ class Endpoints:
         return self._get("/healthz", Health)
 
     @Endpoint
-    def submit(self, spec: ExperimentSpec | Mapping[str, Any], key: str | None = None) -> Submission:
+    def submit(self, spec: ExperimentSpec | Mapping[str, Any], key: str | None = None) -> SubmissionReceipt:
         """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
 
         A mapping is sent as it is, so that the service names every fault in it.
         """
         headers = {**JSON, **_idempotency(key)}
-        return self._ask("POST", "/v1/experiments", Submission, again=True, content=json_body(spec), headers=headers)
+        return self._ask(
+            "POST", "/v1/experiments", SubmissionReceipt, again=True, content=json_body(spec), headers=headers
+        )
 
     @Endpoint
     def validate(self, spec: ExperimentSpec | Mapping[str, Any]) -> Preview:
@@ -280,27 +271,9 @@ class Endpoints:
         return self._get(path, ComparisonSpec, {"seeds": seeds})
 
     @Endpoint
-    def profile(
-        self, experiment_ids: Sequence[str], *, rule: ProfileRule | Literal["bench", "algoperf"] = ProfileRule.BENCH
-    ) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads; `algoperf`: as the scorer of that
-        benchmark takes times and scores."""
-        ids = as_texts(experiment_ids, "the ids")
-        return self._get("/v1/profiles", ProfileReport, {"experiment": ids, **_parameters(rule=str(rule))})
-
-    @Endpoint
-    def target_test(
-        self,
-        experiment_id: str,
-        *,
-        target: float = TRACK_3_TARGET,
-        margin: float = TRACK_3_MARGIN,
-        cell: str | None = None,
-    ) -> TargetTest:
-        """Whose mean loss is shown to be below `target`, by the rule of modded-nanogpt's track 3. `margin`: 3.09 times
-        the standard deviation between seeds."""
-        chosen = _parameters(target=str(target), margin=str(margin), cell=cell)
-        return self._get(f"/v1/experiments/{segment(experiment_id)}/target-test", TargetTest, chosen)
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return self._get("/v1/profiles", ProfileReport, {"experiment": as_texts(experiment_ids, "the ids")})
 
     @Endpoint
     def fit(
@@ -359,20 +332,6 @@ class Endpoints:
         return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, chosen)
 
     @Endpoint
-    def external_target_test(
-        self,
-        external_id: str,
-        *,
-        target: float = TRACK_3_TARGET,
-        margin: float = TRACK_3_MARGIN,
-        metric: str | None = None,
-        workload: str | None = None,
-    ) -> TargetTest:
-        """The same of external runs: `target_test`."""
-        chosen = _parameters(target=str(target), margin=str(margin), metric=metric, workload=workload)
-        return self._get(f"/v1/external-experiments/{segment(external_id)}/target-test", TargetTest, chosen)
-
-    @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:
         """One run that somebody's loop told of."""
         return self._get(f"/v1/external-runs/{segment(external_id)}", ExternalRun)
@@ -423,62 +382,6 @@ class Endpoints:
     def delete_view(self, view_id: str) -> SavedView:
         """Forget a view of your own; an admin any."""
         return self._ask("DELETE", f"/v1/views/{segment(view_id)}", SavedView, again=False)
-
-    @Endpoint
-    def open_campaign(self, spec: CampaignSpec | Mapping[str, Any]) -> CampaignRecord:
-        """Open a campaign of tries under one error; for admins."""
-        return self._ask("POST", "/v1/campaigns", CampaignRecord, again=False, content=json_body(spec), headers=JSON)
-
-    @Endpoint
-    def campaigns(self, *, limit: int = 50, before: str | None = None) -> tuple[AnyCampaign, ...]:
-        """Campaigns, the newest first; `before` is the id of the last one already seen."""
-        return self._get("/v1/campaigns", Page[AnyCampaign], _parameters(limit=limit, before=before)).items
-
-    @Endpoint
-    def campaign(self, campaign_id: str) -> CampaignRecord:
-        """One campaign, with what is spent and what is left."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}", CampaignRecord)
-
-    @Endpoint
-    def held_out_workloads(self, campaign_id: str) -> HeldOutWorkloads:
-        """Its held-out workloads, and how tries stand on them; for admins."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/held-out", HeldOutWorkloads)
-
-    @Endpoint
-    def ledger(self, campaign_id: str) -> Ledger:
-        """Every step of a campaign, judged again from the stored results."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/ledger", Ledger)
-
-    @Endpoint
-    def tries(self, campaign_id: str) -> tuple[TryRecord, ...]:
-        """Its tries with their verdicts, the first one first."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/tries", Page[TryRecord]).items
-
-    @Endpoint
-    def register_try(
-        self, campaign_id: str, tried: TryRequest | Mapping[str, Any], key: str | None = None
-    ) -> TryRecord:
-        """Freeze what is tried and spend its level, before any run of it. The same `key` gives the same try again."""
-        headers = {**JSON, **_idempotency(key)}
-        path = f"/v1/campaigns/{segment(campaign_id)}/tries"
-        return self._ask("POST", path, TryRecord, again=True, content=json_body(tried), headers=headers)
-
-    @Endpoint
-    def submit_try(self, campaign_id: str, place: int) -> TryRecord:
-        """Queue the runs of a registered try; repeating it changes nothing."""
-        path = f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}/submit"
-        return self._ask("POST", path, TryRecord, again=True)
-
-    @Endpoint
-    def retry_try(self, campaign_id: str, place: int) -> TryRecord:
-        """Let a try go on that a failed, cancelled or paused run holds up."""
-        path = f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}/retry"
-        return self._ask("POST", path, TryRecord, again=True)
-
-    @Endpoint
-    def verdict(self, campaign_id: str, place: int) -> TryRecord:
-        """One try: improved, not shown, or undecided yet."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}", TryRecord)
 
     @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:
@@ -562,14 +465,14 @@ class Endpoints:
         *,
         fresh_seeds: int | None = None,
         keep_rates: bool = False,
-    ) -> Submission:
+    ) -> SubmissionReceipt:
         """Submit an experiment's specification again, under another name if one is given, and over so many
         `fresh_seeds` instead of its own, with `keep_rates` only at what each candidate was judged at, without another
         tuning, and all seeds at once; an earlier call with the same `key` made it, if the answer says so."""
         path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
         wanted = {"name": name} | ({} if fresh_seeds is None else {"fresh_seeds": fresh_seeds})
         wanted |= {"keep_rates": True} if keep_rates else {}
-        return self._ask("POST", path, Submission, again=True, content=json_body(wanted), headers=headers)
+        return self._ask("POST", path, SubmissionReceipt, again=True, content=json_body(wanted), headers=headers)
 
     @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
@@ -596,19 +499,9 @@ class Endpoints:
         return tuple(islice(found, limit))
 
     @Endpoint
-    def run_groups(self, by: str, *, where: str = "") -> tuple[RunGroupRow, ...]:
-        """The runs that the filter finds, by the values of a field; the largest group first."""
-        return self._get("/v1/runs/groups", Page[RunGroupRow], {"by": by, "where": where}).items
-
-    @Endpoint
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
-
-    @Endpoint
-    def run_differences(self, run_ids: Sequence[str]) -> SpecDifferences:
-        """In which fields the specifications of several runs differ, and which are the same in all of them."""
-        return self._get("/v1/runs/differences", SpecDifferences, {"run": as_texts(run_ids, "the ids")})
 
     @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
@@ -790,11 +683,6 @@ class Endpoints:
     def webhooks(self) -> tuple[WebhookRecord, ...]:
         """All webhooks, the newest first."""
         return self._get("/v1/webhooks", Page[WebhookRecord]).items
-
-    @Endpoint
-    def webhook(self, webhook_id: str) -> WebhookRecord:
-        """One webhook."""
-        return self._get(f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord)
 
     @Endpoint
     def remove_webhook(self, webhook_id: str) -> WebhookRecord:

@@ -4,7 +4,7 @@
     run.log(step=100, val_loss=3.21)
     run.finish()
 
-What is logged is the kernel's when `log` returns, and on disk (`spool.py`) until `adapm-bench sync` or the background
+What is logged is the kernel's when `log` returns, and on disk (`spool.py`) until `adapm-bench import` or the background
 thread of a run with a `url` has sent it, and after. `log` never raises, and waits for no network: what it cannot keep
 it leaves out, with one warning for each reason, by Python's `logging`.
 """
@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, header_line
 from orchestrator.external_runs import RunHeader
+from worker.repeating import Repeating
 
 log = logging.getLogger("adapm_bench")
 
@@ -116,11 +117,13 @@ class OwnRun:
         self._torn = False
         self._step = -1
         self._warned: set[str] = set()
-        self._sender: _Sender | None = None
+        self._sending: Repeating | None = None
         if os.environ.get("RANK", "0") == "0":
             self._open(folder)
         if self.path is not None and url is not None:
-            self._sender = _Sender(self.path, url, key)
+            sender = _Sender(self.path, url, key)
+            self._sending = Repeating("adapm-bench-sender", SEND_SECONDS, sender.send, once_more_at_end=True)
+            self._sending.start()
 
     def log(self, metrics: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any) -> None:
         """Keep metrics at a step: any numbers, by names of your own; `val_loss` is what runs are judged by.
@@ -148,7 +151,7 @@ class OwnRun:
             self._leave_out(f"state {state!r} is neither finished nor failed; taken for failed")
             state = "failed"
         with self._lock:
-            file, sender = self._file, self._sender
+            file, sending = self._file, self._sending
         if file is None:
             return
         self._write(json.dumps({"at": time.time(), "state": state}).encode() + b"\n")
@@ -159,8 +162,8 @@ class OwnRun:
             os.close(file)
         except OSError as error:
             self._leave_out(f"{type(error).__name__}: {error}")
-        if sender is not None:
-            sender.stop(wait_seconds)
+        if sending is not None:
+            sending.stop(wait_seconds)
 
     @property
     def has_ended(self) -> bool:
@@ -229,36 +232,26 @@ class OwnRun:
 
 
 class _Sender:
-    """A thread that sends a spool while it grows. The service may be away for hours: it tries again."""
+    """Sends a spool as far as it has grown. The service may be away for hours: the next call tries again."""
 
     def __init__(self, path: Path, url: str, key: str | None) -> None:
         self._path, self._url, self._key = path, url, key
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="adapm-bench-sender", daemon=True)
-        self._thread.start()
+        self._spool: RunSpool | None = None
+        self._has_failed = False
 
-    def stop(self, wait_seconds: float) -> None:
-        """Send what there is, and end; wait for so long at most."""
-        self._ending.set()
-        self._thread.join(wait_seconds)
-
-    def _run(self) -> None:
+    def send(self) -> None:
+        """Send what is new; warn of the first of several failures."""
         from api.client.client import Client  # the HTTP client, which a run without a service needs none of
 
-        failed, spool = False, None
-        while True:
-            ending = self._ending.wait(SEND_SECONDS)
-            try:
-                spool = spool or RunSpool(self._path)
-                with Client(self._url, key=self._key, retries=0, timeout_seconds=10.0) as client:
-                    spool.send(client)
-                failed = False
-            except Exception as error:  # noqa: BLE001 - the spool keeps all of it, and a training is not ended for this
-                if not failed:
-                    log.warning("not sent yet, and kept in %s: %s", self._path, error)
-                failed = True
-            if ending:
-                return
+        try:
+            self._spool = self._spool or RunSpool(self._path)
+            with Client(self._url, key=self._key, retries=0, timeout_seconds=10.0) as client:
+                self._spool.send(client)
+            self._has_failed = False
+        except Exception as error:  # noqa: BLE001 - the spool keeps all of it, and a training is not ended for this
+            if not self._has_failed:
+                log.warning("not sent yet, and kept in %s: %s", self._path, error)
+            self._has_failed = True
 
 
 def plain_value(value: Any) -> Any:

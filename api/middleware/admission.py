@@ -3,7 +3,6 @@
     workers    reports of attempts                 as many as come: more than half of the threads are theirs
     heavy      exports, reports, drawn figures     two at work, some waiting, fewer of one caller
     whole      pages and answers of all its runs   two at work, more waiting
-    batched    new experiments                     many at work: they share a thread, a transaction and a write to disk
     ordinary   everything else that reads a store  more at work, many waiting
     public     health, login, static files         a few
 
@@ -21,8 +20,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth.scopes import BATCHED, HEAVY, ROUTES, STREAMS, WHOLE, Access
-from api.batching import MOST_CALLS
+from api.auth.scopes import HEAVY, ROUTES, STREAMS, WHOLE, Access
 from api.middleware.authentication import caller_of
 from api.problems import RefusedError
 
@@ -81,7 +79,6 @@ class AdmissionMiddleware:
         self.app = app
         self._heavy = Lane(at_work=2, within=64, of_one_caller=16)
         self._whole = Lane(at_work=2, within=256, of_one_caller=64)
-        self._batched = Lane(at_work=MOST_CALLS, within=512, of_one_caller=256)
         self._ordinary = Lane(at_work=8, within=512, of_one_caller=256)
         self._public = Lane(at_work=4, within=128, of_one_caller=64)
         self._lanes: Mapping[str, Lane | None] = {
@@ -89,7 +86,6 @@ class AdmissionMiddleware:
             **dict.fromkeys(ROUTES[Access.OPEN], self._public),
             **dict.fromkeys(HEAVY, self._heavy),
             **dict.fromkeys(WHOLE, self._whole),
-            **dict.fromkeys(BATCHED, self._batched),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,22 +1,21 @@
 """Middleware: every request that may change something leaves a line in the audit log before its answer goes out.
 
-The workers' routes leave none: what they change has a log of its own, the runs' events. Lines that come while others
-are written make up the next write (`api/batching.py`).
+The workers' routes leave none: what they change has a log of its own, the runs' events.
 
 Failed logins come from strangers, as many as they like: of a minute a few have a line each, the rest is counted.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
+from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth.throttle import network_of
-from api.batching import ThreadBatcher
 from api.middleware.authentication import caller_of
 from api.middleware.guards import SAFE_METHODS, WORKER_PATH
 from orchestrator.errors import OrchestratorError
@@ -41,7 +40,6 @@ class AuditMiddleware:
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
         self.app = app
         self._audit = audit
-        self._write = ThreadBatcher[AuditLine, None](self._write_lines)
         self._logins = _FailedLogins(self._write)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,30 +61,29 @@ class AuditMiddleware:
             if message["type"] == "http.response.start" and "bench.caller" in scope:
                 if caller_of(scope).key is not None or not scope["bench.closed"]:
                     line = _line(scope, message)
-                    for target in scope.get("bench.targets") or (line.target,):
-                        await self._write(replace(line, target=target))
+                    targets = scope.get("bench.targets") or (line.target,)
+                    await self._write(*(replace(line, target=target) for target in targets))
                 elif message["status"] == 401 and scope["path"] == "/login":  # else strangers could fill the log
                     await self._logins.note(_line(scope, message))
             await send(message)
 
         await self.app(scope, receive, send_and_note)
 
-    def _write_lines(self, lines: Sequence[AuditLine]) -> list[None]:
+    async def _write(self, *lines: AuditLine) -> None:
         """A database that is away refuses no answer: the changes have been made, and their lines are in the service's
         log then."""
         try:
-            self._audit.add(*lines)
+            await run_in_threadpool(self._audit.add, *lines)
         except OrchestratorError as error:
             for line in lines:
                 log.error("not in the audit log", error=str(error), **vars(line))
-        return [None] * len(lines)
 
 
 class _FailedLogins:
     """A bounded number of lines of failed logins: `MOST_STRANGERS` at once, and after a minute as many and one with the
     counts of the others. A process that is killed loses the counts of its last minute."""
 
-    def __init__(self, write: ThreadBatcher[AuditLine, None]) -> None:
+    def __init__(self, write: Callable[..., Awaitable[None]]) -> None:
         self._write = write
         self._more: Counter[str] = Counter()
         """How many failed after the one that has a line, by network; those of further networks under `_OTHERS`."""

@@ -1,4 +1,4 @@
-"""The dispatcher process: its composition root. Ray, the dispatcher's loop and the export to MLflow."""
+"""The dispatcher process: its composition root. Ray, and a loop for each duty."""
 
 import os
 import secrets
@@ -24,7 +24,7 @@ from orchestrator.services.composition import Services, compose_services
 from orchestrator.services.follow_ups import FollowUps
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import Duty, LeaderLoop, Leadership
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps.keeper import ROLE, DriverOrder, SweepKeeper
 from orchestrator.webhooks.signing import SigningKey
@@ -55,7 +55,6 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     database.migrate()
     services = compose_services(database, settings, policy)
     holder = name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
-    mlflow_folder = settings.data_folder.resolve() / "mlflow"
     # One that cannot be closed, because the database is away, does not keep the others open.
     with ExitStack() as stack:
         stack.callback(tracing.stop)
@@ -64,22 +63,16 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
             services.runs,
             database,
             settings.resolved_mlflow_uri(),
-            mlflow_folder,
+            settings.data_folder.resolve() / "mlflow",
             holder=holder,
         )
-        exporter.start()
-        stack.callback(exporter.close)
-        sender = webhook_sender(settings, services, holder)
-        sender.start()
-        stack.callback(sender.close)
+        start(stack, exporter, stop_seconds=10.0)
+        start(stack, webhook_sender(settings, services, holder), stop_seconds=5.0)
         retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints, settings.checkpoint_url)
-        retention.start()
-        stack.callback(retention.close)
+        start(stack, retention, stop_seconds=5.0)
         start_ray(settings)
         stack.callback(stop_embedded_ray, settings.data_folder)
-        keeper = sweep_keeper(settings, database, holder)
-        keeper.start()
-        stack.callback(keeper.close)
+        start(stack, sweep_keeper(settings, database, holder))
         # After Ray, which installs handlers of its own.
         stop_on_signals(stop.set)
         dispatcher = Dispatcher(
@@ -90,9 +83,17 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
             dispatch_blocker=services.monitor.dispatch_blocker,
             follow_up=FollowUps(database).follow,
         )
-        stack.callback(dispatcher.close)
+        loop = LeaderLoop(dispatcher)
+        stack.callback(loop.close)
         log.info("dispatching", service_url=service_url)
-        dispatcher.run(stop)
+        loop.run(stop)
+
+
+def start(stack: ExitStack, duty: Duty, stop_seconds: float | None = None) -> None:
+    """Have a duty done on a thread until the stack is closed, which waits for it for so long."""
+    loop = LeaderLoop(duty, stop_seconds)
+    loop.start()
+    stack.callback(loop.close)
 
 
 def wait_for_room(settings: Settings, stop: threading.Event) -> bool:

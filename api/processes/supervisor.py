@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -29,6 +28,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
 from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.database import Database
+from worker.repeating import Repeating
 
 READY_SECONDS = 60.0
 GOOD_SECONDS = 60.0
@@ -69,7 +69,6 @@ class Supervisor:
         self._reported_shortage: str | None = None
         self._disk_looked_at = -ROOM_SECONDS
         self._folder = settings.data_folder.absolute()
-        self._stopping = threading.Event()
         self._failure: str | None = None
         self._children: list[_Child] = []
         self.url = ""
@@ -109,7 +108,7 @@ class Supervisor:
         ]
         for child in self._children:
             self._start(child)
-        self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._watcher = Repeating("supervisor", 0.2, self._watch)
         self._watcher.start()
         try:
             self._wait_until_ready()
@@ -131,8 +130,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """End every process that was started: the dispatcher first, because its workers still report to the api."""
-        self._stopping.set()
-        self._watcher.join()
+        self._watcher.stop()
         remove_note(self._folder)
         by_name = {child.name: child for child in self._children}
         for name, seconds in STOP_SECONDS.items():
@@ -174,21 +172,21 @@ class Supervisor:
         child.started_at = time.monotonic()
 
     def _watch(self) -> None:
-        while not self._stopping.wait(0.2):
-            if time.monotonic() - self._disk_looked_at >= ROOM_SECONDS:
-                self._report_shortage(shortage(self._folder, self._settings.free_bytes))
-                self._disk_looked_at = time.monotonic()
-            for child in self._children:
-                with suppress(OSError):  # a full disk must not end the supervision
-                    rotate(child.log_path)
-                if child.process is not None and child.process.poll() is not None:
-                    self._note_end(child, child.process.returncode)
-                elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:
-                    try:
-                        self._start(child)
-                    except OSError as error:  # no memory for a process, no room for its log
-                        self._say(f"the {child.name} process cannot be started, trying again: {error}")
-                        child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
+        """Restart what ended, and look at the disk and the logs."""
+        if time.monotonic() - self._disk_looked_at >= ROOM_SECONDS:
+            self._report_shortage(shortage(self._folder, self._settings.free_bytes))
+            self._disk_looked_at = time.monotonic()
+        for child in self._children:
+            with suppress(OSError):  # a full disk must not end the supervision
+                rotate(child.log_path)
+            if child.process is not None and child.process.poll() is not None:
+                self._note_end(child, child.process.returncode)
+            elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:
+                try:
+                    self._start(child)
+                except OSError as error:  # no memory for a process, no room for its log
+                    self._say(f"the {child.name} process cannot be started, trying again: {error}")
+                    child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
 
     def _note_end(self, child: _Child, status: int) -> None:
         """Plan the next start of a child that ended, or give up. What ends on a full disk is not held against it, for

@@ -9,7 +9,7 @@ from api.records import Page
 from api.routes.context import ID_PATTERN, AnalysisDependency, ExperimentIdPath, JsonRoute, StudiesDependency, problems
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule
+from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
@@ -44,10 +44,6 @@ TargetLoss = Annotated[
     ),
 ]
 SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]
-ProfileRuleQuery = Annotated[
-    ProfileRule,
-    Query(description="bench: exact, with one target for all candidates; algoperf: as AlgoPerf's scorer does."),
-]
 StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
@@ -65,11 +61,9 @@ def fits(
 
 
 @router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))
-def profile(
-    analysis: AnalysisDependency, ids: ExperimentIds, rule: ProfileRuleQuery = ProfileRule.BENCH
-) -> ProfileReport:
+def profile(analysis: AnalysisDependency, ids: ExperimentIds) -> ProfileReport:
     """Performance profiles of every candidate over the workloads of several comparisons, integrated over tau."""
-    return analysis.profile(ids, rule)
+    return analysis.profile(ids)
 
 
 @router.get("/experiments/{experiment_id}/sweep", tags=["sweeps"], responses=problems(404, 409))

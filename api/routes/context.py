@@ -11,7 +11,6 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from api.auth.callers import Caller
-from api.batching import Submissions
 from api.middleware.authentication import AuthState, caller_of
 from api.middleware.metrics import Meters
 from api.problems import RefusedError
@@ -20,7 +19,6 @@ from dashboards.data.live import Pulse
 from dashboards.files.figures import FigureFiles
 from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.services.analysis import Analysis
-from orchestrator.services.campaigns import Campaigns
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
@@ -71,7 +69,6 @@ class AppState:
 
     services: Services
     studies: Studies
-    submissions: Submissions
     figure_files: FigureFiles
     pulse: Pulse
     """The experiments' versions, looked up once for all streams."""
@@ -110,7 +107,6 @@ RunsDependency = Annotated[Runs, dependency(lambda state: state.services.runs)]
 RunTableDependency = Annotated[RunTable, dependency(lambda state: state.services.run_table)]
 AnalysisDependency = Annotated[Analysis, dependency(lambda state: state.services.analysis)]
 SpecificationsDependency = Annotated[Specifications, dependency(lambda state: state.services.specifications)]
-CampaignsDependency = Annotated[Campaigns, dependency(lambda state: state.services.campaigns)]
 AttemptsDependency = Annotated[Attempts, dependency(lambda state: state.services.attempts)]
 MonitorDependency = Annotated[Monitor, dependency(lambda state: state.services.monitor)]
 KeyringDependency = Annotated[Keyring, dependency(lambda state: state.services.keyring)]

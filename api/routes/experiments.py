@@ -11,7 +11,6 @@ from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
-from api.middleware.authentication import caller_of
 from api.records import ExperimentChange, Page
 from api.routes.context import (
     AnalysisDependency,
@@ -35,14 +34,12 @@ from api.routes.context import (
 from dashboards.data.live import RECONNECT_MILLISECONDS
 from dashboards.files.figures import table_file
 from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
-from orchestrator.analysis.benchmark_rules import TargetTest, TargetTestChoice
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.names import Name
-from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, Submission
-from orchestrator.services.experiments import Proposal
+from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, SubmissionReceipt
 from orchestrator.specs.preview import Preview
 from worker.records.result import Record
 
@@ -81,15 +78,18 @@ class CloneRequest(Record):
 
 
 @router.post(
-    "", status_code=201, response_model=Submission, responses={200: {"model": Submission}, **problems(409, 413, 422)}
+    "",
+    status_code=201,
+    response_model=SubmissionReceipt,
+    responses={200: {"model": SubmissionReceipt}, **problems(409, 413, 422)},
 )
-async def submit(spec: ExperimentSpec, request: Request, key: IdempotencyKey = None) -> Response:
+def submit(
+    spec: ExperimentSpec, experiments: ExperimentsDependency, caller: CallerDependency, key: IdempotencyKey = None
+) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
-    caller = caller_of(request.scope)  # a dependency each would cost 20 µs
-    proposal = Proposal(spec=spec, key=key, by=caller.key_id())
-    submission = await app_state(request).submissions(proposal)
-    headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
-    return json_response(submission, 201 if submission.created else 200, headers)
+    receipt = experiments.submit(spec, key, by=caller.key_id())
+    headers = {"Location": f"/v1/experiments/{receipt.experiment.id}"}
+    return json_response(receipt, 201 if receipt.created else 200, headers)
 
 
 @router.post("/validate", responses=problems(413))
@@ -127,17 +127,6 @@ def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, ce
     return json_response(analysis.compare(experiment_id, cell))
 
 
-@router.get("/{experiment_id}/target-test", response_model=TargetTest, responses=problems(404, 409, 422))
-def target_test(
-    experiment_id: ExperimentIdPath,
-    analysis: AnalysisDependency,
-    choice: Annotated[TargetTestChoice, Query()],
-    cell: CellQuery = None,
-) -> Response:
-    """Whose mean loss is shown to be below a target, by the rule of modded-nanogpt's track 3; 409 for a sweep."""
-    return json_response(analysis.target_test(experiment_id, choice, cell))
-
-
 @router.get("/{experiment_id}/cells", responses=problems(404, 409))
 def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page[CellRecord]:
     """Every model size and token budget of a scaling experiment with its leaderboard, the smallest first."""
@@ -157,30 +146,6 @@ def comparison_table(
 ) -> Response:
     """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
     return table_file(analysis.compare(experiment_id, cell), form)
-
-
-@router.post("/{experiment_id}/cancel", responses=problems(403, 404))
-def cancel(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Cancel every run that has not ended; repeating it changes nothing."""
-    return experiments.apply(experiment_id, RunAction.CANCEL)
-
-
-@router.post("/{experiment_id}/pause", responses=problems(403, 404))
-def pause(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Pause every run that waits or trains; training ones write a checkpoint and stop."""
-    return experiments.apply(experiment_id, RunAction.PAUSE)
-
-
-@router.post("/{experiment_id}/resume", responses=problems(403, 404))
-def resume(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Let every paused run go on from its checkpoint."""
-    return experiments.apply(experiment_id, RunAction.RESUME)
-
-
-@router.post("/{experiment_id}/retry", responses=problems(403, 404))
-def retry(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Queue every failed or cancelled run once more."""
-    return experiments.apply(experiment_id, RunAction.RETRY)
 
 
 def existing_experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
@@ -253,8 +218,8 @@ def restore(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency)
 @router.post(
     "/{experiment_id}/clone",
     status_code=201,
-    response_model=Submission,
-    responses={200: {"model": Submission}, **problems(403, 404, 409, 413, 422)},
+    response_model=SubmissionReceipt,
+    responses={200: {"model": SubmissionReceipt}, **problems(403, 404, 409, 413, 422)},
 )
 def clone(
     experiment_id: ExperimentIdPath,
@@ -270,6 +235,14 @@ def clone(
     )
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
     return json_response(made, 201 if made.created else 200, headers)
+
+
+@router.post("/{experiment_id}/{action}", responses=problems(403, 404, 422))
+def apply(experiment_id: ExperimentIdPath, action: RunAction, experiments: ExperimentsDependency) -> AnyExperiment:
+    """Cancel every run that has not ended, pause every one that waits or trains (training ones write a checkpoint and
+    stop), resume every paused one from its checkpoint, or retry every failed or cancelled one; repeating it changes
+    nothing."""
+    return experiments.apply(experiment_id, action)
 
 
 def _change_event(record: AnyExperiment, version: int) -> ServerSentEvent:

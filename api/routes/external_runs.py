@@ -17,7 +17,6 @@ from api.routes.context import (
     problems,
 )
 from dashboards.files.publication import external_runs_csv
-from orchestrator.analysis.benchmark_rules import ExternalTargetTestChoice, TargetTest
 from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import (
     MOST_VALUES,
@@ -138,15 +137,3 @@ def judgement(
     """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
     what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
     return json_response(external_runs.judge(external_id, choice))
-
-
-@router.get(
-    "/external-experiments/{external_id}/target-test", response_model=TargetTest, responses=problems(404, 409, 422)
-)
-def target_test(
-    external_id: ExperimentPath,
-    external_runs: ExternalRunsDependency,
-    choice: Annotated[ExternalTargetTestChoice, Query()],
-) -> Response:
-    """Whose mean loss is shown to be below a target, by the rule of modded-nanogpt's track 3. 409 as of judgements."""
-    return json_response(external_runs.target_test(external_id, choice))

@@ -5,7 +5,6 @@
 /v1/experiments/{id}/figures                 the names of an experiment's figures
 /v1/experiments/{id}/figures/{name}.{form}   one of them as SVG, PNG, PDF, HTML, CSV or JSON
 /v1/experiments/{id}/report                  one HTML file with method, tables, figures and provenance
-/v1/experiments/{id}/provenance              specification, data, code, machines and time
 /v1/experiments/{id}/references.bib          what to cite
 /v1/experiments/{id}/document.json           everything that is known of it, but for the series of its runs
 """
@@ -35,7 +34,7 @@ from dashboards.files.figures import MEDIA_TYPES, FileForm, write
 from dashboards.files.report import report
 from dashboards.palette import ThemeName
 from dashboards.view_state import ViewState
-from orchestrator.export.document import ExperimentDocument, Provenance, document, provenance
+from orchestrator.export.document import ExperimentDocument, document, provenance
 from orchestrator.export.files import Format, write_results, write_series
 from orchestrator.records import RunFile, RunRecord
 from orchestrator.services.runs import Runs
@@ -173,14 +172,6 @@ def experiment_report(experiment_id: ExperimentIdPath, request: Request, files: 
     text = report(files, experiment_id, request.app.version)
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}-report.html"'}
     return Response(text, media_type=f"text/html{TEXT}", headers=headers)
-
-
-@router.get("/experiments/{experiment_id}/provenance", tags=["figures and reports"], responses=problems(404))
-def experiment_provenance(
-    experiment_id: ExperimentIdPath, experiments: ExperimentsDependency, runs: RunsDependency, request: Request
-) -> Provenance:
-    """Where the experiment's figures come from."""
-    return provenance(experiments.get(experiment_id), runs.read_all(experiment_id), request.app.version)
 
 
 @router.get(

@@ -1,4 +1,4 @@
-"""Keys over REST, for admins: make, list, look, revoke; and the audit log."""
+"""Keys over REST, for admins: make, list, revoke; and the audit log."""
 
 from typing import Annotated
 
@@ -37,12 +37,6 @@ def create(wanted: KeyRequest, keyring: KeyringDependency, auth: AuthDependency,
 def keys(keyring: KeyringDependency) -> Page[KeyRecord]:
     """All keys, the newest first, with what their experiments use; no secrets."""
     return Page(items=keyring.list_keys())
-
-
-@router.get("/keys/{key_id}", responses=problems(404))
-def key(key_id: KeyIdPath, keyring: KeyringDependency) -> KeyRecord:
-    """One key."""
-    return keyring.get(key_id)
 
 
 @router.delete("/keys/{key_id}", responses=problems(404))

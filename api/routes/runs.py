@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from api.records import Page, RunGroupRow, RunTableRow, run_row
+from api.problems import RefusedError
+from api.records import Page, RunTableRow, run_row
 from api.routes.context import (
     ID_PATTERN,
     AttemptPath,
@@ -37,8 +38,7 @@ from orchestrator.records import (
 )
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
-from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, group_filter, read_query
-from orchestrator.specs.differences import SpecDifferences, spec_differences
+from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, read_query
 from worker.records.result import Observation, Point, TextSamples
 
 router = APIRouter(route_class=JsonRoute)
@@ -69,8 +69,8 @@ ProcessCount = Annotated[
     Query(
         ge=1,
         le=1024,
-        description="So many processes train the run from now on, each with a GPU where it has GPUs. Batches stay the "
-        "same; a checkpoint can be gone on from with any number.",
+        description="Of resume and retry: so many processes train the run from now on, each with a GPU where it has "
+        "GPUs. Batches stay the same; a checkpoint can be gone on from with any number.",
     ),
 ]
 
@@ -125,40 +125,6 @@ def table(
     rows = run_table.page(query)
     items = tuple(run_row(row, query.columns) for row in rows[:limit])
     return json_response(Page[RunTableRow](items=items, next=rows[limit - 1].cursor() if len(rows) > limit else None))
-
-
-@router.get("/runs/groups", tags=["runs"], response_model=Page[RunGroupRow], responses=problems(422))
-def groups(
-    run_table: RunTableDependency,
-    by: Annotated[str, Query(max_length=LONGEST_NAME, pattern=NO_NUL, description="The field that they share.")],
-    where: Where = "",
-) -> Response:
-    """The runs that the filter finds by the values of a field, the largest group first; 500 of each origin at most."""
-    query = read_query(where=where, group=by)
-    found = run_table.groups(query)
-    return json_response(
-        Page[RunGroupRow](
-            items=tuple(
-                RunGroupRow(
-                    value=each.value,
-                    runs=each.runs,
-                    best=each.best,
-                    mean=each.mean,
-                    where=group_filter(query.group, each) if query.group else "",
-                )
-                for each in found
-            )
-        )
-    )
-
-
-@router.get("/runs/differences", tags=["runs"], response_model=SpecDifferences, responses=problems(404, 422))
-def differences(
-    runs: RunsDependency,
-    run: Annotated[list[RunIdQuery], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
-) -> Response:
-    """In which fields the specifications of up to 100 runs differ, and which are the same in all of them."""
-    return json_response(spec_differences([runs.get(each) for each in dict.fromkeys(run)]))
 
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
@@ -244,28 +210,13 @@ def log(
     return "".join(f"{line.text}\n" for line in lines)
 
 
-@router.post("/runs/{run_id}/cancel", tags=["runs"], responses=problems(403, 404, 409))
-def cancel(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
-    """Cancel the run; repeating it changes nothing."""
-    return runs.apply(run_id, RunAction.CANCEL)
-
-
-@router.post("/runs/{run_id}/pause", tags=["runs"], responses=problems(403, 404, 409))
-def pause(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
-    """Pause the run: a training one writes a checkpoint and stops; repeating it changes nothing."""
-    return runs.apply(run_id, RunAction.PAUSE)
-
-
-@router.post("/runs/{run_id}/resume", tags=["runs"], responses=problems(403, 404, 409, 422))
-def resume(run_id: RunIdPath, runs: RunsDependency, processes: ProcessCount = None) -> RunRecord:
-    """Let a paused run go on from its checkpoint; repeating it changes nothing."""
-    return runs.apply(run_id, RunAction.RESUME, processes)
-
-
-@router.post("/runs/{run_id}/retry", tags=["runs"], responses=problems(403, 404, 409, 422))
-def retry(run_id: RunIdPath, runs: RunsDependency, processes: ProcessCount = None) -> RunRecord:
-    """Queue a failed or cancelled run once more; it goes on from its last checkpoint, if there is one."""
-    return runs.apply(run_id, RunAction.RETRY, processes)
+@router.post("/runs/{run_id}/{action}", tags=["runs"], responses=problems(403, 404, 409, 422))
+def apply(run_id: RunIdPath, action: RunAction, runs: RunsDependency, processes: ProcessCount = None) -> RunRecord:
+    """Cancel or pause the run (a training one writes a checkpoint and stops), resume a paused one, or retry a failed or
+    cancelled one from its last checkpoint; repeating it changes nothing."""
+    if processes is not None and action not in (RunAction.RESUME, RunAction.RETRY):
+        raise RefusedError(422, "invalid", f"processes is of resume and retry; leave it out to {action.value} a run")
+    return runs.apply(run_id, action, processes)
 
 
 @router.get("/points", tags=["points"], response_model=Charts, responses=problems(404, 422))

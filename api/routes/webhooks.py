@@ -1,4 +1,4 @@
-"""Webhooks over REST: add, list, look, remove, try, and what was delivered."""
+"""Webhooks over REST: add, list, remove, try, and what was delivered."""
 
 from typing import Annotated
 
@@ -45,12 +45,6 @@ def add(
 def webhooks(webhooks: WebhooksDependency) -> Response:
     """All webhooks, the newest first, with what waits for them; no secrets."""
     return json_response(Page[WebhookRecord](items=webhooks.list_webhooks()))
-
-
-@router.get("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))
-def webhook(webhook_id: WebhookIdPath, webhooks: WebhooksDependency) -> Response:
-    """One webhook."""
-    return json_response(webhooks.webhook(webhook_id))
 
 
 @router.delete("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))

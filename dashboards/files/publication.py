@@ -155,7 +155,7 @@ def cells(row: CandidateRow) -> Cells:
         row.title,
         formats.rate(row.best_lr),
         _loss(row),
-        "baseline" if row.is_baseline else formats.UNKNOWN if difference is None else _difference(difference),
+        "baseline" if row.is_baseline else formats.UNKNOWN if difference is None else difference_text(difference),
         _p(row),
         "".join((count, f" ({share})" if share else "")),
         formats.size(row.optimizer_state_bytes),
@@ -180,7 +180,8 @@ def _loss(row: CandidateRow) -> str:
     return f"{formats.loss(row.val_loss.mean)}{spread} (n = {row.val_loss.n})"
 
 
-def _difference(found: Difference) -> str:
+def difference_text(found: Difference) -> str:
+    """Return a difference with its interval: `−0.0290 [−0.0514, −0.0066]`."""
     interval = formats.interval(found.low, found.high, formats.difference)
     return f"{formats.difference(found.mean)} {interval}".rstrip()
 
@@ -190,7 +191,7 @@ def pair_cells(pair: CandidatePair) -> Cells:
     found = pair.difference
     return (
         f"{pair.title} − {pair.other_title}",
-        formats.UNKNOWN if found is None else _difference(found),
+        formats.UNKNOWN if found is None else difference_text(found),
         formats.UNKNOWN if found is None or found.p_value is None else verdicts.p_number(found.p_value),
         formats.sentence(pair.verdict),
     )

@@ -11,7 +11,6 @@
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
-/campaigns, /campaigns/{id}              tries at improvement under one error, with their ledger
 /keys                                    for admins: keys, and who changed what
 /memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
@@ -51,7 +50,7 @@ from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.selection import selection_pages
 from dashboards.pages.service import concerns, key_pages, queue_pages
-from dashboards.pages.studies import campaign_pages, study_pages
+from dashboards.pages.studies import study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.pages.views import edited_address, page_panels, page_views, saved_view_pages
 from dashboards.palette import ThemeName
@@ -105,7 +104,6 @@ def pages(
         compare_pages(reader, services.external_runs, monitor, services.saved_views, services.run_table)
     )
     router.include_router(queue_pages(monitor))
-    router.include_router(campaign_pages(services.campaigns))
     router.include_router(key_pages(services.keyring, services.audit))
     router.include_router(external_pages(services.external_runs, services.saved_views))
     router.include_router(memory_pages(services.footprints))
@@ -123,7 +121,6 @@ class PageHandlers:
         self._monitor = services.monitor
         self._external_runs = services.external_runs
         self._saved_views = services.saved_views
-        self._campaigns = services.campaigns
         self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], Response]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
@@ -174,7 +171,6 @@ class PageHandlers:
             page_views=page_views(self._saved_views, path, view.query()),
             panels=page_panels(path, view, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
-            tried=self._campaigns.place_of(whole.id),
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
             run_page=tables.run_page(snapshot.runs, view),

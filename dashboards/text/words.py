@@ -13,7 +13,6 @@ from optim import catalog
 from orchestrator.analysis import verdicts
 from orchestrator.external_runs import ExternalExperiment, ExternalRun
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -336,10 +335,6 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
     workload, seeds = spec.workload, len(spec.seeds)
     at_most = "at most " if spec.adds_seeds() else ""
     common: tuple[str, ...] = (f"{at_most}{pluralize(seeds, 'seed')}", workload.task.computes_in or workload.precision)
-    if isinstance(spec, ComparisonSpec) and spec.tries_improvement():
-        tried = sorted(spec.candidates, key=lambda each: each.name() == spec.baseline_name())
-        names = (f"{candidate_title(each.optimizer, each.optimizer)} at {each.learning_rates[0]:g}" for each in tried)
-        common = (*common, " against ".join(names))
     if cells := spec.cells():
         budgets = len({cell.budget for cell in cells})
         return (

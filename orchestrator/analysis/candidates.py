@@ -118,8 +118,6 @@ def looks_of(spec: ComparisonSpec, comparisons: int = 1) -> Mapping[int, Look] |
     """The levels of its looks where it adds seeds, for each of so many intervals; None where all run at once."""
     if spec.sequential is None:
         return None
-    if spec.tries_improvement():
-        return {}  # seeds go on for another question: no interval of this comparison would hold
     return looks(spec.sequential.first_seeds, len(spec.seeds), SIGNIFICANCE / max(comparisons, 1))
 
 

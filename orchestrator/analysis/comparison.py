@@ -67,8 +67,8 @@ def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
         return spec
     raise ConflictError(
         f"experiment {experiment.id} is a sweep: its trials have one seed and say nothing of chance; "
-        f"`adapm-bench sweep show {experiment.id}` tells what was found, `adapm-bench sweep compare {experiment.id}` "
-        "compares the best of it over fresh seeds"
+        f"`adapm-bench compare {experiment.id}` shows its best trials, "
+        f"`adapm-bench clone {experiment.id} --more-seeds 3` compares them over fresh seeds"
     )
 
 
@@ -218,7 +218,7 @@ def _difference(spec: ComparisonSpec, one: CandidateSummary, other: CandidateSum
 def _seeds_used(
     spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, baseline: CandidateSummary
 ) -> SeedsUsed | None:
-    if spec.sequential is None or spec.tries_improvement():  # whose seeds follow from another question
+    if spec.sequential is None:
         return None
     mine = {run.seed for run in each.runs()} & {*spec.seeds}
     awaited = [*each.runs(), *(run for run in baseline.runs() if run.seed in mine or run.seed not in spec.seeds)]

@@ -11,9 +11,8 @@ is the baseline changes no score.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from orchestrator.analysis.candidates import loss_of, summaries
@@ -32,13 +31,6 @@ from orchestrator.records import CandidateRow, Comparison, Conclusion, Experimen
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
 from worker.words import pluralize
-
-
-class ProfileRule(StrEnum):
-    """Whose rule scores are taken by: the bench's own, exact and paired by seed, or AlgoPerf's scorer's."""
-
-    BENCH = "bench"
-    ALGOPERF = "algoperf"
 
 
 class WorkloadTime(Record):
@@ -77,8 +69,6 @@ class ProfileRow(Record):
 class ProfileReport(Record):
     """Candidates over several workloads, the best first."""
 
-    rule: ProfileRule = ProfileRule.BENCH
-    """By which the times were taken and the profiles integrated."""
     experiments: tuple[str, ...]
     workloads: int
     """Fewer than experiments, where some of these train the same."""
@@ -124,7 +114,7 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         if len((of := _trials(each)).by_name) < 2:
             left_out.append(comparison.name)
             continue
-        groups.setdefault(trained_workload(comparison_spec(each[0]).workload), []).append((comparison, of))
+        groups.setdefault(_trained_workload(comparison_spec(each[0]).workload), []).append((comparison, of))
     trials = {
         name: [[trial for _, of in group for trial in of.by_name.get(name, ())] for group in groups.values()]
         for name in sorted(known)
@@ -146,15 +136,10 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     behind = [frozenset[str]().union(*(of.behind for _, of in group)) for group in groups.values()]
     rows = [
         row.model_copy(update={"runs": len(own), "lost_runs": sum(trial.is_lost for trial in own)})
-        for row in ranked_rows([known[name] for name in trials], times, profile_scores, behind)
+        for row in _ranked_rows([known[name] for name in trials], times, behind)
         for own in [[trial for of_group in trials[row.candidate] for trial in of_group]]
     ]
-    found = profile_notes(
-        "Target of each workload: the highest median final loss of the candidates that are not shown to be worse than "
-        "the best one, plus the margin of equivalence.",
-        [[comparison for comparison, _ in group] for group in groups.values()],
-        is_baselines=False,
-    )
+    found = _profile_notes([[comparison for comparison, _ in group] for group in groups.values()])
     lost = [
         f"{row.title}: {row.lost_runs} of {row.runs} runs were lost; these count as runs that never got there."
         for row in rows
@@ -178,17 +163,14 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     )
 
 
-def ranked_rows(
-    rows: Iterable[CandidateRow],
-    times: Mapping[str, Sequence[WorkloadTime]],
-    scores: Callable[[Mapping[str, Sequence[float | None]]], Mapping[str, float]],
-    behind: Iterable[Collection[str]],
+def _ranked_rows(
+    rows: Iterable[CandidateRow], times: Mapping[str, Sequence[WorkloadTime]], behind: Iterable[Collection[str]]
 ) -> list[ProfileRow]:
     """The candidates of these rows of leaderboards, the best first, by their times to target on every workload.
     `behind`: of each workload, who is shown to be worse than the best there."""
     worse = Counter(name for names in behind for name in names)
-    tokens = scores({name: [each.tokens for each in mine] for name, mine in times.items()})
-    hours = scores({name: [each.device_hours for each in mine] for name, mine in times.items()})
+    tokens = profile_scores({name: [each.tokens for each in mine] for name, mine in times.items()})
+    hours = profile_scores({name: [each.device_hours for each in mine] for name, mine in times.items()})
     found = [
         ProfileRow(
             candidate=row.candidate,
@@ -226,7 +208,7 @@ def _trials(measured: Measured) -> _Trials:
     stable = {
         name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in ended
     }
-    behind = shown_behind(spec, runs)
+    behind = _shown_behind(spec, runs)
     medians = [statistics.median_high(of.values()) for name, of in stable.items() if of and name not in behind]
     target = max(medians, default=-math.inf) + (spec.equivalence() or 0.0)
 
@@ -244,7 +226,7 @@ def _trials(measured: Measured) -> _Trials:
     return _Trials(target=target, by_name=by_name, behind=behind)
 
 
-def shown_behind(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> frozenset[str]:
+def _shown_behind(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> frozenset[str]:
     """The candidates that are worse than the best one, or unstable beside it, whichever is the baseline. The best is
     that with the lowest loss of those that lost the fewest runs."""
     found = summaries(spec, runs)
@@ -262,18 +244,18 @@ def _has_curve(run: RunRecord, curves: Curves) -> bool:
     return run.id in curves and len(curves[run.id].steps) > 0
 
 
-def trained_workload(workload: Workload) -> str:
+def _trained_workload(workload: Workload) -> str:
     """Equal for what is one workload: how it is computed, evaluated and observed makes no other one of it."""
     return workload.model_copy(update=AS_USUAL).content_hash()
 
 
-def profile_notes(
-    rule: str, groups: Sequence[Sequence[Comparison]], dropped: int = 0, *, is_baselines: bool = True
-) -> tuple[str, ...]:
-    """What a fair reader must know: the rule, whether its targets are the baselines', and the comparisons, those of one
-    workload together."""
+def _profile_notes(groups: Sequence[Sequence[Comparison]]) -> tuple[str, ...]:
+    """What a fair reader must know of the comparisons, those of one workload together."""
     comparisons = [each for group in groups for each in group]
-    found = [rule]
+    found = [
+        "Target of each workload: the highest median final loss of the candidates that are not shown to be worse than "
+        "the best one, plus the margin of equivalence."
+    ]
     if len(groups) < 3:
         workloads = pluralize(len(groups), "workload")
         found.insert(0, f"{workloads}: a profile over so few says little beyond their own tables.")
@@ -281,10 +263,6 @@ def profile_notes(
         if len(group) > 1:
             names = ", ".join(each.name for each in group)
             found.append(f"{len(group)} experiments train one workload and count as one, at their median: {names}.")
-    if dropped:
-        found.append(f"{pluralize(dropped, 'candidate is', 'candidates are')} left out: not in every comparison.")
-    if is_baselines and len({each.baseline for each in comparisons}) > 1:
-        found.append("The comparisons have different baselines, so their targets are not equally hard.")
     if len({each.device for each in comparisons}) > 1:
         found.append("Measured on different devices: compare the tokens, not the device-hours.")
     if unfinished := [each.name for each in comparisons if not each.complete]:

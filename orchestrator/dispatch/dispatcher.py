@@ -8,7 +8,6 @@ It changes state through fenced calls alone: whatever it believes about a proces
 untouched. Of several dispatchers one leads, and the others wait for its lease to run out.
 """
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from typing import Protocol
 
 import structlog
 
-from orchestrator.errors import ClusterError, DiskFullError, StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import Duty, Leadership
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
 from orchestrator.store.queue.queue import Queue
 from worker.reporting import tracing
@@ -31,14 +29,8 @@ TICK_SECONDS = 0.25
 REAP_SECONDS = 1.0
 """Leases last 30 s; looking for expired ones more often than this would only cost."""
 
-RENEW_SECONDS = 2.0
-"""How often the leader renews its lease of 10 s, and a standby looks whether it is free."""
-
-FAULT_SECONDS = 5.0
-"""The pause after a round that went wrong: enough to keep the log readable."""
-
-FULL_SECONDS = 1.0
-"""The pause after a write that found no room."""
+GRACE_SECONDS = 10.0
+"""How long attempts whose process cannot outlive this one may write a checkpoint when it ends."""
 
 MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
 """How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
@@ -98,8 +90,11 @@ class _Allocation:
     gpus: int
 
 
-class Dispatcher:
-    """One loop over one queue and one runner."""
+class Dispatcher(Duty):
+    """The duty over one queue and one runner."""
+
+    name = "dispatcher"
+    leadership: Leadership
 
     def __init__(
         self,
@@ -117,7 +112,7 @@ class Dispatcher:
         self._dispatch_blocker, self._is_blocker_logged = dispatch_blocker, False
         self._queue = queue
         self._runner = runner
-        self._leadership = leadership
+        self.leadership = leadership
         self._service_answers = service_answers
         self._started: dict[AttemptKey, _Allocation] = {}
         self._unsettled: list[EndedAttempt] = []
@@ -127,69 +122,28 @@ class Dispatcher:
         self._sizes: tuple[Node, ...] = ()
         self._stuck = False
         """Whether the newest claim took less than there was room for."""
-        self._term: int | None = None
-        """The term that we lead in; None while another one leads."""
 
-    def run(self, stop: threading.Event) -> None:
-        """Tick until `stop` is set. What goes wrong, a database that is away for a while or anything else, is told and
-        waited for, not died of: one run must not end the service of all others. Raises `ClusterError` where nothing
-        will ever start again in this process."""
-        pause = TICK_SECONDS
-        while not stop.wait(pause):
-            pause = TICK_SECONDS
-            try:
-                if self.tick():
-                    pause = 0.0
-            except DiskFullError as error:
-                log.warning("waiting for room", error=str(error))
-                pause = FULL_SECONDS
-            except StoreError as error:
-                log.warning("database unreachable, trying again", error=str(error))
-            except ClusterError:
-                raise
-            except Exception:
-                log.exception("a round of the dispatcher went wrong, trying again", after_seconds=FAULT_SECONDS)
-                stop.wait(FAULT_SECONDS)
-
-    def tick(self) -> bool:
-        """One round, if we lead: settle what ended, reap what expired, end what must not go on, queue what follows,
-        start what fits.
-
-        Returns whether more may fit at once, since a round starts `MOST_CLAIMS` at most.
-        """
-        if not self._lead():
-            return False
+    def work(self) -> float:
+        """Settle what ended, reap what expired, end what must not go on, queue what follows, start what fits: again at
+        once where `MOST_CLAIMS` were started, since more may fit."""
         self._settle(self._runner.collect_ended())
         self._reap()
         self._end_overdue()
         self._follow_up()
         # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
-        return not self._is_blocked() and self._lead() and self._start_runs() == MOST_CLAIMS
+        self.leadership.require()
+        return 0.0 if not self._is_blocked() and self._start_runs() == MOST_CLAIMS else TICK_SECONDS
 
-    def close(self, grace_seconds: float = 10.0) -> None:
-        """Stop all attempts, whose runs wait in the queue for the next start, and let another dispatcher lead."""
-        self._settle(self._runner.close(grace_seconds))
-        if self._term is not None:
-            self._leadership.resign()
+    def close(self) -> None:
+        """Stop all attempts, whose runs wait in the queue for the next start."""
+        self._settle(self._runner.close(GRACE_SECONDS))
 
-    def _lead(self) -> bool:
-        """Whether we lead; takes over, or steps back, where that has changed."""
-        term = self._leadership.keep(RENEW_SECONDS)
-        if term != self._term:
-            if self._term is not None:
-                self._step_back()
-            if term is not None:
-                self._take_over(term)
-        return term is not None
-
-    def _step_back(self) -> None:
-        """Another one leads, or has led meanwhile: what we started is its concern, or has lost its lease."""
-        log.warning("another dispatcher leads", term=self._term)
-        self._term = None
+    def step_back(self) -> None:
+        """Let go of what we started: it is the next leader's concern, or has lost its lease."""
         self._settle(self._runner.close(0.0))
         self._started.clear()
 
-    def _take_over(self, term: int) -> None:
+    def take_over(self, term: int) -> None:
         """Go on with what an earlier dispatcher left: adopt what still runs, and give the other runs back at once."""
         adopted = self._runner.adopt(self._queue.live_attempts())
         self._started = {
@@ -197,7 +151,6 @@ class Dispatcher:
             for each in adopted
         }
         interrupted = self._queue.interrupt_all(spared=self._started.keys())
-        self._term = term
         log.info("leading", term=term, adopted=len(adopted), interrupted=interrupted)
 
     def _settle(self, ended: Sequence[EndedAttempt]) -> None:

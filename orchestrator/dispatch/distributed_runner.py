@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from worker.distributed.mailbox import RankMailbox
 from worker.errors import LeaseRevokedError, ServiceUnavailableError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, Heartbeat
+from worker.repeating import Repeating
 from worker.reporting.client import ServiceClient
 
 log = structlog.get_logger(__name__)
@@ -183,26 +183,26 @@ def _heartbeats_until_rank_zero(
     service: ServiceClient, assignment: Assignment, mailbox: RankMailbox, clock: DeviceClock
 ) -> Iterator[None]:
     """Give signs of life until rank 0 does."""
-    over = threading.Event()
+    step = assignment.checkpoint.step if assignment.checkpoint else 0
 
-    def beat() -> None:
-        step = assignment.checkpoint.step if assignment.checkpoint else 0
-        while not over.wait(assignment.heartbeat_seconds) and not mailbox.has_begun():
-            try:
-                service.heartbeat(Heartbeat(step=step, device_seconds=clock.seconds()))
-            except ServiceUnavailableError as error:
-                log.warning("no answer to a heartbeat", error=str(error))
-            except WorkerError as error:  # rank 0 will be told the same
-                log.warning("the lease is not ours any more", error=str(error))
-                return
+    def beat() -> bool:
+        if mailbox.has_begun():
+            return False
+        try:
+            service.heartbeat(Heartbeat(step=step, device_seconds=clock.seconds()))
+        except ServiceUnavailableError as error:
+            log.warning("no answer to a heartbeat", error=str(error))
+        except WorkerError as error:  # rank 0 gets the same answer
+            log.warning("the lease is not ours any more", error=str(error))
+            return False
+        return True
 
-    heart = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    heart = Repeating("heartbeat", assignment.heartbeat_seconds, beat)
     heart.start()
     try:
         yield
     finally:
-        over.set()
-        heart.join()
+        heart.stop()
 
 
 def _last_words(mailbox: RankMailbox, fault: str | None) -> str:

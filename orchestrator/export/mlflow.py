@@ -13,8 +13,9 @@ new copy, and the one of its earlier ending goes into MLflow's trash: no step ha
 import json
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -33,8 +34,9 @@ from orchestrator.records import AnyExperiment, DamagedExperiment, RunRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import Duty, Leadership
 from orchestrator.store.outgoing.exports import ExportOutbox, OutboxEntry
+from orchestrator.store.outgoing.outbox import OutboxWorker
 from worker.files import atomic_replacement
 from worker.records.protocol import CheckpointNotice
 
@@ -43,8 +45,6 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 """While nothing can be delivered, one entry is tried this often."""
-DRAIN_SECONDS = 10.0
-"""How long a stop waits for what is ready to be exported; the rest is exported after the next start."""
 ROLE = "mlflow export"
 """Of all exporters on one database one delivers: two at once would both miss a run in MLflow, and both make it."""
 LEASE_SECONDS = 120.0
@@ -77,12 +77,11 @@ ENVIRONMENT = {
 }
 
 
-class NotOursError(OrchestratorError):
-    """Another exporter delivers."""
+class Exporter(Duty):
+    """Delivers the outbox to MLflow. MLflow may be away for hours: entries wait."""
 
-
-class Exporter:
-    """A thread that delivers the outbox to MLflow. MLflow may be away for hours: entries wait."""
+    name = "mlflow-export"
+    leadership: Leadership
 
     def __init__(
         self,
@@ -95,76 +94,36 @@ class Exporter:
         holder: str,
     ) -> None:
         """`holder` names this exporter among those on the database, as in `Leadership`."""
+        self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, RENEW_SECONDS)
         self._outbox = ExportOutbox(database)
-        self._leadership = Leadership(database, holder, LEASE_SECONDS, ROLE)
-        self._experiments, self._runs = experiments, runs
-        self._uri = uri
-        self._artifacts_folder = artifacts_folder
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mlflow-export", daemon=True)
+        self._worker = OutboxWorker[OutboxEntry](self._outbox, self._write)
+        self._make_copy = partial(
+            MlflowCopy, experiments, runs, uri, artifacts_folder, before_batch=self.leadership.require
+        )
         self._copy: MlflowCopy | None = None
+        self._pause_seconds = POLL_SECONDS
 
-    def start(self) -> None:
-        """Begin to deliver."""
-        self._thread.start()
+    def work(self) -> float:
+        """Deliver some entries in their order. A failure ends the round, and the next one waits twice as long: nothing
+        is gained by trying a thousand entries while MLflow is away."""
+        entries = self._outbox.due(limit=20)
+        for entry in entries:
+            self.leadership.require()
+            if not self._worker.attempt(entry):
+                self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
+                return self._pause_seconds
+        self._pause_seconds = POLL_SECONDS
+        return 0.0 if entries else POLL_SECONDS
 
     def close(self) -> None:
-        """Deliver what is ready, for a short while, then stop."""
-        self._stop.set()
-        self._thread.join(DRAIN_SECONDS)
+        """Deliver what is ready, if this process leads."""
+        with suppress(OrchestratorError):
+            while self.leadership.keep() is not None and self.work() == 0.0:
+                pass
 
-    def _run(self) -> None:
-        pause_seconds = POLL_SECONDS
-        while True:
-            stopping = self._stop.is_set()
-            told, failed = self._deliver_some()
-            if stopping and (failed or not told):
-                self._leadership.resign()
-                return
-            # Nothing is gained by trying a thousand entries while MLflow is away.
-            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS) if failed else POLL_SECONDS
-            if failed or not told:
-                self._stop.wait(pause_seconds)
-
-    def _deliver_some(self) -> tuple[int, bool]:
-        """How many entries were delivered, and whether one could not be, which ends the round."""
-        try:
-            entries = self._outbox.due(limit=20)
-            if not entries or not self._lead():
-                return 0, False
-        except OrchestratorError as error:
-            log.warning("the outbox cannot be read", error=str(error))
-            return 0, True
-        for told, entry in enumerate(entries):
-            try:
-                self._require_lead()
-                self._copy = self._copy or MlflowCopy(
-                    self._experiments, self._runs, self._uri, self._artifacts_folder, before_batch=self._require_lead
-                )
-                self._copy.write(entry)
-                self._outbox.confirm([entry.id])
-            except NotOursError:
-                return told, False
-            except Exception as error:  # noqa: BLE001 - it stays in the outbox and is tried again later
-                ids = {"experiment": entry.experiment_id, "run": entry.run_id, "entry": entry.id}
-                log.warning("export failed, will be tried again", **ids, tries=entry.tries, error=str(error))
-                self._put_back(entry, error)
-                return told, True
-        return len(entries), False
-
-    def _lead(self) -> bool:
-        """Whether this exporter delivers; renews its lease, or looks whether it is free, every few seconds."""
-        return self._leadership.keep(RENEW_SECONDS) is not None
-
-    def _require_lead(self) -> None:
-        if not self._lead():
-            raise NotOursError
-
-    def _put_back(self, entry: OutboxEntry, error: Exception) -> None:
-        try:
-            self._outbox.postpone(entry.id, str(error))
-        except OrchestratorError as trouble:
-            log.warning("the outbox cannot be written", entry=entry.id, error=str(trouble))
+    def _write(self, entry: OutboxEntry) -> None:
+        self._copy = self._copy or self._make_copy()
+        self._copy.write(entry)
 
 
 def make_store(path: Path) -> None:

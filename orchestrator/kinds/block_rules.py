@@ -3,7 +3,7 @@
     rule:*.q_proj.weight = rank:8   ─►   the run's rule *.q_proj.weight=rank:8        and back again
     rule:*.q_proj.weight = plan     ─►   no rule: what the optimizer's own plan says
 
-What blocks may keep is said in the words of `adapm-bench plan --rule`.
+What blocks may keep is said in the words of `adapm-bench models --rule`.
 """
 
 from collections.abc import Iterable, Mapping

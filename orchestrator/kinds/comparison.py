@@ -41,8 +41,6 @@ EQUIVALENCE_MARGIN = 0.01
 """Nats. Optimizers that were tuned alike differ by 0.002 to 0.013 on our workloads: less is no reason to choose one."""
 MOST_SEQUENTIAL_SEEDS = 64
 """Reckoning the levels of so many looks takes a second."""
-MOST_TRY_SEEDS = 128
-"""Of a try of a campaign, whose looks cost next to nothing."""
 MAX_RUNS = 10_000
 """One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""
 
@@ -137,16 +135,6 @@ class Candidate(Spec):
         return workload if self.ema_decay is None else workload.model_copy(update={"ema_decay": self.ema_decay})
 
 
-class ImprovementTest(Spec):
-    """What one try of a campaign asks: whether the candidate is better than the baseline, at an error of its own."""
-
-    level: Annotated[float, Field(strict=True, gt=0, lt=0.5)]
-    """One-sided: the chance of calling a candidate better that is not."""
-    gain: Annotated[float, Field(strict=True, gt=0, le=1e6)]
-    """In units of the loss, what is worth finding; a pair counts at most twice it, whichever way. About the standard
-    deviation of a paired difference is right."""
-
-
 class Sequential(Spec):
     """Seeds are added while a verdict is open: the first few of `seeds` begin, and not all may be needed."""
 
@@ -154,8 +142,6 @@ class Sequential(Spec):
     """Of `seeds`, at the first look."""
     seeds_per_look: Annotated[int, Field(strict=True, ge=1, le=MOST_SEQUENTIAL_SEEDS)] = 1
     """Added for each candidate that is neither decided nor hopeless; more keep more devices at work, and cost runs."""
-    improvement: ImprovementTest | None = omit_default(None)
-    """Add seeds until this is decided or hopeless, instead of the comparison's own verdict: what campaigns do."""
 
 
 Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
@@ -312,19 +298,12 @@ class ComparisonSpec(TunedExperiment):
             return [(("tuning", "replicates"), self.replicates(), allowed)]
         if len(self.candidates) < 2:
             return [(("sequential",), True, "needs a second candidate: seeds are added by differences to the baseline")]
-        improvement = self.sequential.improvement
-        if improvement and (len(self.candidates), self.tuning) != (2, None):
-            allowed = "needs two candidates at one learning rate each, without tuning: the baseline, and what is tried"
-            return [(("sequential", "improvement"), improvement.model_dump(), allowed)]
-        if improvement and any(len(each.learning_rates) > 1 for each in self.candidates):
-            allowed = "must be one rate each where sequential.improvement is asked"
-            return [(("candidates",), [list(each.learning_rates) for each in self.candidates], allowed)]
-        most = MOST_TRY_SEEDS if improvement else MOST_SEQUENTIAL_SEEDS
-        if not self.sequential.first_seeds < len(self.seeds) <= most:
+        if not self.sequential.first_seeds < len(self.seeds) <= MOST_SEQUENTIAL_SEEDS:
             first = f"{self.sequential.first_seeds}"
             if "first_seeds" not in self.sequential.model_fields_set:
                 first += ", its default"
-            allowed = f"must be more seeds than sequential.first_seeds ({first}), which all run, and at most {most}"
+            most = f"at most {MOST_SEQUENTIAL_SEEDS}"
+            allowed = f"must be more seeds than sequential.first_seeds ({first}), which all run, and {most}"
             return [(("seeds",), len(self.seeds), allowed)]
         return []
 
@@ -350,10 +329,6 @@ class ComparisonSpec(TunedExperiment):
     def adds_seeds(self) -> bool:
         """Where it is sequential."""
         return self.sequential is not None
-
-    def tries_improvement(self) -> bool:
-        """Whether it is a try of a campaign."""
-        return self.sequential is not None and self.sequential.improvement is not None
 
     def may_need_less(self) -> bool:
         """Where verdicts may need fewer seeds."""

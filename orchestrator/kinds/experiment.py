@@ -84,8 +84,6 @@ class Experiment(Spec):
     run_noun: ClassVar[str] = "run"
     """What sentences call one of its runs."""
     answer: ClassVar[AnswerKind] = AnswerKind.COMPARISON
-    answer_verb: ClassVar[str] = "compare"
-    """The verb of `adapm-bench` that prints the answer."""
     has_driver: ClassVar[bool] = False
     """Whether a process of its own adds its runs one after another (`orchestrator/sweeps/driver.py`). Else they are
     there from the submission on, and what follows from them is added once runs have ended."""

@@ -217,7 +217,6 @@ class SweepSpec(Experiment):
     title: ClassVar[str] = "sweep"
     run_noun: ClassVar[str] = "trial"
     answer: ClassVar[AnswerKind] = AnswerKind.FINDINGS
-    answer_verb: ClassVar[str] = "sweep show"
     has_driver: ClassVar[bool] = True
 
     kind: Literal["sweep"] = "sweep"

@@ -1,4 +1,4 @@
-"""Retention: which checkpoints of runs stay, on the disk and in a remote folder; a thread that deletes the others.
+"""Retention: which checkpoints of runs stay, on the disk and in a remote folder; a duty deletes the others.
 
 A run with a result resumes from none, whatever became of its worker's own cleaning. A failed or cancelled one keeps
 its last, so that it can be looked into or tried again, unless the operator wants none kept. Where `best` are kept,
@@ -12,7 +12,6 @@ without it. What belongs to no run of this database is left alone.
 """
 
 import shutil
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.database import Database
 from orchestrator.store.ids import id_slices
+from orchestrator.store.leadership import Duty
 from orchestrator.store.run_rows import lock_run
 from orchestrator.store.tables import checkpoints, runs
 from worker.errors import RemoteFolderError
@@ -36,8 +36,6 @@ from worker.remote.folder import RemoteFolder
 log = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 60.0
-STOP_SECONDS = 5.0
-"""So long a service that stops waits for it: what is not deleted now is found again."""
 FOLDER = "checkpoints"
 """Where in a run's folder its worker keeps them (`worker/run.py`)."""
 LIVE_CHECKPOINTS = 2
@@ -73,38 +71,29 @@ def forget_checkpoints(connection: sa.Connection, run_id: str, kept: CheckpointP
         connection.execute(sa.delete(checkpoints).where(mine, is_best))
 
 
-class Retention:
-    """A thread that looks at the runs' folders once a minute, here and where checkpoints are copied to."""
+class Retention(Duty):
+    """Looks at the runs' folders once a minute, here and where checkpoints are copied to; each process at its own."""
+
+    name = "retention"
 
     def __init__(self, database: Database, runs_folder: Path, keep: Keep, checkpoint_url: str | None = None) -> None:
         self._database, self._runs_folder, self._keep = database, runs_folder, keep
         self._remote = RemoteFolder(checkpoint_url) if checkpoint_url else None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._stop.set()
-        self._thread.join(STOP_SECONDS)
-
-    def _run(self) -> None:
-        while not self._stop.wait(EVERY_SECONDS):
+    def work(self) -> float:
+        """Delete what nobody keeps."""
+        try:
+            prune(self._database, self._runs_folder, self._keep)
+            if self._remote is not None:
+                prune_remote(self._database, self._remote, self._keep, self.is_stopping)
+        except (OrchestratorError, RemoteFolderError, OSError) as error:
+            log.warning("checkpoints are not looked at now", error=str(error))
+        if not self.is_stopping():
             try:
-                prune(self._database, self._runs_folder, self._keep)
-                if self._remote is not None:
-                    prune_remote(self._database, self._remote, self._keep, self._stop.is_set)
-            except (OrchestratorError, RemoteFolderError, OSError) as error:
-                log.warning("checkpoints are not looked at now", error=str(error))
-            if self._stop.is_set():
-                return
-            try:
-                remove_deleted(self._database, self._runs_folder, self._stop.is_set, self._remote)
+                remove_deleted(self._database, self._runs_folder, self.is_stopping, self._remote)
             except (OrchestratorError, OSError) as error:
                 log.warning("deleted experiments are not looked at now", error=str(error))
+        return EVERY_SECONDS
 
 
 def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:

@@ -1,26 +1,19 @@
 """`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, assert_never
+from typing import Protocol
 
 import numpy as np
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis import comparison
-from orchestrator.analysis.benchmark_rules import (
-    MeasuredComparison,
-    TargetTest,
-    TargetTestChoice,
-    algoperf_profile,
-    target_test,
-)
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
 from orchestrator.analysis.comparison import ValidationCurve, comparison_spec
 from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_batches
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule, performance_profiles, shown_behind
+from orchestrator.analysis.profiles import ProfileReport, performance_profiles
 from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline
 from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
@@ -133,33 +126,12 @@ class Analysis:
                 f"the rates of experiment {experiment_id} cannot be kept: {error}; clone all of it"
             ) from error
 
-    def profile(self, experiment_ids: Sequence[str], rule: ProfileRule = ProfileRule.BENCH) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads, by whose rule."""
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
         measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
-        match rule:
-            case ProfileRule.BENCH:
-                return performance_profiles(
-                    [(each, runs, self._curves_of(comparison.compared_runs(each, runs))) for each, runs in measured]
-                )
-            case ProfileRule.ALGOPERF:
-                return algoperf_profile(
-                    [
-                        MeasuredComparison(
-                            workload=each.spec.workload,
-                            behind=shown_behind(comparison_spec(each), runs),
-                            comparison=self._compare(each, runs),
-                            runs=runs,
-                            curves=self._curves_of([run.id for run in runs if run.result is not None]),
-                        )
-                        for each, runs in measured
-                    ]
-                )
-            case _ as unknown:
-                assert_never(unknown)
-
-    def target_test(self, experiment_id: str, choice: TargetTestChoice, cell: str | None = None) -> TargetTest:
-        """Whose mean loss is shown to be below a target, by the rule of modded-nanogpt's track 3."""
-        return target_test(*one_comparison(*self._read(experiment_id), cell), choice)
+        return performance_profiles(
+            [(each, runs, self._curves_of(comparison.compared_runs(each, runs))) for each, runs in measured]
+        )
 
     def fit(
         self,

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.analysis import Analysis, StoredExperiments
-from orchestrator.services.campaigns import Campaigns
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
@@ -39,7 +38,6 @@ class Services:
     external_runs: ExternalRuns
     run_table: RunTable
     saved_views: SavedViews
-    campaigns: Campaigns
     footprints: Footprints
     storage: Storage
 
@@ -72,7 +70,6 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         external_runs=ExternalRuns(database, most_runs=settings.external_runs),
         run_table=RunTable(database),
         saved_views=SavedViews(database),
-        campaigns=Campaigns(database, policy, specifications.require_data, most_waiting=settings.waiting_runs),
         footprints=footprints,
         storage=storage,
     )

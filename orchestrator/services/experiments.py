@@ -6,10 +6,6 @@ submit ─► … ─► ended ─► annotate ─► delete ─► restore, or 
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -19,33 +15,19 @@ from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
 from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
+from orchestrator.records import AnyExperiment, ExperimentRecord, SubmissionReceipt
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
 from orchestrator.store import annotations, reads
 from orchestrator.store.admin import deletion
 from orchestrator.store.database import Database
-from orchestrator.store.queue import run_actions
-from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, Submitted, submit_together
+from orchestrator.store.queue import run_actions, submission
+from orchestrator.store.queue.submission import NewExperiment
 from worker.reporting import tracing
 from worker.schema import first_fault
 from worker.words import pluralize
 
-Answer = TypeVar("Answer")
-
 DAY_SECONDS = 86_400.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """An experiment that somebody wants."""
-
-    spec: ExperimentSpec
-    key: str | None = None
-    """Its idempotency key."""
-    by: str | None = None
-    """The id of the caller's key, to whose quota its runs are charged."""
-    cloned_from: str | None = None
 
 
 class Experiments:
@@ -79,44 +61,14 @@ class Experiments:
         *,
         by: str | None = None,
         cloned_from: str | None = None,
-    ) -> Submission:
+    ) -> SubmissionReceipt:
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
-        (answer,) = self.submit_together([Proposal(spec=spec, key=key, by=by, cloned_from=cloned_from)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def submit_together(self, proposals: Sequence[Proposal]) -> list[Submission | Exception]:
-        """As `submit`, for several in one transaction: the answer of each, or what refuses this one alone."""
-        with ExitStack() as spans:
-            ready = [_attempt(partial(self._submittal, each, spans)) for each in proposals]
-            submittals = [each for each in ready if isinstance(each, Submittal)]
-            stored = iter(submit_together(self._database, submittals, self.most_waiting))
-            return [self._answer(next(stored)) if isinstance(each, Submittal) else each for each in ready]
-
-    def _submittal(self, proposal: Proposal, spans: ExitStack) -> Submittal:
-        self._specifications.require_data(proposal.spec)
-        trace_parent = spans.enter_context(tracing.span("submit", None, {"experiment": proposal.spec.name}))
-        return Submittal.from_spec(
-            proposal.spec,
-            proposal.key,
-            by=proposal.by,
-            trace_parent=trace_parent,
-            cloned_from=proposal.cloned_from,
-        )
-
-    def _answer(self, submitted: Submitted | Exception) -> Submission | Exception:
-        if isinstance(submitted, Exception):
-            return submitted
-        id, new = submitted
-        return _attempt(lambda: Submission(experiment=new or self.get(id), created=new is not None))
-
-    def is_quick(self, spec: ExperimentSpec) -> bool:
-        """Whether others may wait for its submission: it plans few runs, and asks no remote storage for its data."""
-        few = spec.has_driver or (not spec.cells() and spec.run_count() <= LARGE_RUNS)
-        return few and not self._specifications.asks_remote_storage()
+        self._specifications.require_data(spec)
+        with tracing.span("submit", None, {"experiment": spec.name}) as trace_parent:
+            new = NewExperiment(spec=spec, key=key, by=by, cloned_from=cloned_from, trace_parent=trace_parent)
+            return submission.submit(self._database, new, self.most_waiting)
 
     def get(self, experiment_id: str) -> ExperimentRecord:
         """One experiment with its counts and progress; raises `DamagedError` where it cannot be read."""
@@ -196,7 +148,7 @@ class Experiments:
         fresh_seeds: int | None = None,
         keep_rates: bool = False,
         by: str | None = None,
-    ) -> Submission:
+    ) -> SubmissionReceipt:
         """Submit the same specification again, under another name if one is given, and over so many `fresh_seeds`: the
         next numbers, on which neither it nor another clone was tuned or judged; `keep_rates`: of each candidate only
         what it was judged at, without another tuning. The new experiment says what it is a clone of. Raises
@@ -240,10 +192,3 @@ class Experiments:
         specs = [each.spec for each in family if isinstance(each, ExperimentRecord)]
         grids = [spec for spec in specs if isinstance(spec, TunedExperiment)]
         return max(seed for each in (*grids, *(grid.tuning for grid in grids if grid.tuning)) for seed in each.seeds)
-
-
-def _attempt(make: Callable[[], Answer]) -> Answer | Exception:
-    try:
-        return make()
-    except Exception as error:  # noqa: BLE001 - the answer to this one alone
-        return error

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 
-from orchestrator.analysis.benchmark_rules import ExternalTargetTestChoice, TargetTest, external_target_test
 from orchestrator.analysis.external_runs import judge
 from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import (
@@ -83,12 +82,6 @@ class ExternalRuns:
         """The verdicts on the candidates of an experiment; raises `ConflictError` where it has nothing to judge, or
         where a choice of metric, baseline or workload is to be made first."""
         return judge(*self._read(experiment_id), choice)
-
-    def target_test(self, experiment_id: str, choice: ExternalTargetTestChoice) -> TargetTest:
-        """Whose mean loss is shown to be below a target, by the rule of modded-nanogpt's track 3; raises as `judge`."""
-        experiment, runs = self._read(experiment_id)
-        judged = judge(experiment, runs, JudgementChoice(metric=choice.metric, workload=choice.workload))
-        return external_target_test(judged, runs, choice)
 
     def _read(self, experiment_id: str) -> tuple[ExternalExperiment, tuple[ExternalRun, ...]]:
         """An experiment and its runs, of one moment."""

@@ -5,22 +5,17 @@
 One loop, the dispatcher's, asks it each round. A run ends in its own transaction, which knows nothing of this.
 """
 
-from contextlib import suppress
-
 import structlog
 
 from orchestrator.analysis.candidates import run_fact
 from orchestrator.analysis.comparison import added_runs
-from orchestrator.campaigns.improvement import added_pairs
 from orchestrator.errors import DamagedError, NotFoundError, StoreError
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunFilter
 from orchestrator.store import reads
 from orchestrator.store.database import Database
-from orchestrator.store.queue import campaigns, growth
+from orchestrator.store.queue import growth
 from orchestrator.store.queue.growth import News
-from orchestrator.store.tables import held_out_seen
 from worker.schema import trust_stored_names
 
 log = structlog.get_logger(__name__)
@@ -44,7 +39,7 @@ class FollowUps:
         pending = [each for each in found if self._failed.get(each.experiment_id) != each.count]
         for news in pending[:MOST_FOLLOWED]:
             try:
-                with held_out_seen(), trust_stored_names():
+                with trust_stored_names():
                     self._follow(news)
             except StoreError:
                 raise
@@ -67,16 +62,11 @@ class FollowUps:
             return
         spec = experiment.spec
         planned = spec.follow_up_runs([run_fact(run) for run in runs])
-        tried = spec if isinstance(spec, ComparisonSpec) and spec.tries_improvement() else None
-        if tried is not None:
-            planned += added_pairs(tried, runs)
-        elif spec.adds_seeds() and any(run.seed in spec.seeds for run in runs):
+        if spec.adds_seeds() and any(run.seed in spec.seeds for run in runs):
             planned += added_runs(experiment, runs)
         open_seeds = [run.seed for run in runs if run.status not in TERMINAL]
         open_seeds += [each.spec.seed for each in planned]
         goes_on = bool(open_seeds) if spec.adds_seeds() else any(seed not in spec.seeds for seed in open_seeds)
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)
-            if growth.add_runs(connection, news, spec, planned, now, goes_on=goes_on) and tried is not None:
-                with suppress(DamagedError):  # what follows is added whatever of its campaign can be read
-                    campaigns.follow_try(connection, news.number, now)
+            growth.add_runs(connection, news, spec, planned, now, goes_on=goes_on)

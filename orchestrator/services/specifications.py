@@ -53,10 +53,6 @@ class Specifications:
         advice = few_tuning_seeds(spec) if isinstance(spec, ComparisonSpec) else None
         return [*waits, *law_warnings(spec), *([advice] if advice else [])]
 
-    def asks_remote_storage(self) -> bool:
-        """Whether a look for data may have to wait for a network."""
-        return self._storage.dataset_url is not None
-
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
         prepared = list_prepared(self._storage.datasets_folder())

@@ -17,7 +17,7 @@ from orchestrator.store.admin import deletion
 from orchestrator.store.admin.quotas import quotas
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
-from orchestrator.store.outgoing.exports import IS_TOLD
+from orchestrator.store.outgoing.exports import IS_EXPORTED
 from orchestrator.store.reads import require_run
 from orchestrator.store.tables import (
     QUEUE_ORDER,
@@ -25,7 +25,6 @@ from orchestrator.store.tables import (
     experiments,
     is_claimable,
     is_kept,
-    is_run_in_sight,
     leaders,
     outbox,
     runs,
@@ -104,11 +103,7 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
 
 def attempt_spans(connection: Connection, experiment_id: str) -> tuple[AttemptSpan, ...]:
     """All attempts of all runs of an experiment, the earliest first."""
-    query = (
-        _attempt_spans()
-        .where(runs.c.experiment_id == validate_id(experiment_id), is_run_in_sight)
-        .order_by(attempts.c.leased_at)
-    )
+    query = _attempt_spans().where(runs.c.experiment_id == validate_id(experiment_id)).order_by(attempts.c.leased_at)
     return tuple(AttemptSpan(**row._mapping) for row in connection.execute(query))
 
 
@@ -139,7 +134,7 @@ def _runs_at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
             (now - attempts.c.heartbeat_at).label("silent_seconds"),
         )
         .select_from(joined)
-        .where(runs.c.status.in_(sorted(LIVE)), is_run_in_sight)
+        .where(runs.c.status.in_(sorted(LIVE)))
         .order_by(attempts.c.leased_at)
         .limit(MOST_AT_WORK)
     )
@@ -156,7 +151,7 @@ def _waiting(connection: Connection, most: int, now: float) -> tuple[WaitingRun,
             *(runs.c[name] for name in (*RUN_FIELDS, "reason", "schedulable")),
         )
         .select_from(joined)
-        .where(is_claimable, is_run_in_sight)
+        .where(is_claimable)
         .order_by(sa.not_(runs.c.schedulable), *QUEUE_ORDER)
         .limit(most)
     )
@@ -201,7 +196,7 @@ def service_metrics(database: Database, connection: Connection) -> ServiceMetric
     by_status = {row.status: row for row in connection.execute(of_runs.group_by(runs.c.status))}
     outcomes = sa.select(attempts.c.outcome, sa.func.count().label("attempts")).group_by(attempts.c.outcome)
     by_outcome = {row.outcome: int(row.attempts) for row in connection.execute(outcomes)}
-    backlog = sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_TOLD)
+    backlog = sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_EXPORTED)
     waiting, oldest = connection.execute(backlog).one()
     gone = deletion.sums(connection)
     at_work = [row for status, row in by_status.items() if status in LIVE]

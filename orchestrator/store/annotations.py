@@ -12,7 +12,7 @@ from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
 from orchestrator.store.ids import experiment_not_found, validate_id
 from orchestrator.store.notifications import count_change
-from orchestrator.store.tables import experiments, is_in_sight, keys, labels
+from orchestrator.store.tables import experiments, keys, labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +67,12 @@ def change(
 def _lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     names = ("id", "number", "revision", "note", "deleted_at")
     query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
-    mine = query.where(experiments.c.id == validate_id(experiment_id), is_in_sight).with_for_update(key_share=True)
+    mine = query.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
     row = connection.execute(mine).one_or_none()
     if row is None:
         raise experiment_not_found(connection, experiment_id)
     if row.deleted_at is not None:
-        message = f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing"
+        message = f"experiment {row.id} was deleted; `adapm-bench delete {row.id} --undo` comes before its editing"
         raise DeletedError(message, row.id)
     return row
 

@@ -166,14 +166,6 @@ class Database:
             found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
         return list(found) == [newest_migration()]
 
-    def execute_alone(self, statement: str) -> None:
-        """Run one statement outside any transaction, as VACUUM must be. Raises `StoreError`."""
-        with self._store_errors(), self._writer_lock, self._engine.connect() as connection:
-            if self._sqlite:
-                connection.connection.driver_connection.execute(statement).fetchall()  # type: ignore[union-attr]  # it is open
-            else:
-                connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
-
     def check(self) -> None:
         """Raise `StoreError` unless the database answers and has our schema."""
         with self.reading() as connection:

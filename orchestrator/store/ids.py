@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
-from orchestrator.store.tables import experiments, is_deleted, is_in_sight, runs
+from orchestrator.store.tables import experiments, is_deleted, runs
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: no letter that looks like a digit."""
@@ -53,14 +53,14 @@ def validate_id(text: str) -> str:
 
 def experiment_not_found(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> NotFoundError:
     """That there is no such experiment, with the ids that may have been meant."""
-    ids = sa.select(experiments.c.id).where(is_in_sight)
+    ids = sa.select(experiments.c.id)
     return _not_found("experiment", experiment_id, ids if deleted_too else ids.where(~is_deleted), connection)
 
 
 def run_not_found(connection: Connection, run_id: str) -> NotFoundError:
     """That there is no such run, with the ids that may have been meant."""
     ids = sa.select(runs.c.id).join(experiments, runs.c.experiment_number == experiments.c.number)
-    ids = ids.where(~is_deleted, is_in_sight)
+    ids = ids.where(~is_deleted)
     return _not_found("run", run_id, ids, connection)
 
 

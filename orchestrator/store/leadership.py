@@ -1,20 +1,22 @@
-"""`Leadership`: which of several processes has a role. A lease in the database, by the database's clock.
+"""`Leadership` and `LeaderLoop`: which of several processes has a duty, and the loop that does it.
 
     standby ──the lease is free or has run out──► leads (a new term) ──renews every few seconds──► resigns, or dies
 
-It keeps two dispatchers from doing the same work and from ending each other's attempts, and two exporters from making
-the same run in MLflow twice. What keeps a run of ours from being doubled does not depend on it: a claim locks the run's
-row, and a result needs the newest attempt's token.
+A lease in the database, by the database's clock, keeps two dispatchers from doing the same work and from ending each
+other's attempts, and two exporters from making the same run in MLflow twice. That no run of ours is doubled does not
+depend on it: a claim locks the run's row, and a result needs the newest attempt's token.
 """
 
+import threading
 import time
+from collections.abc import Callable
 
 import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection
 
 from orchestrator.activity import DISPATCHER
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import ClusterError, DiskFullError, OrchestratorError, StoreError
 from orchestrator.store.database import Database, insert
 from orchestrator.store.tables import leaders
 
@@ -22,29 +24,51 @@ log = structlog.get_logger(__name__)
 
 LEADER_TTL_SECONDS = 10.0
 """A standby takes over within this long of the leader's death; three renewals may be late before that."""
+RENEW_SECONDS = 2.0
+"""How often a leader renews its lease, and a standby looks whether it is free."""
+STANDBY_SECONDS = 0.25
+AWAY_SECONDS = 1.0
+"""The pause after a round that met a database that is away, or a disk without room."""
+FAULT_SECONDS = 5.0
+"""The pause after a round that went wrong otherwise: enough to keep the log readable."""
+
+
+class LostLeadershipError(OrchestratorError):
+    """Another process leads by now."""
 
 
 class Leadership:
     """One candidate for a role. `holder` names it; who comes back under the same name goes on at once, so names must
-    differ."""
+    differ. For one thread."""
 
     def __init__(
-        self, database: Database, holder: str, ttl_seconds: float = LEADER_TTL_SECONDS, role: str = DISPATCHER
+        self,
+        database: Database,
+        holder: str,
+        ttl_seconds: float = LEADER_TTL_SECONDS,
+        role: str = DISPATCHER,
+        renew_seconds: float = RENEW_SECONDS,
     ) -> None:
         self._database = database
         self._holder = holder
-        self._ttl_seconds = ttl_seconds
+        self._ttl_seconds, self._renew_seconds = ttl_seconds, renew_seconds
         self._role = role
         self._term: int | None = None
         self._renewed_at = float("-inf")
 
-    def keep(self, every_seconds: float) -> int | None:
-        """As `hold`, which is asked once in so many seconds; in between its last answer holds. For one thread."""
+    def keep(self) -> int | None:
+        """As `hold`, which is asked once in `renew_seconds`; in between its last answer holds."""
         now = time.monotonic()
-        if now - self._renewed_at >= every_seconds:
+        if now - self._renewed_at >= self._renew_seconds:
             self._term = self.hold()
             self._renewed_at = now
         return self._term
+
+    def require(self) -> None:
+        """Raise `LostLeadershipError` unless this process leads without a break since the last `keep`."""
+        before = self._term
+        if before is None or self.keep() != before:
+            raise LostLeadershipError
 
     def hold(self) -> int | None:
         """Take or renew the lease: the term that we lead in, or None while another one leads.
@@ -89,3 +113,93 @@ def _term(connection: Connection, change: sa.Update | sa.Insert) -> int | None:
     """Make the change; the term of the row that it made or changed, None if there is none (terms count from 1)."""
     term = connection.execute(change.returning(leaders.c.term)).scalar_one_or_none()
     return None if term is None else int(term)
+
+
+class Duty:
+    """Work that one process on a database does at a time; without a leadership each process does it by itself."""
+
+    name: str
+    leadership: Leadership | None = None
+    is_stopping: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether its loop is about to end; long work looks at it."""
+
+    def take_over(self, term: int) -> None:
+        """Begin to lead."""
+
+    def work(self) -> float:
+        """Do what there is to do; returns the seconds until the next look."""
+        raise NotImplementedError
+
+    def step_back(self) -> None:
+        """Leave the duty to another process, which leads or has led meanwhile."""
+
+    def close(self) -> None:
+        """Leave off for good."""
+
+
+class LeaderLoop:
+    """Does a duty while this process leads: on a thread of its own (`start`), or on the caller's (`run`)."""
+
+    def __init__(self, duty: Duty, stop_seconds: float | None = None) -> None:
+        """`stop_seconds`: how long `close` waits for the thread; what it leaves then is done after the next start."""
+        self._duty, self._stop_seconds = duty, stop_seconds
+        self._term: int | None = None
+        self._stop = threading.Event()
+        duty.is_stopping = self._stop.is_set
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, on a daemon thread."""
+        self._thread = threading.Thread(target=self._run_and_close, name=self._duty.name, daemon=True)
+        self._thread.start()
+
+    def run(self, stop: threading.Event) -> None:
+        """Do the duty until `stop` is set. A round that goes wrong is logged and followed by another one: one fault
+        must not end the service of all others. Raises `ClusterError` where nothing will ever start again here."""
+        pause = 0.0
+        while not stop.wait(pause):
+            try:
+                pause = self.tick()
+            except ClusterError:
+                raise
+            except LostLeadershipError:
+                pause = 0.0
+            except DiskFullError as error:
+                log.warning("waiting for room", duty=self._duty.name, error=str(error))
+                pause = AWAY_SECONDS
+            except StoreError as error:
+                log.warning("database unreachable, trying again", duty=self._duty.name, error=str(error))
+                pause = AWAY_SECONDS
+            except Exception:
+                pause = FAULT_SECONDS
+                log.exception("a round went wrong, trying again", duty=self._duty.name, after_seconds=pause)
+
+    def tick(self) -> float:
+        """One round: take over, or step back, where that has changed, and do what there is; the seconds to pause."""
+        leadership = self._duty.leadership
+        term = leadership.keep() if leadership else 1
+        if term != self._term:
+            before, self._term = self._term, None
+            if before is not None:
+                log.warning("another process leads", duty=self._duty.name, term=before)
+                self._duty.step_back()
+            if term is not None:
+                self._duty.take_over(term)
+            self._term = term
+        return STANDBY_SECONDS if term is None else self._duty.work()
+
+    def close(self) -> None:
+        """Leave off, and let another process lead."""
+        self._stop.set()
+        if self._thread is None:
+            self._duty.close()
+        else:
+            self._thread.join(self._stop_seconds)
+        if self._duty.leadership:
+            self._duty.leadership.resign()
+
+    def _run_and_close(self) -> None:
+        try:
+            self.run(self._stop)
+        finally:
+            self._duty.close()

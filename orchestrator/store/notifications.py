@@ -1,11 +1,11 @@
-"""Who is told of a change, in the transaction that makes it: watchers, other systems, webhooks.
+"""Notifications of a change, in the transaction that makes it: to watchers, other systems, webhooks.
 
-    count_change        watchers: pages and streams look again
-    tell, tell_ended    the outbox, which exporters read (`outgoing/exports.py`)
-    tell_closed         all of them
-    note_endings        webhooks (`outgoing/messages.py`), and only where one wants it
+    count_change                            watchers: pages and streams look again
+    notify_submitted, notify_runs_ended     the outbox, which exporters read (`outgoing/exports.py`)
+    notify_closed                           all of them
+    notify_webhooks                         webhooks (`outgoing/messages.py`), and only where one wants it
 
-What is told is a reference, not a copy: whoever reads it looks up the truth.
+A notification is a reference, not a copy: whoever reads it looks up the truth.
 """
 
 import secrets
@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import ExperimentId
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import CHANGE_COUNTERS, OutboxKind, change_counters, outbox, webhook_endings, webhooks
+from orchestrator.store.tables import CHANGE_COUNTERS, OutboxKind, change_counters, outbox, webhooks
 
 
 def count_change(connection: Connection) -> None:
@@ -27,29 +27,29 @@ def count_change(connection: Connection) -> None:
     connection.execute(_COUNT_CHANGE, {"chosen": secrets.randbelow(CHANGE_COUNTERS)})
 
 
-def tell(connection: Connection, experiment_ids: Iterable[ExperimentId], now: float) -> None:
-    """Leave word of the new experiments in the outbox."""
+def notify_submitted(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+    """Leave word of an experiment that is new, or has changed as a whole, in the outbox."""
     entry = {"kind": OutboxKind.EXPERIMENT_SUBMITTED, "created_at": now, "available_at": now}
-    connection.execute(_INSERT_ENTRIES, [{**entry, "experiment_id": id} for id in experiment_ids])
+    connection.execute(_INSERT_ENTRIES, {**entry, "experiment_id": experiment_id})
 
 
-def tell_ended(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
+def notify_runs_ended(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
     """Leave word of runs that have just ended, in the outbox and for webhooks."""
     entry = {"kind": OutboxKind.RUN_ENDED, "created_at": now, "available_at": now}
     connection.execute(
         _INSERT_ENTRIES, [{**entry, "experiment_id": run.experiment_id, "run_id": run.id} for run in ended]
     )
-    note_endings(connection, (run.experiment_id for run in ended), now)
+    notify_webhooks(connection, (run.experiment_id for run in ended), now)
 
 
-def tell_closed(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+def notify_closed(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
     """Leave word that an experiment gets no more runs: no run's end would tell whoever follows it that it is over."""
-    tell(connection, [experiment_id], now)
-    note_endings(connection, [experiment_id], now)
+    notify_submitted(connection, experiment_id, now)
+    notify_webhooks(connection, [experiment_id], now)
     count_change(connection)
 
 
-def note_endings(connection: Connection, experiment_ids: Iterable[str], now: float) -> None:
+def notify_webhooks(connection: Connection, experiment_ids: Iterable[str], now: float) -> None:
     """Leave word that these experiments may have ended."""
     connection.execute(_NOTE, [{"this": id, "now": now} for id in dict.fromkeys(experiment_ids)])
 
@@ -64,6 +64,8 @@ _COUNT_CHANGE = (
 _INSERT_ENTRIES = sa.insert(outbox)
 _THIS = sa.bindparam("this", type_=sa.Text)
 _WANTED = sa.exists().where(webhooks.c.experiment_id.is_(None) | (webhooks.c.experiment_id == _THIS))
-_NOTE = sa.insert(webhook_endings).from_select(
-    ["experiment_id", "created_at"], sa.select(_THIS, sa.bindparam("now", type_=sa.Double)).where(_WANTED)
+_NOW = sa.bindparam("now", type_=sa.Double)
+_NOTE = sa.insert(outbox).from_select(
+    ["kind", "experiment_id", "created_at", "available_at"],
+    sa.select(sa.literal(OutboxKind.EXPERIMENT_ENDED, outbox.c.kind.type), _THIS, _NOW, _NOW).where(_WANTED),
 )

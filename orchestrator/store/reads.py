@@ -32,9 +32,7 @@ from orchestrator.store.tables import (
     events,
     experiments,
     is_deleted,
-    is_in_sight,
     is_kept,
-    is_run_in_sight,
     labels,
     results,
     run_specs,
@@ -70,7 +68,7 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     """The newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
     column = experiments.c.idempotency_key
     mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
-    query = _EXPERIMENTS.where(mine, ~is_deleted, is_in_sight).order_by(experiments.c.number.desc())
+    query = _EXPERIMENTS.where(mine, ~is_deleted).order_by(experiments.c.number.desc())
     row = connection.execute(query).first()
     return None if row is None else _require_intact(_experiment_records(connection, [row])[0])
 
@@ -93,7 +91,7 @@ def clone_family(connection: Connection, experiment_id: str, key: str | None) ->
         waiting += new
     read: list[AnyExperiment] = []
     for some in id_slices(found):
-        rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(some), is_in_sight)).all()
+        rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(some))).all()
         read += _experiment_records(connection, rows)
     return tuple(read)
 
@@ -104,7 +102,7 @@ def experiment_page(
     """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
     older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
-    query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted, is_in_sight)
+    query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
     query = query.order_by(experiments.c.number.desc()).limit(limit).where(*_having(labelled))
     if before is not None:
         # A page goes on behind one that has been deleted since.
@@ -117,7 +115,7 @@ def experiment_page(
 
 def experiment_names(connection: Connection, limit: int, labelled: Sequence[str] = ()) -> list[tuple[str, str]]:
     """(id, name) of experiments that have all of these labels, newest first."""
-    query = sa.select(experiments.c.id, experiments.c.name).where(~is_deleted, is_in_sight, *_having(labelled))
+    query = sa.select(experiments.c.id, experiments.c.name).where(~is_deleted, *_having(labelled))
     rows = connection.execute(query.order_by(experiments.c.number.desc()).limit(limit))
     return [(row.id, row.name) for row in rows]
 
@@ -125,7 +123,7 @@ def experiment_names(connection: Connection, limit: int, labelled: Sequence[str]
 def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -> tuple[AnyExperiment, ...]:
     """Experiments in the order of these ids, damaged or not; one that there is not is left out."""
     wanted = [validate_id(each) for each in experiment_ids]
-    query = _EXPERIMENTS.where(experiments.c.id.in_(wanted), ~is_deleted, is_in_sight)
+    query = _EXPERIMENTS.where(experiments.c.id.in_(wanted), ~is_deleted)
     found = {one.id: one for one in _experiment_records(connection, connection.execute(query).all())}
     return tuple(found[each] for each in experiment_ids if each in found)
 
@@ -147,7 +145,7 @@ def run(connection: Connection, run_id: str) -> RunRecord:
 def missing_run_error(connection: Connection, run_id: str) -> NotFoundError:
     """Why there is no such run: it never was, or its experiment is deleted."""
     query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
-    deleted = connection.execute(query.where(runs.c.id == validate_id(run_id), is_deleted, is_in_sight)).one_or_none()
+    deleted = connection.execute(query.where(runs.c.id == validate_id(run_id), is_deleted)).one_or_none()
     if deleted is not None:
         return deleted_error(deleted.id, deleted.undo_until)
     return run_not_found(connection, run_id)
@@ -184,9 +182,7 @@ def run_versions(connection: Connection, experiment_id: str) -> dict[str, int]:
 
 def runs_of(connection: Connection, run_ids: Sequence[str]) -> tuple[RunRecord, ...]:
     """The runs of these ids, in any order; ids that there are not are left out."""
-    return tuple(
-        _run_record(row) for row in connection.execute(_run_query().where(runs.c.id.in_(run_ids), is_run_in_sight))
-    )
+    return tuple(_run_record(row) for row in connection.execute(_run_query().where(runs.c.id.in_(run_ids))))
 
 
 def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
@@ -245,7 +241,7 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
         return DeletedError(f"{message} and is being removed for good", experiment_id)
     moment = datetime.fromtimestamp(undo_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return DeletedError(
-        f"{message}; until {moment} `adapm-bench restore {experiment_id}` brings it back", experiment_id
+        f"{message}; until {moment} `adapm-bench delete {experiment_id} --undo` brings it back", experiment_id
     )
 
 
@@ -283,7 +279,7 @@ def _page_condition(
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
     key = runs.c[sort.key] if sort is not None else sa.null()
     columns = runs.c.experiment_number, runs.c.position, runs.c.experiment_id, key
-    row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id), is_run_in_sight)).one_or_none()
+    row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id))).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id!r}")
     number, position, of_experiment, value = row
@@ -444,11 +440,11 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
 _EXPERIMENTS = sa.select(experiments)
-_EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"), is_in_sight)
+_EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"))
 _deleted = experiments.alias()
 _DELETED = sa.select(_deleted.c.number).where(_deleted.c.deleted_at.is_not(None))
 _NUMBER = sa.select(*(experiments.c[name] for name in ("number", "revision", "deleted_at", "undo_until"))).where(
-    experiments.c.id == sa.bindparam("this"), is_in_sight
+    experiments.c.id == sa.bindparam("this")
 )
 _RUN = _run_query().where(runs.c.id == sa.bindparam("this"), is_kept)
 _KEPT_RUN = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"), is_kept)

@@ -164,13 +164,10 @@ def lock_held_runs(
     ]
 
 
-def check_tokens(connection: Connection, claims: Sequence[tuple[str, int, str]]) -> list[bool]:
-    """Whether each (run, attempt, token) opens that attempt, ended or not; nothing is locked."""
-    rows = connection.execute(_ATTEMPTS, {"ids": sorted({run_id for run_id, _, _ in claims})}).all()
-    stored = {(row.run_id, row.attempt): row.token_hash for row in rows}
-    return [
-        (run_id, attempt) in stored and _matches(stored[run_id, attempt], token) for run_id, attempt, token in claims
-    ]
+def check_token(connection: Connection, run_id: str, attempt: int, token: str) -> bool:
+    """Whether the token is that of the attempt, ended or not; nothing is locked."""
+    rows = connection.execute(_ATTEMPTS, {"ids": [run_id]})
+    return any(row.attempt == attempt and _matches(row.token_hash, token) for row in rows)
 
 
 def _matches(stored: str, token: str) -> bool:

@@ -88,8 +88,8 @@ def _frames(lengths: dict[str, int], offset: int) -> Iterator[tuple[str, slice]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodedBatch:
-    """Points of one attempt, encoded before any lock is taken."""
+class StoredChunk:
+    """A row of `chunks`: points of one attempt, encoded before any lock is taken."""
 
     run_id: str
     attempt: int
@@ -114,17 +114,17 @@ class EncodedBatch:
         )
 
 
-def append(connection: Connection, batches: Sequence[EncodedBatch]) -> None:
-    """Add new batches, each beyond `attempts.last_batch`, to the series of runs whose rows are locked.
+def append(connection: Connection, new: Sequence[StoredChunk]) -> None:
+    """Add new chunks, each beyond `attempts.last_batch`, to the series of runs whose rows are locked.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
     pass: a restored backup may lack what was accepted after it, which must not stop the run.
     """
-    connection.execute(_TAKE, [{"this": b.run_id, "this_attempt": b.attempt, "number": b.sequence} for b in batches])
-    connection.execute(_INSERT, [vars(batch) for batch in batches])
-    for batch in batches:
-        if (batch.sequence + 1) % MERGE_BATCHES == 0:
-            merge_small_chunks(connection, batch.run_id, batch.attempt)
+    connection.execute(_TAKE, [{"this": c.run_id, "this_attempt": c.attempt, "number": c.sequence} for c in new])
+    connection.execute(_INSERT, [vars(chunk) for chunk in new])
+    for chunk in new:
+        if (chunk.sequence + 1) % MERGE_BATCHES == 0:
+            merge_small_chunks(connection, chunk.run_id, chunk.attempt)
 
 
 def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> None:
@@ -134,7 +134,7 @@ def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> Non
     if len(rows) < 2 or len(_readable_chunks(rows, FIELDS)) < len(rows):
         return
     connection.execute(sa.delete(chunks).where(small))
-    merged_chunk = EncodedBatch.encode(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
+    merged_chunk = StoredChunk.encode(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
     connection.execute(_INSERT, [vars(merged_chunk)])
 
 

@@ -3,22 +3,18 @@
     experiments ─< runs ─< attempts ─< chunks, observations, samples, checkpoints
                     ├── run_specs, results        (one row a run; apart, so that the hot row of `runs` stays narrow)
                     └─< events                    (one row a change of state)
-    outbox                                        (what other systems still have to be told)
+    outbox                                        (changes that MLflow and webhooks have not heard of yet)
     change_counters                               (how often anything visible has changed)
     leaders                                       (who dispatches, who exports, and until when)
     keys ─< sessions, audit                       (who may call, and what they changed)
     labels                                        (words that people gave experiments)
     removed                                       (the sums over what deletion has removed)
-    webhooks ─< webhook_messages; webhook_endings (who is told of ended experiments, and what still has to be told)
-    campaigns ─< campaign_experiments, campaign_entries         (what each try may run, and the ledger of the whole)
+    webhooks ─< webhook_messages                  (receivers of ended experiments, and their messages)
     external_experiments ─< external_runs ─< external_chunks    (what others' loops told; none of it is ever queued)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any
 
@@ -45,10 +41,12 @@ BigSerial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class OutboxKind(StrEnum):
-    """What happened that other systems have to be told."""
+    """A change that other systems have to hear of."""
 
     EXPERIMENT_SUBMITTED = "experiment_submitted"
     RUN_ENDED = "run_ended"
+    EXPERIMENT_ENDED = "experiment_ended"
+    """The experiment may have ended: for webhooks, and written only where there is one."""
 
 
 experiments = Table(
@@ -80,58 +78,6 @@ experiments = Table(
 
 is_deleted = experiments.c.deleted_at.is_not(None)
 Index("ix_experiments_deleted", experiments.c.deleted_at, sqlite_where=is_deleted, postgresql_where=is_deleted)
-
-campaigns = Table(
-    "campaigns",
-    metadata,
-    Column("number", BigSerial, primary_key=True),
-    Column("id", sa.Text, nullable=False, unique=True),
-    Column("name", sa.Text, nullable=False),
-    Column("spec", JsonText, nullable=False),  # canonical JSON, held-out workloads included
-    Column("created_at", sa.Double, nullable=False),
-    Column("key_id", sa.Text, nullable=True),  # whose key opened it
-)
-
-campaign_experiments = Table(
-    "campaign_experiments",
-    metadata,
-    Column("campaign_number", BigSerial, ForeignKey("campaigns.number"), primary_key=True, autoincrement=False),
-    Column("place", sa.Integer, primary_key=True, autoincrement=False),  # of the try, from 1
-    Column("workload", sa.Integer, primary_key=True, autoincrement=False),  # 0 is shown; the others are held out
-    Column("spec", JsonText, nullable=False),  # canonical JSON, as it was registered
-    Column("experiment_number", sa.BigInteger, nullable=True, unique=True),  # once it is submitted
-)
-
-campaign_entries = Table(
-    "campaign_entries",
-    metadata,
-    Column("campaign_number", BigSerial, ForeignKey("campaigns.number"), primary_key=True, autoincrement=False),
-    Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    Column("body", JsonText, nullable=False),  # canonical JSON
-    Column("hash", sa.Text, nullable=False),  # SHA-256 of the entry before, and of this one
-    Column("idempotency_key", sa.Text, nullable=True, unique=True),  # SHA-256 of the caller's key and of theirs
-)
-"""Only ever added to."""
-
-_SEES_HELD_OUT = ContextVar("sees_held_out", default=False)
-_held_out = sa.select(campaign_experiments.c.experiment_number).where(
-    campaign_experiments.c.workload > 0,
-    campaign_experiments.c.experiment_number.is_not(None),
-    sa.not_(sa.bindparam("sees_held_out", callable_=_SEES_HELD_OUT.get, type_=sa.Boolean, unique=True)),
-)
-is_in_sight = experiments.c.number.not_in(_held_out)
-"""Whether an experiment may be seen: on a campaign's held-out workloads none is, by nobody, however it is asked for."""
-
-
-@contextmanager
-def held_out_seen() -> Iterator[None]:
-    """Read experiments on held-out workloads, too: for what queues and judges them, and never for a caller."""
-    before = _SEES_HELD_OUT.set(True)
-    try:
-        yield
-    finally:
-        _SEES_HELD_OUT.reset(before)
-
 
 labels = Table(
     "labels",
@@ -211,11 +157,8 @@ is_claimable = runs.c.status.in_(
 )
 """Whether a run waits in the queue. Written out in the statement, for only then does SQLite use the index below."""
 
-is_run_in_sight = runs.c.experiment_number.not_in(_held_out)
-"""Whether a run's experiment may be seen."""
-
-is_kept = sa.and_(runs.c.experiment_number.not_in(sa.select(experiments.c.number).where(is_deleted)), is_run_in_sight)
-"""Whether a run's experiment is not deleted, and may be seen. Few are not, and an index of their own finds them."""
+is_kept = runs.c.experiment_number.not_in(sa.select(experiments.c.number).where(is_deleted))
+"""Whether a run's experiment is not deleted. Few are, and an index of their own finds them."""
 
 QUEUE_ORDER = (runs.c.rank, runs.c.turn, runs.c.experiment_number, runs.c.position)
 """Who is next: the most urgent, among them the one whose turn is first."""
@@ -486,15 +429,6 @@ webhooks = Table(
     Column("idempotency_key", sa.Text, nullable=True, unique=True),  # SHA-256 of the caller's key and of theirs
     Column("created_at", sa.Double, nullable=False),
 )
-
-webhook_endings = Table(
-    "webhook_endings",
-    metadata,
-    Column("id", BigSerial, primary_key=True),
-    Column("experiment_id", sa.Text, nullable=False),  # a reference that may outlive what it refers to
-    Column("created_at", sa.Double, nullable=False),
-)
-"""One that was looked at is deleted."""
 
 webhook_messages = Table(
     "webhook_messages",

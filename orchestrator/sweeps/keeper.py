@@ -1,12 +1,11 @@
 """The keeper of sweeps: sees to it that each sweep that may still get trials has a driver, and no other one has.
 
-A thread of the dispatcher process, of which one on a database leads. A driver that dies is started again, later and
+A duty of the dispatcher process, of which one on a database leads. A driver that dies is started again, later and
 later; what it had found is in the store. A keeper that dies takes its drivers with it: they watch their standard input.
 """
 
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,17 +14,15 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import ExperimentId
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import Duty, Leadership
 from orchestrator.store.queue.trials import live_sweeps
 
 log = structlog.get_logger(__name__)
 
 ROLE = "sweeps"
 TICK_SECONDS = 0.5
-RENEW_SECONDS = 2.0
 MOST_DRIVERS = 4
 """At work at once, each with Ray and Tune in its memory; the sweeps behind them wait for their turn."""
 BACKOFF_SECONDS = (0.0, 2.0, 5.0, 15.0, 60.0)
@@ -56,8 +53,10 @@ class _DriverProcess:
     start_after: float = 0.0
 
 
-class SweepKeeper:
+class SweepKeeper(Duty):
     """Starts and ends drivers."""
+
+    name = "sweep-keeper"
 
     def __init__(
         self,
@@ -68,42 +67,26 @@ class SweepKeeper:
         log_folder: Path,
     ) -> None:
         """`command` starts a driver, which reads its `order` from its standard input."""
-        self._database, self._leadership = database, leadership
+        self._database, self.leadership = database, leadership
         self._command, self._order, self._log_folder = list(command), order, log_folder
         self._drivers: dict[ExperimentId, _DriverProcess] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sweep-keeper", daemon=True)
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """End every driver, and let another keeper lead."""
-        self._stop.set()
-        self._thread.join()
-        for driver in self._drivers.values():
-            _kill(driver)
-        self._leadership.resign()
-
-    def _run(self) -> None:
-        while not self._stop.wait(TICK_SECONDS):
-            try:
-                self.tick()
-            except (OrchestratorError, OSError) as error:  # OSError: no memory for a process, no room for its log
-                log.warning("sweeps cannot be looked after, trying again", error=str(error))
-
-    def tick(self) -> None:
-        """One look: drivers for the sweeps that need one, none for the others."""
-        if self._leadership.keep(RENEW_SECONDS) is None:
-            for sweep_id in tuple(self._drivers):
-                _kill(self._drivers[sweep_id])
-                del self._drivers[sweep_id]
-            return
+    def work(self) -> float:
+        """See to it that the sweeps that need a driver have one, and no others."""
         wanted = live_sweeps(self._database)[:MOST_DRIVERS]
         self._end_unwanted(wanted)
         for sweep_id in wanted:
             self._keep_running(sweep_id, self._drivers.setdefault(sweep_id, _DriverProcess()))
+
+        return TICK_SECONDS
+
+    def step_back(self) -> None:
+        """End every driver: the sweeps are another keeper's concern."""
+        for driver in self._drivers.values():
+            _kill(driver)
+        self._drivers.clear()
+
+    close = step_back
 
     def _end_unwanted(self, wanted: Sequence[ExperimentId]) -> None:
         """A driver whose sweep has closed gets its time to leave by itself: it still waits for trials that end."""

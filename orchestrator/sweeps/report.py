@@ -247,7 +247,7 @@ def _notes(
     if any(finding.best for finding in findings):
         yield (
             f"All trials have seed {spec.seed}, and the best of many is flattered by it: compare the best ones over "
-            f"fresh seeds (adapm-bench sweep compare {experiment.id})."
+            f"fresh seeds (adapm-bench clone {experiment.id} --more-seeds 3)."
         )
 
 

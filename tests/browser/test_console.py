@@ -25,7 +25,6 @@ PATHS = (
     "/runs",
     "/external",
     "/studies",
-    "/campaigns",
     "/queue",
     "/memory",
     "/new",

@@ -38,7 +38,7 @@ def trackers(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         with start_run(experiment=NAME, candidate="lion", lr=0.001, seed=seed, folder=tmp_path / "runs") as run:
             for step in STEPS:
                 run.log(step=step, val_loss=loss(seed, 0.05, step))
-    bench("sync", str(tmp_path / "runs"), "--url", site.url)
+    bench("import", str(tmp_path / "runs"), "--url", site.url)
     return f"{site.url}/external/{site.external_runs.experiment(NAME).id}"
 
 
@@ -81,8 +81,8 @@ def three_sources(site, tmp_path: Path) -> str:
     said = bench("import", "trainer_state", str(FILES / "trainer_state"), *more)
     assert "name.candidate" in said and "4 of them new" in said
     bench("import", str(tmp_path / "muon.csv"), *more)
-    bench("sync", str(tmp_path / "runs"), "--url", site.url)
-    assert "logged, not measured by the bench" in bench("judge", NAME, "--url", site.url)
+    bench("import", str(tmp_path / "runs"), "--url", site.url)
+    assert "logged, not measured by the bench" in bench("compare", "--external", NAME, "--url", site.url)
     return f"{site.url}/external/{site.external_runs.experiment(NAME).id}"
 
 

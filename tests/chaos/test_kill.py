@@ -166,7 +166,7 @@ def _kill_the_dispatcher(scene: Scene, folder: Path) -> None:
 
 def _delivered(client: Client, webhook_id: str) -> bool:
     with contextlib.suppress(ClientError):
-        return client.webhook(webhook_id).delivered_at is not None
+        return all(hook.delivered_at is not None for hook in client.webhooks() if hook.id == webhook_id)
     return False
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from api.bundles.layout import Bundle, derive_document, raw_files
+from api.bundles.layout import Bundle, raw_files
 from api.bundles.signing import sign
+from api.bundles.verification import recompute
 from orchestrator.analysis.candidates import run_fact
-from orchestrator.analysis.comparison import added_runs
 from orchestrator.columns import Columns, columns_of
 from orchestrator.export.document import ExperimentDocument, provenance
 from orchestrator.export.files import Format, write_series
@@ -22,6 +22,7 @@ from orchestrator.jobs import AttemptOutcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.records import AttemptRecord, ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.services.analysis import validation_curve
 from worker.records.result import Result
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders
@@ -57,41 +58,28 @@ class Content:
 
     def files(self, document: ExperimentDocument | None = None, key: Ed25519PrivateKey = KEY) -> dict[str, bytes]:
         """All files of its bundle, with what follows from it, or with another document."""
-        found = document or self.document
+        written = document or self.document
         points = io.BytesIO()
         with_points = [run for run in self.runs if run.id in self.points]
         write_series(lambda run_id: self.points[run_id], with_points, points, Format.PARQUET)
-        files = raw_files(found, self.attempts, points.getvalue())
-        return {**files, **sign(files, found, key)}
+        files = raw_files(written, self.attempts, points.getvalue())
+        return {**files, **sign(files, written.provenance, key)}
 
     @cached_property
     def document(self) -> ExperimentDocument:
         """What follows from it."""
+        made = provenance(self.experiment, self.runs, version("adapm-bench"))
         raw = ExperimentDocument(
-            provenance=provenance(self.experiment, self.runs, version("adapm-bench")).model_copy(
-                update={"written_at": BEGAN + 1e6}
-            ),
+            provenance=made.model_copy(update={"written_at": BEGAN + 1e6}),
             experiment=self.experiment,
             comparison=None,
             runs=self.runs,
         )
-        return derive_document(
-            Bundle(document=raw, attempts=self.attempts, points=self.points, point_keys={}, spec_fields={})
-        )
+        curves = {run_id: validation_curve(points) for run_id, points in self.points.items()}
+        return recompute(Bundle(document=raw, stored_figures={}, curves=curves))
 
 
 EXPERIMENT = "k3v9m2x710"
-SEQUENTIAL: Mapping[str, Any] = {
-    **SPEC,
-    "name": "two rates",
-    "candidates": [
-        {"optimizer": "sgd", "learning_rates": [0.04]},
-        {"optimizer": "sgd", "label": "faster", "learning_rates": [0.05]},
-    ],
-    "seeds": list(range(1, 9)),
-    "tuning": None,
-    "sequential": {"first_seeds": 3},
-}
 Trained = tuple[PlannedRun, Result, Columns]
 
 
@@ -106,37 +94,6 @@ def trained_content(experiment_id: str = EXPERIMENT) -> Content:
         trained += [(each, *_train(each)) for each in added]
         added = spec.follow_up_runs([run_fact(run) for run in _content(spec, experiment_id, trained).runs])
     return _content(spec, experiment_id, trained)
-
-
-@cache
-def grown_content(*, beyond: int = 0) -> Content:
-    """A sequential comparison of two rates of one optimizer, with all seeds that its looks add, and so many more that
-    none asks for."""
-    spec = ComparisonSpec.model_validate(SEQUENTIAL)
-    trained: list[Trained] = []
-    added: Sequence[PlannedRun] = spec.first_runs()
-    while added:
-        trained += [(each, *_train(each)) for each in added]
-        found = _content(spec, EXPERIMENT, trained)
-        added = added_runs(found.experiment, found.runs)
-    used = len({run.seed for run in found.runs})
-    more = [
-        spec.planned_run(each.name(), seed=seed, setting={"lr": each.own_rate()})
-        for seed in spec.seeds[used : used + beyond]
-        for each in spec.candidates
-    ]
-    return _content(spec, EXPERIMENT, [*trained, *((each, *_train(each)) for each in more)])
-
-
-def renamed(content: Content, experiment_id: str) -> Content:
-    """The same trainings as if another experiment had made them."""
-    ids = {run.id: run.id.replace(content.experiment.id, experiment_id) for run in content.runs}
-    return Content(
-        experiment=content.experiment.model_copy(update={"id": experiment_id}),
-        runs=tuple(run.model_copy(update={"id": ids[run.id], "experiment_id": experiment_id}) for run in content.runs),
-        attempts=tuple(each.model_copy(update={"run_id": ids[each.run_id]}) for each in content.attempts),
-        points={ids[run_id]: points for run_id, points in content.points.items()},
-    )
 
 
 def _content(spec: ComparisonSpec, experiment_id: str, trained: Sequence[Trained]) -> Content:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemathesis.core.failures import Failure
-from schemathesis.openapi.checks import RejectedPositiveData, UseAfterFree
+from schemathesis.openapi.checks import RejectedPositiveData
 
 BETWEEN_FIELDS: Mapping[str, str] = {
     "POST /v1/experiments": "what depends on several fields of a specification no schema says",
@@ -14,8 +14,6 @@ BETWEEN_FIELDS: Mapping[str, str] = {
     "PATCH /v1/experiments/{experiment_id}": "which letters are printable, as a label's have to be, no pattern says",
     "GET /v1/external-experiments": "which letters are printable, as a label's have to be, no pattern says",
     "POST /v1/external-experiments/{external_id}/labels": "which letters are printable no pattern says",
-    "POST /v1/campaigns": "what depends on several fields of a specification no schema says",
-    "POST /v1/campaigns/{campaign_id}/tries": "which optimizers there are, and with which options, no schema says",
     "GET /v1/fits": "what may be predicted is any number of parameters, however it is written, or a model",
     "POST /v1/keys": "a whole number is written without a decimal point",
     "POST /v1/webhooks": "which URLs may be told is a setting of the operator's",
@@ -31,6 +29,4 @@ def is_fault(failure: Failure, case: Any, response: Any) -> str | None:
         return BETWEEN_FIELDS.get(label)
     if isinstance(failure, RejectedPositiveData) and response.status_code == TOO_LARGE:
         return "how many bytes a body may have no schema says"
-    if isinstance(failure, UseAfterFree) and label == "GET /v1/keys/{key_id}":
-        return "a key is revoked, never deleted"
     return None

@@ -267,11 +267,9 @@ def main() -> None:
         sys.exit(f"{target} exists; a stored data folder is never made anew")
     with tempfile.TemporaryDirectory() as name, fixed_clock(NOW - 4 * DAY_SECONDS) as clock:
         folder = Path(name)
-        with opened(folder) as one:
-            with client_of(one.app) as client:
-                tell(Story(one, client, clock, Queue(one.database, LeasePolicy())))
-                _count_footprints(client)
-            one.database.execute_alone("VACUUM")
+        with opened(folder) as one, client_of(one.app) as client:
+            tell(Story(one, client, clock, Queue(one.database, LeasePolicy())))
+            _count_footprints(client)
         with tarfile.open(target, "w:xz", preset=9) as archive:
             for path in sorted(folder.rglob("*")):
                 archive.add(path, path.relative_to(folder), recursive=False, filter=_anonymous)

@@ -227,11 +227,11 @@ def _served(app: Any) -> Iterator[str]:
 
 
 def _offline(folder: Path) -> Iterator[list[str]]:
-    yield from (["--version"], ["models"], ["optimizers"], ["schema"], ["data", "ls"])
+    yield from (["--version"], ["models"], ["optimizers"], ["data", "ls"])
     yield from (["optimizers", entry.name] for entry in product.entries())
-    yield from (["schema", kind] for kind in ("comparison", "sweep", "scaling", "run"))
-    yield from (["plan", model] for model in ("gpt2-tiny", "gpt2-124m", "llama-60m"))
-    yield from (["memory", "gpt2-tiny"], ["memory", "gpt2-nano", "--rank-ratio", "0.2"])
+    yield from (["init", kind, "--schema", "--out", "-"] for kind in ("comparison", "sweep", "scaling", "run"))
+    yield from (["models", model, "--blocks"] for model in ("gpt2-tiny", "gpt2-124m", "llama-60m"))
+    yield from (["models", "gpt2-tiny"], ["models", "gpt2-nano", "--rank-ratio", "0.2"])
     yield ["db", "check", "--data", str(folder)]
     yield from (
         ["validate", str(path.relative_to(REPOSITORY))] for path in sorted(REPOSITORY.glob("docs/example*.yaml"))
@@ -239,12 +239,10 @@ def _offline(folder: Path) -> Iterator[list[str]]:
 
 
 def _online(experiments: dict[str, str]) -> Iterator[list[str]]:
-    yield from (["ls"], ["ls", "--deleted"], ["ls", "--status", "failed"], ["audit"], ["keys", "ls"], ["webhook", "ls"])
-    for one, kind in experiments.items():
-        yield from (["show", one], ["ls", "--experiment", one], ["compare", one], ["note", one], ["fit", one])
+    yield from (["ls"], ["ls", "--deleted"], ["runs", "--where", "state=failed"], ["keys", "audit"], ["keys", "ls"])
+    for one in experiments:
+        yield from (["show", one], ["compare", one], ["fit", one])
         yield from (["show", f"{one}-0000"], ["logs", f"{one}-0000"])
-        if kind == "sweep":
-            yield ["sweep", "show", one]
     comparisons = [one for one, kind in experiments.items() if kind == "comparison"]
     yield ["compare", *comparisons]
     yield ["validate", "docs/example.yaml"]

@@ -1,6 +1,6 @@
 """What every optimizer of the catalog promises: torch's own conventions, shown on tiny real models.
 
-`adapm-bench optimizer check NAME` and the tests of the shipped optimizers run the same list, `promises_of`.
+`adapm-bench optimizers NAME --check` and the tests of the shipped optimizers run the same list, `promises_of`.
 """
 
 import copy

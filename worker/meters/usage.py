@@ -4,7 +4,6 @@ The process's CPU time and the device's energy are counters, so that their diffe
 of a GPU for the last fraction of a second alone: a thread asks for it while the run trains, also during long steps.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Final, Self
@@ -12,6 +11,7 @@ from typing import Final, Self
 import psutil
 
 from worker.meters.nvml import SAMPLE_SECONDS, DeviceUse, NvmlMeter
+from worker.repeating import Repeating
 
 PERIOD_SECONDS: Final = 1.0
 """Least time that a mean is over. Linux counts the CPUs' time in hundredths of a second."""
@@ -25,18 +25,16 @@ class UsageMeter:
     def __init__(self, nvml: NvmlMeter | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
         self._nvml, self._now = nvml, now
         self._samples: list[DeviceUse] = []
-        self._stop, self._thread = threading.Event(), threading.Thread(target=self._sample, name="usage", daemon=True)
+        self._sampling = Repeating("usage", SAMPLE_SECONDS, self._sample)
         self.restart()
 
     def __enter__(self) -> Self:
         if self._nvml is not None:
-            self._thread.start()
+            self._sampling.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._nvml is not None:
-            self._stop.set()
-            self._thread.join()
+        self._sampling.stop()
 
     def restart(self) -> None:
         """Measure from here on."""
@@ -66,5 +64,4 @@ class UsageMeter:
 
     def _sample(self) -> None:
         assert self._nvml is not None
-        while not self._stop.wait(SAMPLE_SECONDS):
-            self._samples.append(self._nvml.device_use())
+        self._samples.append(self._nvml.device_use())

@@ -33,7 +33,11 @@ class _Columns(Record):
         """The columns of some points, which were validated when they were made."""
         listed = list(points)
         columns: dict[str, Any] = {name: tuple(map(attrgetter(name), listed)) for name in Point.model_fields}
-        known = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+        known = {
+            name: values
+            for name, values in columns.items()
+            if Point.model_fields[name].is_required() or any(value is not None for value in values)
+        }
         return cls.model_construct(set(known), **known)  # type: ignore[return-value]  # the plugin forgets `Self`
 
     def __len__(self) -> int:

@@ -4,7 +4,6 @@ Both have a thread of their own; the training loop only ever appends to a queue 
 """
 
 import logging
-import threading
 from pathlib import Path
 from typing import Final, Self
 
@@ -12,6 +11,7 @@ from worker.errors import ServiceUnavailableError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import NOTE_CHARACTERS, CheckpointNotice, Command, Failure, Heartbeat, Stopped
 from worker.records.result import Observation, Point, Record, Result, TextSamples
+from worker.repeating import Repeating
 from worker.reporting.client import CHECKPOINT, FAIL, FINISH, HEARTBEAT, STOPPED, ServiceClient, Verb
 from worker.reporting.outbox import ReportOutbox, Spool, reports
 from worker.reporting.reporter import Reporter
@@ -39,14 +39,13 @@ class HttpReporter(Reporter):
         first_step: int = 0,
     ) -> None:
         self._service, self._clock = service, clock
-        self._heartbeat_seconds, self._patience_seconds = heartbeat_seconds, patience_seconds
+        self._patience_seconds = patience_seconds
         self._spool = Spool(run_folder / SPOOL_FOLDER, attempt)
         self._outbox = ReportOutbox(service.post, self._spool, flush_seconds=flush_seconds)
         self._step = first_step
         self._command = Command.CONTINUE
         self._error: WorkerError | None = None
-        self._leaving = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._heart = Repeating("heartbeat", heartbeat_seconds, self._beat)
 
     def __enter__(self) -> Self:
         self._outbox.start()
@@ -54,9 +53,8 @@ class HttpReporter(Reporter):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._leaving.set()
         self._outbox.close()
-        self._heart.join()
+        self._heart.stop()
 
     def begin(self, after_step: int | None) -> None:
         """Take over the unsent points of earlier attempts that still count, and drop the others."""
@@ -113,13 +111,14 @@ class HttpReporter(Reporter):
         self._outbox.add(verb, record.model_dump_json().encode())
         self._outbox.drain(self._patience_seconds)
 
-    def _beat(self) -> None:
-        while not self._leaving.wait(self._heartbeat_seconds):
-            heartbeat = Heartbeat(step=self._step, device_seconds=self._clock.seconds())
-            try:
-                self._command = self._service.heartbeat(heartbeat).command
-            except ServiceUnavailableError as error:
-                logger.warning("no answer to a heartbeat: %s", error)
-            except WorkerError as error:
-                self._error = error
-                return
+    def _beat(self) -> bool:
+        """Give a sign of life; False once the service refuses for good."""
+        heartbeat = Heartbeat(step=self._step, device_seconds=self._clock.seconds())
+        try:
+            self._command = self._service.heartbeat(heartbeat).command
+        except ServiceUnavailableError as error:
+            logger.warning("no answer to a heartbeat: %s", error)
+        except WorkerError as error:
+            self._error = error
+            return False
+        return True

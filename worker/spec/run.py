@@ -32,7 +32,7 @@ from worker.spec.task import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, f
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 _WHAT = r"(?:full|low-rank|none|rank:[1-9][0-9]*|per:(?:element|row|neuron|head))"
 RuleText = Annotated[str, Field(max_length=200, pattern=rf"^[!-~]+={_WHAT}(?:,{_WHAT})*$")]
-"""What some blocks keep instead of what the plan says, `*.mlp.*.weight=rank:8`; as `adapm-bench plan --rule` has it."""
+"""What some blocks keep instead of the plan's, `*.mlp.*.weight=rank:8`; as `adapm-bench models --rule` has it."""
 Rules = Annotated[tuple[RuleText, ...], Field(max_length=64)]
 LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
 

@@ -1,4 +1,4 @@
-"""`adapm-bench db`: the database's schema, health, backup and space. No service is needed."""
+"""`adapm-bench db`: the database's schema, health and backup. No service is needed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import FAILED, Json, complain, print_json
-from api.cli.service import Data, environment_settings, exit_on_errors
+from api.cli.console import FAILED, Json, complain, exit_on_errors, print_json
+from api.cli.settings import Data, environment_settings
 from api.processes.data_folder import keep_private, umask_of
 from orchestrator.settings import Settings
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 
-verbs = typer.Typer(help="Maintain the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
+verbs = typer.Typer(help="Maintain the database: upgrade, check, backup.", no_args_is_help=True)
 
 
 @verbs.command()
@@ -66,17 +66,6 @@ def backup(
     print(f"{target}  {target.stat().st_size:,} bytes")
     print("to restore it, with the service stopped:")
     print(f"  {way_back}")
-
-
-@verbs.command()
-def vacuum(data: Data = None, json: Json = False) -> None:
-    """Return the space of deleted data to the disk; writers wait meanwhile."""
-    with open_database(environment_settings(data_folder=data)) as database:
-        maintenance.vacuum(database)
-    if json:
-        print_json({"done": True})
-    else:
-        print("done")
 
 
 @contextmanager

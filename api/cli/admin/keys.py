@@ -1,4 +1,4 @@
-"""`adapm-bench keys create|ls|revoke` and `adapm-bench audit`: who may call the service, and what they changed.
+"""`adapm-bench keys create|ls|revoke|audit`: who may call the service, and what they changed.
 
 Without `--url` they work on the database itself, so that the first key can be made where no service runs yet: whoever
 can write the data folder needs no key.
@@ -11,22 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_json, refuse, text_table
-from api.cli.service import URL_VARIABLE, Data, Url, environment_settings, open_client
+from api.cli.admin.db import open_database, private_folder
+from api.cli.console import BAD_INPUT, Json, Yes, complain, console, plain, print_json, refuse, text_table
+from api.cli.service import Url, open_client
+from api.cli.settings import URL_VARIABLE, Data, environment_settings
+from api.client.client import Client
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
 from orchestrator.specs.faults import validation_faults
+from orchestrator.store.admin.audit import AuditLine, AuditLog
+from orchestrator.store.admin.keyring import Keyring
+from orchestrator.store.database import Database
 
-if TYPE_CHECKING:
-    from api.client.client import Client
-    from orchestrator.store.database import Database
-
-verbs = typer.Typer(help="Keys to the service: create, ls, revoke.", no_args_is_help=True)
+verbs = typer.Typer(help="Keys to the service, and what was changed with them.", no_args_is_help=True)
 
 HERE = "this machine, by its command line"
 """The address in the audit log of what was done on the database itself."""
@@ -45,7 +47,7 @@ def create(
     device_hours_a_day: Annotated[
         float | None, typer.Option(help="Device-hours within 24 hours, after which its runs wait; default: no limit.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before the first key.")] = False,
+    yes: Yes = False,
     url: Url = None,
     data: Data = None,
     json: Json = False,
@@ -106,9 +108,12 @@ def revoke(
     print_json(revoked) if json else print(f"revoked {revoked.id} ({plain(revoked.label)})")
 
 
+@verbs.command()
 def audit(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many lines to show.")] = 50,
-    key: Annotated[str | None, typer.Option(help="Only changes made with the key of this id.")] = None,
+    key: Annotated[
+        str | None, typer.Argument(help="Only changes made with the key of this id.", metavar="[ID]")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 50,
     url: Url = None,
     data: Data = None,
     json: Json = False,
@@ -128,8 +133,6 @@ def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
         with open_client(url, listed_by="keys ls") as client:
             yield client
         return
-    from api.cli.admin.db import open_database, private_folder  # SQLAlchemy, of no use over a service
-
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
         database.migrate()
@@ -139,10 +142,7 @@ def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
 class LocalKeys:
     """The keyring and the audit log of a database, as the service's client has them, for who can write the database."""
 
-    def __init__(self, database: "Database") -> None:
-        from orchestrator.store.admin.audit import AuditLog  # SQLAlchemy, as above
-        from orchestrator.store.admin.keyring import Keyring
-
+    def __init__(self, database: Database) -> None:
         self._keyring, self._audit = Keyring(database), AuditLog(database)
 
     def create_key(self, wanted: KeyRequest) -> NewKey:
@@ -166,8 +166,6 @@ class LocalKeys:
         return self._audit.page(limit=limit, key_id=key_id)
 
     def _note(self, action: str, key_id: str) -> None:
-        from orchestrator.store.admin.audit import AuditLine  # SQLAlchemy, as above
-
         line = AuditLine(key_id=None, address=HERE, action=action, target=f"/v1/keys/{key_id}", outcome=200)
         self._audit.add(line)
 

@@ -14,15 +14,20 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import typer
 
-from api.cli.console import FAILED, LOG_WIDTH, Json, plain, print_json
+from api.cli.console import FAILED, LOG_WIDTH, Json, console, plain, print_json
 from api.cli.doctor import database, devices, machine, services
 from api.cli.doctor.check import Check, fails, passes
-from api.cli.service import Data, read_settings
+from api.cli.doctor.settings import settings_in_force, settings_table
+from api.cli.settings import Data, environment_settings, read_settings
 from orchestrator.settings import Settings, setting_source
+
+SettingsOption = Annotated[
+    bool, typer.Option("--settings", help="Show every setting, its value and where it comes from, instead of checking.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +58,14 @@ NAME_COLUMNS = 12
 NO_WAY_OUT = "look at the logs of this machine"
 
 
-def doctor(data: Data = None, json: Json = False) -> None:
+def doctor(settings: SettingsOption = False, data: Data = None, json: Json = False) -> None:
     """Check settings, Python, disk, port, database, clock, MLflow, GPU, PyTorch, Ray; exit code 1 if any is broken."""
     if data is not None:
         os.environ["ADAPM_BENCH_DATA_FOLDER"] = str(data)
+    if settings:
+        in_force = settings_in_force(environment_settings())
+        print_json(in_force) if json else console().print(settings_table(in_force))
+        return
     found: list[Check] = []
     for check in _checks():
         found.append(check)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import psutil
 
 from api.cli.doctor.check import Check, fails, passes
-from api.cli.service import URL_VARIABLE
+from api.cli.settings import URL_VARIABLE
 from api.client.client import Client, ClientError
 from api.processes.address import ServiceError, listen, listening_process
 from api.processes.data_folder import read_note
@@ -74,8 +74,8 @@ def _disk_check(folder: Path, floor_bytes: int) -> Check:
     if free_bytes >= floor_bytes:
         return passes(name, found)
     way_out = (
-        f"no waiting run is begun below {floor_bytes / GB:.1f} GB: make room (`adapm-bench db vacuum`, "
-        "ADAPM_BENCH_KEEP_CHECKPOINTS=none), or lower ADAPM_BENCH_FREE_BYTES"
+        f"no waiting run is begun below {floor_bytes / GB:.1f} GB: make room "
+        "(ADAPM_BENCH_KEEP_CHECKPOINTS=none), or lower ADAPM_BENCH_FREE_BYTES"
     )
     return fails(name, found, way_out)
 

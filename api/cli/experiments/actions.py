@@ -1,29 +1,34 @@
 """`adapm-bench cancel|pause|resume|retry ID`: what can be asked of an experiment, or of one run;
-`delete|restore|clone ID`: of an experiment; `label|note ID`: what people write on one after its submission.
+`clone|edit|delete ID`: of an experiment.
 """
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from api.cli.console import Json, complain, console, plain, print_json, refuse
-from api.cli.experiments.show import AnyId, Id, find
-from api.cli.experiments.submit import print_power
+from api.cli.console import Json, Yes, plain, print_json, refuse
+from api.cli.experiments.show import AnyId, External, Id, find
+from api.cli.experiments.submit import print_power, print_submission
 from api.cli.listings import counts_text
 from api.cli.service import Url, open_client, print_hindrance
 from api.client.client import Client
 from dashboards.text import formats
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import RunAction
-from orchestrator.records import AnyExperiment, RunRecord
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, Submission
 from worker.words import pluralize
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-External = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name, for good.")]
-ExternalLabels = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Restore a deleted one; `ls --deleted` lists those that can be.")]
+AddedLabels = Annotated[list[str] | None, typer.Option("--label", help="Add this label; repeatable.")]
+RemovedLabels = Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeatable.")]
+NoteText = Annotated[str | None, typer.Option("--note", help="Write this note, in Markdown, that everybody can read.")]
+ClearNote = Annotated[bool, typer.Option("--clear-note", help="Remove the note.")]
+NoteFile = Annotated[
+    Path | None, typer.Option("--note-file", help="Read the note from this file; - is standard input.")
+]
 Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
 MoreSeeds = Annotated[
     int | None,
@@ -31,8 +36,8 @@ MoreSeeds = Annotated[
         "--more-seeds",
         min=1,
         max=256,
-        help="Of a comparison that has ended: each candidate at its judged setting on so many fresh seeds, without "
-        "another tuning. The verdict is about these seeds alone.",
+        help="Of an experiment that has ended: its tuned settings on so many fresh seeds, without another tuning; of a "
+        "sweep its best trials. The verdict is about these seeds alone.",
     ),
 ]
 Processes = Annotated[
@@ -44,7 +49,6 @@ Processes = Annotated[
         help="Of one run: so many processes train it from now on, each with a GPU where it has GPUs.",
     ),
 ]
-Key = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same clone.")]
 
 
 def cancel(id: AnyId, url: Url = None, json: Json = False) -> None:
@@ -92,11 +96,19 @@ def print_state(experiment: AnyExperiment) -> None:
     print(f"experiment {experiment.id}: {counts_text(experiment.counts)}")
 
 
-def delete(id: Id, yes: Yes = False, external: External = False, url: Url = None, json: Json = False) -> None:
-    """Delete an experiment whose runs have all ended; `adapm-bench restore` can undo it for a while."""
-    with open_client(url, listed_by="judge" if external else "ls") as client:
+def delete(
+    id: Id, undo: Undo = False, yes: Yes = False, external: External = False, url: Url = None, json: Json = False
+) -> None:
+    """Delete an experiment whose runs have all ended, external runs for good; --undo restores it for a while."""
+    if undo and external:
+        refuse("external runs are deleted for good; send or import them again")
+    with open_client(url, listed_by="ls --external" if external else "ls") as client:
         if external:
             _delete_external(client, id, yes=yes, json=json)
+            return
+        if undo:
+            restored = client.restore_experiment(id)
+            print_json(restored) if json else print_state(restored)
             return
         if not yes:
             known = client.experiment(id)
@@ -108,7 +120,7 @@ def delete(id: Id, yes: Yes = False, external: External = False, url: Url = None
     way_back = "it cannot be restored."
     if experiment.undo_until is not None:
         until = formats.moment(experiment.undo_until)
-        way_back = f"until {until} `adapm-bench restore {experiment.id}` brings it back."
+        way_back = f"until {until} `adapm-bench delete {experiment.id} --undo` brings it back."
     print(f"experiment {experiment.id} is deleted; {way_back} MLflow keeps its copy.")
 
 
@@ -129,102 +141,83 @@ def _confirm(question: str, *, yes: bool) -> None:
     typer.confirm(plain(question), abort=True, err=True)
 
 
-def restore(id: Id, url: Url = None, json: Json = False) -> None:
-    """Restore a deleted experiment; `adapm-bench ls --deleted` lists those that still can be."""
-    with open_client(url) as client:
-        experiment = client.restore_experiment(id)
-    print_json(experiment) if json else print_state(experiment)
-
-
 def clone(
     id: Id,
     name: Name = None,
     more_seeds: MoreSeeds = None,
-    key: Key = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Queue an experiment's specification again, as a new experiment that names the original."""
     with open_client(url) as client:
-        keeps = more_seeds is not None
-        submission = client.clone_experiment(id, name, key, fresh_seeds=more_seeds, keep_rates=keeps)
-        found = client.validate(submission.experiment.spec) if keeps and not json else None
-        print_hindrance(client)
-    if json:
-        print_json(submission)
-    else:
-        copy = submission.experiment
-        known = "" if submission.created else " (cloned before)"
-        print(f"experiment {copy.id} is a clone of {id}: {pluralize(copy.counts.total, 'run')}{known}")
-    if found is not None:
-        print_power(found)
-
-
-class LabelAct(StrEnum):
-    """What happens to labels."""
-
-    ADD = "add"
-    REMOVE = "remove"
-
-
-Labels = Annotated[list[str], typer.Argument(help="Labels; quote those with spaces.", metavar="LABEL...")]
-Text = Annotated[
-    str | None, typer.Argument(help="The note to write; without it, the command prints the note.", metavar="[TEXT]")
-]
-File = Annotated[Path | None, typer.Option("--file", help="Read the note from this file; - is standard input.")]
-Clear = Annotated[bool, typer.Option("--clear", help="Remove the note.")]
-
-
-def label(
-    id: Id, act: LabelAct, labels: Labels, external: ExternalLabels = False, url: Url = None, json: Json = False
-) -> None:
-    """Add labels to an experiment, or remove them; `adapm-bench ls --label LABEL` finds it by them."""
-    experiment: AnyExperiment | ExternalExperiment
-    with open_client(url, listed_by="judge" if external else "ls") as client:
-        if external:
-            experiment = client.label_external_experiment(id, **{act.value: labels})
+        source = client.experiment(id)
+        if more_seeds is not None and isinstance(source.spec, SweepSpec):
+            submission = _compare_best_trials(client, source, more_seeds, name)
         else:
-            change = client.add_labels if act is LabelAct.ADD else client.remove_labels
-            experiment = change(id, *labels)
-    if json:
-        print_json(experiment)
-    else:
-        print(plain(f"experiment {experiment.id}: {', '.join(experiment.labels) or 'no labels'}"))
+            keeps = more_seeds is not None
+            submission = client.clone_experiment(id, name, fresh_seeds=more_seeds, keep_rates=keeps)
+        power = client.validate(submission.experiment.spec) if more_seeds is not None and not json else None
+        print_hindrance(client)
+        print_json(submission) if json else print_submission(submission, client.url)
+    if power is not None:
+        print_power(power)
 
 
-def note(
-    id: Id, text: Text = None, file: File = None, clear: Clear = False, url: Url = None, json: Json = False
+def _compare_best_trials(client: Client, sweep: ExperimentRecord, seeds: int, name: str | None) -> Submission:
+    """Submit the comparison of a sweep's best trials over fresh seeds; the same one again changes nothing."""
+    spec = client.sweep_comparison(sweep.id, seeds=seeds)
+    if name is not None:
+        spec = spec.model_copy(update={"name": name})
+    # The key holds the specification: with other seeds, or a trial that was retried, this is another comparison.
+    return client.submit(spec, f"sweep-{sweep.id}-{spec.content_hash()[:32]}")
+
+
+def edit(
+    id: Id,
+    label: AddedLabels = None,
+    unlabel: RemovedLabels = None,
+    note: NoteText = None,
+    note_file: NoteFile = None,
+    clear_note: ClearNote = False,
+    external: External = False,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
-    """Print an experiment's note, or write one, in Markdown, that everybody can read."""
-    if sum((text is not None, file is not None, clear)) > 1:
-        refuse("give one of TEXT, --file and --clear")
-    if file is not None:
-        try:
-            text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            refuse(f"{file}: {error}")
-    if text is not None and not text.strip():
-        refuse("the text is empty; nothing was changed. --clear removes the note")
-    writes = text is not None or clear
-    with open_client(url) as client:
-        experiment = client.write_note(id, text) if writes else client.experiment(id)
+    """Add or remove labels of an experiment, and write its note; `ls --label` finds it, `show` prints the note."""
+    if sum((note is not None, note_file is not None, clear_note)) > 1:
+        refuse("give one of --note, --note-file and --clear-note")
+    if note_file is not None:
+        note = _read_note(note_file)
+    if note is not None and not note.strip():
+        refuse("the text is empty; nothing was changed. --clear-note removes the note")
+    writes_note = note is not None or clear_note
+    if not label and not unlabel and not writes_note:
+        refuse("nothing to change: give --label, --unlabel, --note, --note-file or --clear-note")
+    if external and writes_note:
+        refuse("an experiment of external runs has labels, but no note")
+    experiment: AnyExperiment | ExternalExperiment
+    with open_client(url, listed_by="ls --external" if external else "ls") as client:
+        if external:
+            experiment = client.label_external_experiment(id, add=label or (), remove=unlabel or ())
+        else:
+            if label:
+                experiment = client.add_labels(id, *label)
+            if unlabel:
+                experiment = client.remove_labels(id, *unlabel)
+            if writes_note:
+                experiment = client.write_note(id, note)
     if json:
         print_json(experiment)
-    elif writes:
-        print(f"experiment {experiment.id}: the note is {'written' if experiment.note else 'removed'}")
-    else:
-        _print_note(experiment)
-
-
-def _print_note(experiment: AnyExperiment) -> None:
-    if experiment.note is None:
-        complain(f"experiment {experiment.id} has no note")
         return
-    author = experiment.note.editor or experiment.note.edited_by
-    screen = console()
-    if screen.is_terminal:
-        for line in experiment.note.text.split("\n"):
-            screen.print(plain(line.expandtabs(4)))
-    else:  # as it is, since it may be written again
-        print(experiment.note.text)
-    complain(f"({formats.moment(experiment.note.edited_at)}{f' by {author}' if author else ''})")
+    if label or unlabel:
+        print(plain(f"experiment {experiment.id}: {', '.join(experiment.labels) or 'no labels'}"))
+    if writes_note:
+        print(f"experiment {experiment.id}: the note is {'removed' if clear_note else 'written'}")
+
+
+def _read_note(file: Path) -> str:
+    """The note in a file, or on standard input; ends the command where there is none."""
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"{file}: {error}")

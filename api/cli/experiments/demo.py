@@ -13,7 +13,8 @@ import typer
 from api.cli.answer_tables import comparison_table, loss_memory_chart
 from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json, program
 from api.cli.experiments.watch import follow
-from api.cli.service import Data, Port, Slots, environment_settings, exit_in_order, own_service
+from api.cli.own_service import exit_in_order, own_service
+from api.cli.settings import Data, Port, Slots, environment_settings
 from api.client.client import Client
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
@@ -44,18 +45,18 @@ DEMO = ComparisonSpec(
 )
 """AdaPM and AdaPM-mini against AdamW on a GPT-2 of 0.08 M parameters."""
 
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Run the comparison again, even if its results are in the data folder.")
+Again = Annotated[
+    bool, typer.Option("--again", help="Run the comparison again, even if its results are in the data folder.")
 ]
 
 
-def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh = False, json: Json = False) -> None:
+def demo(data: Data = None, port: Port = None, slots: Slots = None, again: Again = False, json: Json = False) -> None:
     """Compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2 and real text, end to end, in minutes on a CPU."""
     settings = environment_settings(data_folder=data, port=port, slots=slots)
     is_up = read_note(settings.data_folder) is not None
     with messages_on_stderr(as_json=json):
         with exit_in_order(), own_service(settings, port_given=port is not None) as (url, check):
-            experiment, comparison = _compare(url, fresh, check)
+            experiment, comparison = _compare(url, again, check)
         if not json:
             # A port of 0 was any free one: the next service's may be another.
             base = url if is_up else f"http://{settings.host}:{settings.port}" if settings.port else ""
@@ -68,13 +69,13 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     if json:
         print_json({"experiment": experiment, "comparison": comparison})
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
-        complain(f"not every run succeeded; `{program()} show` says why, and --fresh runs the comparison again")
+        complain(f"not every run succeeded; `{program()} show` says why, and --again runs the comparison again")
         raise typer.Exit(FAILED)
 
 
-def _compare(url: str, fresh: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
+def _compare(url: str, again: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
-    key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
+    key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if again else "")
     with Client(url, retries=4) as client:
         submission = client.submit(DEMO, key=key)
         experiment = submission.experiment
@@ -98,7 +99,7 @@ def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:
         judged = f"{len(DEMO.seeds)} judging seeds each"
         print(f"submitted {experiment.id}: {tuned}, then {judged}: {DEMO.run_count()} runs")
     elif counts.done():
-        print(f"{experiment.id} is complete from an earlier call; --fresh runs it again")
+        print(f"{experiment.id} is complete from an earlier call; --again runs it again")
     else:
         print(f"continuing {experiment.id}: {counts.ended()} of {experiment.runs_planned()} runs are done")
     print(f"dashboard: {url}/experiments/{experiment.id}", flush=True)
@@ -123,7 +124,7 @@ def print_next_steps(id: str, service: str, url: str) -> None:
     steps = [
         (service, "the service and its dashboard; keep it running for the others"),
         (f"{bench} compare {id} --json{url}", "the figures for a script"),
-        (f"{bench} ls --experiment {id}{url}", "every run"),
+        (f"{bench} show {id}{url}", "every run"),
         (f"{bench} optimizers", "what else can be compared, with its options"),
         (f"{bench} init -o my.yaml", "your own comparison to edit"),
         (f"{bench} submit my.yaml{url}", "and to run"),

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from api.cli.console import INTERRUPTED, Json, fail, plain, print_json, refuse
 from api.cli.experiments.specs import SpecFile, read_spec
-from api.cli.service import environment_settings
+from api.cli.settings import environment_settings
 from dashboards.text import costs, formats
 from orchestrator.jobs import RunStatus, state_word
 from orchestrator.kinds.registry import KINDS

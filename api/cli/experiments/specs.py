@@ -1,7 +1,7 @@
 """Specifications as files: YAML, JSON or TOML, as `orchestrator/specs/text.py` reads them; faults with their lines.
 
-`adapm-bench init` writes a commented one, the same as the documentation's; `schema` prints the JSON schema
-of specifications, which makes editors complete and check them.
+`adapm-bench init` writes a commented one, the same as the documentation's, and with `--schema` the JSON schema of
+specifications, which makes editors complete and check them.
 """
 
 import json as json_text
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Never
 import typer
 
 from api.cli.console import Json, print_json, refuse
-from api.cli.service import environment_settings
+from api.cli.settings import environment_settings
 from orchestrator.specs.faults import Fault
 from orchestrator.specs.positions import Places
 from orchestrator.specs.schema import SPECS
@@ -102,21 +102,30 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="The file to write, - for standard output; default: KIND.yaml.", metavar="FILE"),
 ]
+Schema = Annotated[
+    bool, typer.Option("--schema", help="Write the JSON schema instead, by which editors complete and check.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 STDOUT = "-"
 
 
-def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json: Json = False) -> None:
-    """Write a commented specification to begin with. It needs no service."""
-    text = example(kind)
-    path = out or Path(f"{kind}.yaml")
+def init(
+    kind: Kind = "comparison", schema: Schema = False, out: Out = None, force: Force = False, json: Json = False
+) -> None:
+    """Write a commented specification to begin with, or the JSON schema of such specifications. It needs no service."""
+    if schema:
+        environment_settings()  # checks own optimizers: the schema names them, too
+        text = json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+    else:
+        text = example(kind)
+    path = out or Path(f"{kind}.schema.json" if schema else f"{kind}.yaml")
     if str(path) == STDOUT:
         if json:
-            refuse("standard output cannot hold both YAML and JSON; leave out --json or --out -")
+            refuse("standard output cannot hold both the file and --json; leave out --json or --out -")
         print(text, end="")
         return
-    if path.suffix.lower() in (".json", ".toml"):
+    if not schema and path.suffix.lower() in (".json", ".toml"):
         refuse(f"cannot write {path}: the comments are YAML's; name the file {path.with_suffix('.yaml')}")
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
@@ -129,11 +138,5 @@ def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json:
         print_json({"kind": kind, "file": path})
         return
     print(f"wrote {path}")
-    print(f"next: adapm-bench {'run' if kind == 'run' else 'validate'} {path}")
-
-
-def schema(kind: Kind = "comparison", json: Json = False) -> None:
-    """Print the JSON schema of a specification, for editors. It needs no service."""
-    del json  # it is JSON in any case
-    environment_settings()  # checks own optimizers: the schema names them, too
-    print(json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False))
+    if not schema:
+        print(f"next: adapm-bench {'run' if kind == 'run' else 'validate'} {path}")

@@ -11,7 +11,8 @@ import typer
 
 from api.cli.console import BAD_INPUT, FAILED, Json, complain, plain, print_json, program, refuse
 from api.cli.experiments.specs import STDIN, SpecFile, read_spec
-from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client, print_hindrance
+from api.cli.service import Url, open_client, print_hindrance
+from api.cli.settings import URL_VARIABLE, environment_settings
 from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
@@ -20,7 +21,7 @@ from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import KINDS, ExperimentSpec
-from orchestrator.records import Submission
+from orchestrator.records import SubmissionReceipt
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
@@ -49,7 +50,7 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
         print_hindrance(client)
 
 
-def print_submission(submission: Submission, url: str) -> None:
+def print_submission(submission: SubmissionReceipt, url: str) -> None:
     """Print what was submitted to the service at that URL, and what to do next."""
     experiment = submission.experiment
     verb = "submitted" if submission.created else "was already submitted:"
@@ -119,9 +120,9 @@ def _print(found: Preview) -> None:
         print(f"memory:       {plain(one.candidate)} on {one.model}: at least {formats.size(one.total_bytes)}")
     if found.memory and found.uncounted:
         left = ", ".join(found.uncounted)
-        print(f"memory:       not counted yet on {left}; see `adapm-bench memory {found.uncounted[0]}`")
+        print(f"memory:       not counted yet on {left}; see `adapm-bench models {found.uncounted[0]}`")
     if not found.memory and found.batch_unit == "tokens":  # a regression trains no network
-        print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
+        print(f"memory:       not counted yet; see `adapm-bench models {found.models[-1]}`, or /memory of the service")
     for sentence in found.warnings:
         print(f"warning:      {sentence}")
     print_power(found)

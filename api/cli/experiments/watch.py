@@ -40,10 +40,8 @@ def watch(id: Id, url: Url = None, json: Json = False) -> None:
         for run in unhappy[:MOST_NAMED]:
             complain(f"{run.id} {run.state_word()}: {run.reason or 'no reason was given'}")
         if len(unhappy) > MOST_NAMED:
-            complain(
-                f"and {len(unhappy) - MOST_NAMED} more; `adapm-bench ls --experiment {experiment.id}` lists them all"
-            )
-        print(f"ended; next: {program()} {experiment.spec.answer_verb} {experiment.id}")
+            complain(f"and {len(unhappy) - MOST_NAMED} more; `adapm-bench show {experiment.id}` lists them all")
+        print(f"ended; next: {program()} compare {experiment.id}")
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         raise typer.Exit(FAILED)
 

@@ -1,6 +1,4 @@
-"""`adapm-bench export EXPERIMENT`: results and series as tables, everything as one JSON, figures as files;
-`report EXPERIMENT`: one HTML file that needs nothing else.
-"""
+"""`adapm-bench export ID`: results and series as tables, everything as one JSON, a report, figures as files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,18 +12,19 @@ from api.cli.service import Url, open_client
 from api.client.client import Client
 
 Form = Annotated[
-    Literal["parquet", "csv", "json"],
-    typer.Option("--format", help="Tables of results and series; json: one document with provenance, without series."),
+    Literal["parquet", "csv", "json", "report"],
+    typer.Option(
+        "--format",
+        help="Tables of results and series; json: one document with provenance, without series; report: one HTML file "
+        "with answer, figures, method, runs, provenance and BibTeX.",
+    ),
 ]
 Figures = Annotated[
     Literal["svg", "png", "pdf", "html", "csv", "json"] | None,
     typer.Option("--figures", help="Write the figures instead, in this format; csv: their numbers."),
 ]
 ThemeOption = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
-Out = Annotated[Path, typer.Option("--out", help="The folder to write into; created if missing.")]
-ReportFile = Annotated[
-    Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
-]
+Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into; created if missing.")]
 
 
 def export(
@@ -38,7 +37,8 @@ def export(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Write an experiment's results (one row per run) and series (one row per point), its figures, or one document."""
+    """Write an experiment's results (one row per run) and series (one row per point), its figures, a document, or a
+    report."""
     with open_client(url) as client:
         client.experiment(id)
         try:
@@ -49,11 +49,19 @@ def export(
             fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
 
 
+DOCUMENTS = {
+    "json": (("{id}.json", "document.json"), ("{id}.bib", "references.bib")),
+    "report": (("{id}-report.html", "report"),),
+}
+"""What a format writes that is no table: the file's name, and the service's."""
+
+
 def _tables(client: Client, id: str, form: str, out: Path) -> Iterator[Path]:
-    if form == "json":
-        for name, what in ((f"{id}.json", "document.json"), (f"{id}.bib", "references.bib")):
-            (out / name).write_bytes(client.document(id, what))
-            yield out / name
+    if form in DOCUMENTS:
+        for name, what in DOCUMENTS[form]:
+            path = out / name.format(id=id)
+            path.write_bytes(client.document(id, what))
+            yield path
         return
     for table in ("results", "series"):
         path = out / f"{id}-{table}.{form}"
@@ -66,15 +74,3 @@ def _figures(client: Client, id: str, form: str, cell: str | None, theme: str, o
         path = out / "-".join(filter(None, (id, cell, f"{name}.{form}")))
         path.write_bytes(client.figure(id, name, form, cell=cell, theme=theme))
         yield path
-
-
-def report(id: Id, out: ReportFile = None, url: Url = None, json: Json = False) -> None:
-    """Write a report: answer, figures, method, runs, provenance and BibTeX in one HTML file."""
-    with open_client(url) as client:
-        text = client.document(id, "report").decode()
-    path = out or Path(f"{id}-report.html")
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"error: cannot write {path}: {error.strerror}; choose another file with --out")
-    print_files([path], as_json=json)

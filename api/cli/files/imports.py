@@ -1,14 +1,18 @@
-"""`import`: runs that other tools have logged, with a mapping that it proposes and the user may correct."""
+"""`import`: runs of a training loop of one's own, which `start_run` has logged into spools, and runs that other tools
+have logged, with a mapping that it proposes and the user may correct.
+"""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from api.cli.console import FAILED, Json, complain, console, plain, plain_table, print_json, refuse
+from api.cli.console import FAILED, Json, complain, console, fail, plain, plain_table, print_json, refuse
 from api.cli.service import Url, open_client
 from api.client.messages import ClientError
+from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, Synced, find
 from api.imports.mapping import NAMES, PROPOSALS, FieldMapping, MappedRun, apply_mapping, propose_mapping
 from api.imports.readers import choose_reader
 from api.imports.source import SourceError, SourceRun
@@ -17,10 +21,11 @@ from orchestrator.external_runs import IMPORTED, RunHeader
 from worker.words import pluralize
 
 Words = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
-        help="What it is (csv, trainer_state, tensorboard, wandb, trackio, mlflow), which files show by themselves; "
-        "then files, folders, or an address of MLflow's.",
+        help="What it is (spools, csv, trainer_state, tensorboard, wandb, trackio, mlflow), which files show by "
+        "themselves; then files, folders, or an address of MLflow's. Default: the spools of your own loop in "
+        f"${FOLDER_VARIABLE}, else {FOLDER}.",
         metavar="[SOURCE] FILE|DIR|URI...",
     ),
 ]
@@ -38,11 +43,15 @@ ExperimentOption = Annotated[
     str | None, typer.Option("--experiment", help="Short for --set experiment=NAME: the experiment they belong to.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the mapping and the runs, and send nothing.")]
+SPOOLS = "spools"
+"""The word for runs that a loop of one's own has logged."""
 MOST_SHOWN = 20
+MOST_LINES_NAMED = 8
+"""Torn lines that are named of a spool."""
 
 
 def import_runs(
-    words: Words,
+    words: Words = None,
     mapped: MapOption = None,
     given: SetOption = None,
     experiment: ExperimentOption = None,
@@ -50,12 +59,19 @@ def import_runs(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Import runs of W&B, MLflow, TensorBoard, Trackio, a Trainer or a table; again, and what is new is added."""
+    """Import runs of your own loop, of W&B, MLflow, TensorBoard, Trackio, a Trainer or a table; again, and what is new
+    is added."""
+    folders = _spool_folders(words or ())
+    if folders:
+        if mapped or given or experiment is not None or dry_run:
+            refuse("spools say themselves what their runs are; leave out --map, --set, --experiment and --dry-run")
+        _send_spools(folders, url, json=json)
+        return
     corrections, constants = _pairs("--map", mapped, NAMES), _pairs("--set", given, tuple(PROPOSALS))
     if experiment is not None:
         constants["experiment"] = experiment
     try:
-        reader, places = choose_reader(words)
+        reader, places = choose_reader(words or ())
         found = list(reader.read(places, [*corrections.values()]))
         mapping = propose_mapping(found, corrections, constants)
     except (SourceError, OSError) as error:
@@ -93,9 +109,66 @@ def import_runs(
             values = sum(each.new_values for each in mine)
             runs_sent, new_values = pluralize(len(mine), "run"), pluralize(values, "new value")
             print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
-            print(f"  adapm-bench judge '{plain(name)}'")
+            print(f"  adapm-bench compare --external '{plain(name)}'")
     if refused:
         raise typer.Exit(FAILED)
+
+
+def _spool_folders(words: Sequence[str]) -> list[Path]:
+    """The folders and files of spools that are meant; empty where other tools' logs are."""
+    if not words:
+        return [Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)]
+    if words[0] == SPOOLS and len(words) > 1:
+        return [Path(word) for word in words[1:]]
+    paths = [Path(word) for word in words]
+    return paths if all(path.match(f"*{SUFFIX}") or (path.is_dir() and find(path)) for path in paths) else []
+
+
+def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> None:
+    """Send what the service has not; exit code 1 where it refuses a spool, or one cannot be read."""
+    for folder in folders:
+        if not folder.exists():
+            fail(f"{folder} does not exist; runs are logged below the folder that a training is started in")
+    paths = [path for folder in folders for path in find(folder)]
+    sent, refused = list[Synced](), 0
+    with open_client(url) as client:
+        for path in paths:
+            try:
+                sent.append(RunSpool(path).send(client))
+                if sent[-1].torn:
+                    complain(_torn_words(sent[-1]))
+            except (SpoolError, OSError) as error:
+                complain(str(error))
+                refused += 1
+            except ClientError as error:
+                if error.status is None or error.status in (401, 403):  # no other spool would fare better
+                    raise
+                complain(f"{path}: {error}")
+                refused += 1
+    if json:
+        print_json([vars(spool) for spool in sent])
+    else:
+        for name in dict.fromkeys(spool.experiment for spool in sent):
+            runs = {spool.run_id for spool in sent if spool.experiment == name}
+            lines = sum(spool.sent for spool in sent if spool.experiment == name)
+            print(f"{plain(name)}: {pluralize(len(runs), 'run')}, {pluralize(lines, 'new line')}")
+            print(f"  adapm-bench compare --external '{plain(name)}'")
+        if not paths:
+            print(f"{folders[0]} has no runs; start_run of api.client makes them")
+    if refused:
+        raise typer.Exit(FAILED)
+
+
+def _torn_words(synced: Synced) -> str:
+    """Which lines of a spool cannot be read, and what becomes of them."""
+    shown = ", ".join(map(str, synced.torn[:MOST_LINES_NAMED])) + (", …" if len(synced.torn) > MOST_LINES_NAMED else "")
+    lines, they, count, them = (
+        ("line", "it", "counts", "it") if len(synced.torn) == 1 else ("lines", "they", "count", "them")
+    )
+    return (
+        f"{synced.path}, {lines} {shown}: no whole JSON in UTF-8; {they} {count} as torn, the others are kept, and the "
+        f'file stays as it is. To send {them} once mended, change "part" in line 1, and import again'
+    )
 
 
 def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:

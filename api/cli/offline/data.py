@@ -1,4 +1,4 @@
-"""`adapm-bench data ls|prepare|verify|push`: what runs train on. It needs no service."""
+"""`adapm-bench data ls|prepare|push`: what runs train on. It needs no service."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, print_json, refuse, text_table
-from api.cli.service import Data, environment_settings
+from api.cli.settings import Data, environment_settings
 from dashboards.text import formats
 from orchestrator.settings import Settings
 from worker.catalog import datasets
@@ -38,7 +38,9 @@ Dataset = Annotated[str, typer.Argument(help="A dataset by name, or own/NAME for
 Names = Annotated[
     list[str] | None, typer.Argument(help="Only these, as DATASET-TOKENIZER, or weights/NAME.", metavar="[NAME]...")
 ]
-OptionalDataset = Annotated[str | None, typer.Argument(help="Only this dataset.", metavar="[DATASET]")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Read every prepared shard, and compare it with its hash; exit code 1: damage.")
+]
 TokenizerName = Annotated[
     str, typer.Option("--tokenizer", help="byte, gpt2, llama2, llama3, bpe-SIZE (trained here) or own/NAME.")
 ]
@@ -61,18 +63,25 @@ Percent = Annotated[int, typer.Option(help="Percentage of the documents to hold 
 LINE_SECONDS = 5.0
 """Without a terminal: at most one line of progress in this time."""
 
-verbs = typer.Typer(help="List, prepare, verify and copy datasets.", no_args_is_help=True)
+verbs = typer.Typer(help="List, prepare and copy datasets.", no_args_is_help=True)
 
 
 @verbs.command()
-def ls(data: Data = None, json: Json = False) -> None:
+def ls(verify: Verify = False, data: Data = None, json: Json = False) -> None:
     """List the datasets, and those prepared in the data folder."""
     folder = environment_settings(data_folder=data).datasets_folder()
     known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
-    prepared = [*_texts(folder), *_conversations(folder)]
+    prepared = [*_texts(folder, verify=verify), *_conversations(folder)]
+    is_damaged = verify and any("error" in entry or entry.get("faults") for entry in prepared)
     if json:
         print_json({"datasets": known, "prepared": prepared})
-        return
+    else:
+        _print_datasets(folder, known, prepared)
+    if is_damaged:
+        raise typer.Exit(FAILED)
+
+
+def _print_datasets(folder: Path, known: list[dict[str, str]], prepared: list[dict[str, Any]]) -> None:
     out = console()
     out.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in known)))
     print("your own files: adapm-bench data prepare own/NAME --from FILES\n")
@@ -86,10 +95,12 @@ def ls(data: Data = None, json: Json = False) -> None:
     for entry in prepared:
         if "error" in entry:
             complain(str(entry["error"]))
+        for fault in entry.get("faults", ()):
+            complain(fault)
 
 
-def _texts(folder: Path) -> Iterator[dict[str, Any]]:
-    """The prepared texts, as JSON."""
+def _texts(folder: Path, *, verify: bool) -> Iterator[dict[str, Any]]:
+    """The prepared texts, as JSON; where they are verified with the faults of their shards."""
     for path, manifest in list_prepared(folder):
         if isinstance(manifest, Exception):
             yield {"folder": path, "error": str(manifest)}
@@ -107,6 +118,7 @@ def _texts(folder: Path) -> Iterator[dict[str, Any]]:
             "data_hash": manifest.data_hash,
             "source_version": manifest.recipe.source_version,
             "folder": path,
+            **({"faults": verify_folder(path, manifest)} if verify else {}),
         }
 
 
@@ -139,7 +151,7 @@ def _conversations(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    if "error" in entry:
+    if "error" in entry or entry.get("faults"):
         return (entry["folder"].name, "damaged", *("" for _ in range(6)))
     return (
         entry["dataset"],
@@ -219,31 +231,6 @@ def _count(option: str, text: str | None) -> int | None:
     if count < 1:
         refuse(f"{option} {text} is not a count; write 500000, 10M or 1.5B")
     return count
-
-
-@verbs.command()
-def verify(dataset: OptionalDataset = None, data: Data = None, json: Json = False) -> None:
-    """Check every prepared shard against its hash."""
-    folder = environment_settings(data_folder=data).datasets_folder()
-    wanted = [
-        (path, manifest)
-        for path, manifest in list_prepared(folder)
-        if dataset is None or isinstance(manifest, Exception) or manifest.recipe.dataset == dataset
-    ]
-    if not wanted:
-        fail(f"nothing{f' of {dataset}' if dataset else ''} is prepared in {folder}")
-    faults: dict[str, list[str]] = {}
-    for path, manifest in wanted:
-        found = [str(manifest)] if isinstance(manifest, Exception) else verify_folder(path, manifest)
-        faults[path.name] = found
-        if not json:
-            for fault in found:
-                complain(fault)
-            print(f"{path.name}: {'damaged' if found else 'good'}")
-    if json:
-        print_json([{"folder": folder / name, "good": not found, "faults": found} for name, found in faults.items()])
-    if any(faults.values()):
-        raise typer.Exit(FAILED)
 
 
 @verbs.command()

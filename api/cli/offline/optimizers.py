@@ -1,6 +1,4 @@
-"""What specifications may name: `optimizers` and `models`; `optimizer check NAME`: whether an optimizer keeps what the
-catalog promises. `data ls` lists datasets.
-"""
+"""`adapm-bench optimizers [NAME]`: the optimizers; one with its options; whether it keeps the catalog's promises."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -10,33 +8,60 @@ from pydantic import BaseModel
 from rich.text import Text
 
 from api.cli.console import FAILED, Json, console, fail, plain, print_json, refuse, text_table
-from api.cli.service import environment_settings
-from api.records import model_info, optimizer_info
+from api.cli.settings import environment_settings
+from api.records import optimizer_info
 from optim import catalog
 from optim.errors import OptimError
 from optim.nearest import unknown
-from worker.catalog import presets
 
 if TYPE_CHECKING:
     from worker.checks.subject import Promise, Subject
 
-Name = Annotated[str | None, typer.Argument(help="Show this optimizer's options.", metavar="[NAME]")]
-CheckedName = Annotated[str, typer.Argument(help="An optimizer by name, your own included.", metavar="NAME")]
+Name = Annotated[str | None, typer.Argument(help="Show this optimizer's options, your own included.", metavar="[NAME]")]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Check that it keeps the catalog's promises: learning, resuming, rates, groups, closures, memory, and "
+        "what its entry claims of its steps.",
+    ),
+]
 Rate = Annotated[
     float | None,
-    typer.Option("--lr", min=0.0, help="A learning rate at which a tiny model learns within 40 steps; default: 3e-3."),
+    typer.Option(
+        "--lr",
+        min=0.0,
+        help="With --check: a learning rate at which a tiny model learns within 40 steps; default: 3e-3.",
+    ),
 ]
 Coasts = Annotated[
-    bool, typer.Option("--coasts", help="Allow weights to move at learning rate 0: momentum of steps, averages.")
+    bool,
+    typer.Option(
+        "--coasts", help="With --check: allow weights to move at learning rate 0 (momentum of steps, averages)."
+    ),
 ]
 
 MESSAGE_CHARACTERS = 400
 
-verbs = typer.Typer(help="Check your own optimizers: docs/own-optimizer.md.", no_args_is_help=True)
 
+def optimizers(
+    name: Name = None, check: Check = False, lr: Rate = None, coasts: Coasts = False, json: Json = False
+) -> None:
+    """List the optimizers, or one with its options; with --check, test that it keeps the catalog's promises."""
+    if check:
+        if name is None:
+            refuse("--check tests one optimizer; name it")
+        environment_settings()
+        if name not in catalog.names():
+            refuse(unknown("optimizer", name, catalog.names()))
+        from worker.checks.optimizer_contract import promises_of  # loads torch
+        from worker.checks.subject import USUAL_RATE, Subject
 
-def optimizers(name: Name = None, json: Json = False) -> None:
-    """List the optimizers, or one with its options."""
+        subject = Subject(name=name, lr=USUAL_RATE if lr is None else lr, coasts=coasts)
+        _check(subject, promises_of(subject), json=json)
+        return
+    if lr is not None or coasts:
+        refuse("--lr and --coasts are about --check")
     try:
         infos = tuple(optimizer_info(entry) for entry in catalog.entries())
     except OptimError as error:  # of an optimizer of one's own that cannot be used
@@ -60,18 +85,6 @@ def optimizers(name: Name = None, json: Json = False) -> None:
         out.print(text_table(("option", "default", "allowed", "meaning"), options))
 
 
-def models(json: Json = False) -> None:
-    """List the models."""
-    infos = tuple(model_info(preset) for preset in presets.PRESETS)
-    if json:
-        print_json(infos)
-        return
-    columns = ("model", "family", "layers", "heads", "hidden", "positions", "vocabulary", "source")
-    sizes = ("layers", "heads", "hidden_size", "max_positions", "vocabulary_size")
-    rows = [(i.name, i.family, *(f"{getattr(i, size):,}" for size in sizes), i.source) for i in infos]
-    console().print(text_table(columns, rows))
-
-
 class PromiseCheck(BaseModel):
     """One promise, and whether it was kept."""
 
@@ -81,29 +94,20 @@ class PromiseCheck(BaseModel):
     """What was found instead; empty where it was kept."""
 
 
-@verbs.command()
-def check(name: CheckedName, lr: Rate = None, coasts: Coasts = False, json: Json = False) -> None:
-    """Check that an optimizer keeps the catalog's promises: learning, resuming, rates, groups, closures, memory, and
-    what its entry claims of its steps."""
-    environment_settings()
-    if name not in catalog.names():
-        refuse(unknown("optimizer", name, catalog.names()))
-    from worker.checks.optimizer_contract import promises_of  # loads torch
-    from worker.checks.subject import USUAL_RATE, Subject
-
-    subject = Subject(name=name, lr=USUAL_RATE if lr is None else lr, coasts=coasts)
-    found: list[PromiseCheck] = []
-    for each in check_promises(subject, promises_of(subject)):
-        found.append(each)
+def _check(subject: "Subject", promises: "tuple[Promise, ...]", *, json: bool) -> None:
+    """Print which promises the optimizer keeps, each as soon as it is known; exit code 1 where it breaks one."""
+    checks: list[PromiseCheck] = []
+    for check in check_promises(subject, promises):
+        checks.append(check)
         if not json:
-            print(f"{'✓' if each.kept else '✗'} {plain(each.promise)}", flush=True)
-            if each.found:
-                print(f"  → {plain(each.found)}", flush=True)
-    broken = sum(not each.kept for each in found)
+            print(f"{'✓' if check.kept else '✗'} {plain(check.promise)}", flush=True)
+            if check.found:
+                print(f"  → {plain(check.found)}", flush=True)
+    broken = sum(not check.kept for check in checks)
     if json:
-        print_json(found)
+        print_json(checks)
     else:
-        print(f"{name} keeps {len(found) - broken} of {len(found)} promises")
+        print(f"{subject.name} keeps {len(checks) - broken} of {len(checks)} promises")
     if broken:
         raise typer.Exit(FAILED)
 

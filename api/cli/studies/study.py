@@ -26,7 +26,8 @@ from api.cli.console import (
     text_table,
 )
 from api.cli.experiments.watch import follow
-from api.cli.service import Data, Slots, environment_settings, exit_in_order, own_service
+from api.cli.own_service import exit_in_order, own_service
+from api.cli.settings import Data, Slots, environment_settings
 from api.cli.studies.claims import design_claim, is_file
 from api.client.client import Client
 from api.client.messages import ClientError

@@ -1,7 +1,6 @@
 """`AuditLog`: who changed what, when, from where, and what came of it. Lines are added and grow old, nothing else.
 
-A line is in the database before the answer that it is about leaves the service. Lines of requests that come at once
-share a transaction (`api/middleware/audit.py`).
+A line is in the database before the answer that it is about leaves the service.
 """
 
 import time

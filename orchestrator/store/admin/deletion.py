@@ -22,13 +22,11 @@ from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import (
     attempts,
     audit,
-    campaign_experiments,
     checkpoints,
     chunks,
     events,
     experiments,
     is_deleted,
-    is_in_sight,
     labels,
     observations,
     outbox,
@@ -37,7 +35,6 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
     samples,
-    webhook_endings,
     webhook_messages,
     webhooks,
 )
@@ -64,11 +61,6 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
     if row.deleted_at is not None:
         return
     unended = sa.select(sa.func.count()).select_from(runs)
-    tried = sa.select(campaign_experiments.c.place).where(campaign_experiments.c.experiment_number == number)
-    if (place := connection.execute(tried).scalar_one_or_none()) is not None:
-        raise ConflictError(
-            f"experiment {row.id} is try {place} of a campaign, whose ledger follows from its results; it stays"
-        )
     active = connection.execute(
         unended.where(runs.c.experiment_number == number, runs.c.status.not_in(TERMINAL))
     ).scalar_one()
@@ -154,7 +146,6 @@ def remove_experiment(database: Database, experiment_id: str) -> bool:
         of_it = sa.select(webhooks.c.id).where(webhooks.c.experiment_id == experiment_id)
         messages = (webhook_messages.c.experiment_id == experiment_id) | webhook_messages.c.webhook_id.in_(of_it)
         connection.execute(sa.delete(webhook_messages).where(messages))
-        connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.experiment_id == experiment_id))
         connection.execute(sa.delete(webhooks).where(webhooks.c.experiment_id == experiment_id))
         connection.execute(sa.delete(experiments).where(experiments.c.number == number))
         line = {"at": database.read_clock(connection), "address": ADDRESS, "action": "remove a deleted experiment"}
@@ -169,7 +160,7 @@ def sums(connection: Connection) -> dict[str, tuple[int, float]]:
 
 
 def _number(connection: Connection, experiment_id: str) -> int:
-    query = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id), is_in_sight)
+    query = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
     number = connection.execute(query).scalar_one_or_none()
     if number is None:
         raise experiment_not_found(connection, experiment_id, deleted_too=True)

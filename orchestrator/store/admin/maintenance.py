@@ -1,7 +1,6 @@
-"""Keeping a database: its schema's revision, whether it is sound, a copy while it is in use, its space back.
+"""Keeping a database: its schema's revision, whether it is sound, a copy while it is in use.
 
-SQLite does all of it by itself. PostgreSQL is checked and vacuumed; a backup of it is `pg_dump`'s, which is called
-where it is installed.
+SQLite copies itself. A backup of PostgreSQL is `pg_dump`'s, which is called where it is installed.
 """
 
 import os
@@ -17,11 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 
-from orchestrator.campaigns.ledger import LedgerEntry, OpenedCampaign
 from orchestrator.columns import FIELDS
 from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store import external_runs, integrity
 from orchestrator.store.column_types import JsonText, Words
 from orchestrator.store.database import Database
@@ -29,9 +26,6 @@ from orchestrator.store.saved_views import read_address
 from orchestrator.store.series import decode
 from orchestrator.store.tables import (
     attempts,
-    campaign_entries,
-    campaign_experiments,
-    campaigns,
     chunks,
     experiments,
     external_chunks,
@@ -136,9 +130,6 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     saved_views.c.address: ("address", lambda row: read_address(row["address"])),
 } | dict(
     (
-        _json(campaigns.c.spec, "specification", OpenedCampaign),
-        _json(campaign_experiments.c.spec, "specification", ComparisonSpec),
-        _json(campaign_entries.c.body, "entry", LedgerEntry),
         _json(external_experiments.c.labels, "labels", external_runs.LABELS),
         *(_json(external_run_rows.c[name], name, kind) for name, kind in external_runs.STORED.items()),
     )
@@ -214,13 +205,3 @@ def restore_command(url: str, target: Path) -> str:
         return f"{remove} && {shlex.join(['cp', str(target), database])}"
     flags = ["--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error"]
     return shlex.join(["pg_restore", *flags, f"--dbname={_without_password(parsed)}", str(target)])
-
-
-def vacuum(database: Database) -> None:
-    """Give space back to the disk and refresh the planner's statistics. Raises `StoreError`."""
-    if database.dialect == "sqlite":
-        database.execute_alone("PRAGMA wal_checkpoint(TRUNCATE)")
-        database.execute_alone("VACUUM")
-        database.execute_alone("ANALYZE")
-    else:
-        database.execute_alone("VACUUM (ANALYZE)")

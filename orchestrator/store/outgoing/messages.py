@@ -1,6 +1,6 @@
-"""What webhooks are told: an outbox of its own, from the end of a run to the message that was delivered.
+"""Messages to webhooks: an outbox of their own, from the end of a run to the message that was delivered.
 
-    a run ends ─► webhook_endings, in the same transaction
+    a run ends ─► an entry of the outbox, in the same transaction
                ─► a message for each webhook, once the experiment has ended
                ─► posted, again after growing pauses ─► delivered, or given up after a day
 
@@ -20,9 +20,9 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
-from orchestrator.store.database import Database, insert, plain_text
-from orchestrator.store.outgoing.exports import LONGEST_PAUSE_SECONDS, retry_pause_seconds
-from orchestrator.store.tables import keys, webhook_endings, webhook_messages, webhooks
+from orchestrator.store.database import Database, insert
+from orchestrator.store.outgoing.outbox import Outbox
+from orchestrator.store.tables import OutboxKind, keys, outbox, webhook_messages, webhooks
 from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Message, MessageKind
 
 GIVE_UP_SECONDS = 86_400.0
@@ -42,6 +42,9 @@ class DueMessage:
     secret_hash: str
     body: str
     tries: int
+
+    def __str__(self) -> str:
+        return f"message {self.id} of webhook {self.webhook_id}"
 
 
 def message_id(webhook_id: str, *what: str) -> str:
@@ -86,17 +89,17 @@ def insert_message(
     connection.execute(insert(connection, webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
 
 
-class Messages:
+class Messages(Outbox):
     """The dispatcher's side. For one sender at a time: two would post some messages twice, under the same id."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database, webhook_messages, webhook_messages.c.state == DeliveryState.WAITING)
 
     def write(self, look_up: Callable[[str], AnyExperiment]) -> int:
         """Turn ended runs into messages, where they were the last of their experiment; how many were looked at."""
-        query = sa.select(webhook_endings).order_by(webhook_endings.c.id).limit(ENDINGS_AT_ONCE)
+        query = sa.select(outbox).where(outbox.c.kind == OutboxKind.EXPERIMENT_ENDED)
         with self._database.reading() as connection:
-            endings = connection.execute(query).all()
+            endings = connection.execute(query.order_by(outbox.c.id).limit(ENDINGS_AT_ONCE)).all()
         for experiment_id in dict.fromkeys(row.experiment_id for row in endings):
             self._write(
                 _ended_experiment(look_up, experiment_id),
@@ -107,24 +110,19 @@ class Messages:
     def due(self, limit: int, but: Collection[str] = ()) -> tuple[DueMessage, ...]:
         """The oldest message of each webhook, `but` of these, that may be tried now: a receiver that hangs holds up no
         other."""
-        waits = webhook_messages.c.state == DeliveryState.WAITING
-        now = sa.or_(
-            webhook_messages.c.tries == 0,
-            self._database.has_come(webhook_messages.c.available_at, LONGEST_PAUSE_SECONDS),
-        )
-        place = sa.func.row_number().over(
+        rank = sa.func.row_number().over(
             partition_by=webhook_messages.c.webhook_id,
             order_by=(webhook_messages.c.available_at, webhook_messages.c.id),
         )
         joined = webhook_messages.join(webhooks)
-        first = sa.select(webhook_messages.c.id, place.label("place")).select_from(joined)
-        firsts = first.where(waits, now, self._has_valid_key()).subquery()
+        first = sa.select(webhook_messages.c.id, rank.label("rank")).select_from(joined)
+        firsts = first.where(self.is_due(), self._has_valid_key()).subquery()
         columns = (*(webhook_messages.c[name] for name in ("id", "webhook_id", "body", "tries")), webhooks.c.url)
         query = sa.select(*columns, webhooks.c.secret_hash).select_from(
             joined.join(firsts, firsts.c.id == webhook_messages.c.id)
         )
         ordered = (
-            query.where(firsts.c.place == 1, webhooks.c.id.not_in(but))
+            query.where(firsts.c.rank == 1, webhooks.c.id.not_in(but))
             .order_by(webhook_messages.c.available_at)
             .limit(limit)
         )
@@ -137,32 +135,18 @@ class Messages:
         return tuple(DueMessage(**{**row, "body": body}) for row, body in zip(rows, bodies, strict=True))
 
     def confirm(self, id: str) -> None:
-        """The receiver has confirmed a message."""
-        waits = webhook_messages.c.id == id, webhook_messages.c.state == DeliveryState.WAITING
+        """Mark a message as delivered; it can be looked at for a while."""
         values = {"state": DeliveryState.DELIVERED, "last_error": None, "settled_at": self._database.now()}
         with self._database.writing() as connection:
-            connection.execute(sa.update(webhook_messages).where(*waits).values(values))
-
-    def postpone(self, id: str, error: str) -> None:
-        """A message is to be tried again after 1, 2, 4, … seconds, at most five minutes; given up after a day."""
-        here = webhook_messages.c.id == id, webhook_messages.c.state == DeliveryState.WAITING
-        with self._database.writing() as connection:
-            row = connection.execute(sa.select(webhook_messages).where(*here).with_for_update()).one_or_none()
-            if row is None:
-                return
-            now = self._database.read_clock(connection)
-            values = {
-                "tries": row.tries + 1,
-                "last_error": plain_text(error),
-                "available_at": now + retry_pause_seconds(row.tries),
-            }
-            connection.execute(sa.update(webhook_messages).where(*here).values(values))
+            connection.execute(
+                sa.update(webhook_messages).where(webhook_messages.c.id == id, self._waits).values(values)
+            )
 
     def tidy(self, look_up: Callable[[str], AnyExperiment]) -> None:
         """Give up what could not be delivered within a day, forget what was settled long ago, and tell of experiments
         that ended in the moment in which their webhook was added: neither of the two transactions saw the other."""
         now = self._database.now()
-        old = webhook_messages.c.state == DeliveryState.WAITING, webhook_messages.c.created_at < now - GIVE_UP_SECONDS
+        old = self._waits, webhook_messages.c.created_at < now - GIVE_UP_SECONDS
         with self._database.writing(durable=False) as connection:
             given_up = sa.update(webhook_messages).where(*old)
             connection.execute(given_up.values(state=DeliveryState.GIVEN_UP, settled_at=now))
@@ -195,7 +179,7 @@ class Messages:
                     id = message_id(webhook_id, ended.id, repr(ended.ended_at))
                     insert_message(connection, id, webhook_id, MessageKind.EXPERIMENT_ENDED, ended.id, body, now)
             done = [row.id for row in endings]
-            connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.id.in_(done)))
+            connection.execute(sa.delete(outbox).where(outbox.c.id.in_(done)))
 
     def _has_valid_key(self) -> sa.ColumnElement[bool]:
         """Webhooks whose key, where they have one, opens something still."""

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
 from orchestrator.store.database import Database, insert
 from orchestrator.store.ids import new_id, validate_id
-from orchestrator.store.notifications import note_endings
+from orchestrator.store.notifications import notify_webhooks
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
 from orchestrator.store.reads import require_experiment
 from orchestrator.store.tables import keys, webhook_messages, webhooks
@@ -29,7 +29,7 @@ from orchestrator.webhooks.signing import SigningKey, fingerprint
 
 MOST_WEBHOOKS = 1_000
 """More would make each end of an experiment a burst."""
-NOWHERE = WebhookPolicy()
+DENY_ALL = WebhookPolicy()
 MOST_OF_A_KEY = 20
 """Webhooks that one key may have, so that no key fills the places of all."""
 MOST_TESTS = 100
@@ -40,7 +40,7 @@ class Webhooks:
     """The webhooks in a database. Thread-safe; every method may raise `StoreError`, and `NotFoundError` for a webhook
     that is not there."""
 
-    def __init__(self, database: Database, folder: Path, policy: WebhookPolicy = NOWHERE) -> None:
+    def __init__(self, database: Database, folder: Path, policy: WebhookPolicy = DENY_ALL) -> None:
         """`folder`: the data folder, which has the key that signs."""
         self._database = database
         self._key = SigningKey(folder)
@@ -75,7 +75,7 @@ class Webhooks:
                 raise ConflictError("A request with this idempotency key is at work; send it again.")
             if request.experiment_id is not None:
                 require_experiment(connection, request.experiment_id)
-                note_endings(connection, [request.experiment_id], now)  # it may have ended already
+                notify_webhooks(connection, [request.experiment_id], now)  # it may have ended already
             return NewWebhook(webhook=_record(connection, webhook_id), secret=secret), True
 
     def list_webhooks(self) -> tuple[WebhookRecord, ...]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import columns_of_batch
+from orchestrator.columns import columns_of
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.storage import Storage
@@ -20,10 +20,10 @@ from orchestrator.store import reads, series
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
-from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
+from orchestrator.store.queue.batching import Answers, RetryPolicy, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
 from orchestrator.store.queue.transitions import move
-from orchestrator.store.run_rows import COMMANDS, HeldRun, check_tokens, lock_held_runs, trainable_specs
+from orchestrator.store.run_rows import COMMANDS, HeldRun, check_token, lock_held_runs, trainable_specs
 from orchestrator.store.tables import attempts, checkpoints, runs
 from worker.records.protocol import (
     Assignment,
@@ -53,7 +53,7 @@ class Arrival:
     """A batch of points and observations, and who brings it."""
 
     caller: Identity
-    batch: series.EncodedBatch
+    chunk: series.StoredChunk
     observations: Sequence[Observation]
     samples: Sequence[TextSamples]
     newest: Mapping[str, object]
@@ -73,16 +73,18 @@ class Attempts:
         self._storage = storage
         self._keep_best = keep_best
         self._hello = TransactionBatcher[Identity, Assignment](self._greet)
-        self._beat = TransactionBatcher[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
+        self._beat = TransactionBatcher[Beat, HeartbeatReply](
+            self._extend, individually=partial(self._extend, wait=True)
+        )
         self._append = TransactionBatcher[Arrival, None](
-            self._store_points, apart=partial(self._store_points, wait=True)
+            self._store_points, individually=partial(self._store_points, wait=True)
         )
         self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
 
-    def tokens_open(self, claims: Sequence[Identity]) -> list[bool]:
-        """Whether each token is that of its attempt; whether its lease lives, the methods below say."""
+    def token_opens(self, run_id: str, attempt: int, token: str) -> bool:
+        """Whether the token is that of the attempt; whether its lease lives, the methods below say."""
         with self._database.reading() as connection:
-            return check_tokens(connection, claims)
+            return check_token(connection, run_id, attempt, token)
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
@@ -94,12 +96,11 @@ class Attempts:
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
-        columns = columns_of_batch(batch.columns)
-        chunk = series.EncodedBatch.encode(run_id, attempt, batch.sequence, columns)
+        columns = columns_of(batch.columns)
         self._append(
             Arrival(
                 caller=(run_id, attempt, token),
-                batch=chunk,
+                chunk=series.StoredChunk.encode(run_id, attempt, batch.sequence, columns),
                 observations=batch.observations,
                 samples=batch.samples,
                 newest=series.newest_figures(columns),
@@ -204,7 +205,9 @@ class Attempts:
                 connection.execute(_EXTEND, extended)
                 connection.execute(_PROGRESS, progress)
                 count_change(connection)
-            refused = LeaseLostError() if wait else APART  # there may be such a lease, and its run be locked
+            refused = (
+                LeaseLostError() if wait else RetryPolicy.INDIVIDUALLY
+            )  # there may be such a lease, and its run be locked
             return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
 
     def _heartbeat_binds(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
@@ -223,13 +226,13 @@ class Attempts:
             held = lock_held_runs(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
             new = _new_batches([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
             if new:
-                series.append(connection, [arrival.batch for _, arrival in new])
+                series.append(connection, [arrival.chunk for _, arrival in new])
                 for holder, arrival in new:
                     series.append_observations(connection, holder.run.id, holder.attempt, arrival.observations)
                     series.append_samples(connection, holder.run.id, holder.attempt, arrival.samples)
                 _show_newest(connection, new)
                 count_change(connection)
-            refused = LeaseLostError() if wait else APART
+            refused = LeaseLostError() if wait else RetryPolicy.INDIVIDUALLY
             return [refused if each is None else None if each.live else LeaseLostError() for each in held]
 
     def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
@@ -258,10 +261,10 @@ def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[Held
     """Those that were not accepted before; of an attempt's that came together each number once."""
     last: dict[tuple[str, int], int] = {}
     new = []
-    for held, arrival in sorted(arrivals, key=lambda pair: pair[1].batch.sequence):
+    for held, arrival in sorted(arrivals, key=lambda pair: pair[1].chunk.sequence):
         key = held.run.id, held.attempt
-        if arrival.batch.sequence > last.get(key, held.last_batch):
-            last[key] = arrival.batch.sequence
+        if arrival.chunk.sequence > last.get(key, held.last_batch):
+            last[key] = arrival.chunk.sequence
             new.append((held, arrival))
     return new
 

@@ -6,14 +6,14 @@
 
 A commit that is forced to disk costs milliseconds, whatever is in it. A thread that comes alone waits for nobody; those
 that come while a commit is under way make up the next one. Nobody is answered before the commit. A call that would have
-to wait for somebody else's lock is carried out apart (`APART`), by its own thread: all others would wait with it.
+to wait for a lock is carried out by its own thread (`RetryPolicy.INDIVIDUALLY`): all others would wait with it.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from orchestrator.errors import OrchestratorError, StoreError
 
@@ -27,28 +27,27 @@ GATHER_SECONDS = 0.0005
 made pairs of transactions, of 1 and of 31 calls, without it. One that comes alone waits once and then not again."""
 
 
-class RetryAlone(Enum):
-    """An answer that is none yet."""
+class RetryPolicy(Enum):
+    """What is answered for a call that has no answer yet."""
 
-    APART = "apart"
-
-
-APART: Final = RetryAlone.APART
-"""What is answered for a call that shall be carried out by itself."""
-Answers = Sequence[Answer | OrchestratorError | Literal[RetryAlone.APART]]
+    INDIVIDUALLY = "individually"
+    """Carry it out by itself, and let it wait for locks."""
 
 
-class _Waiting(Generic[Call, Answer]):
-    """One thread's call; `woken` is a lock that is released when the call is done or its thread's turn has come."""
+Answers = Sequence[Answer | OrchestratorError | RetryPolicy]
+
+
+class _PendingCall(Generic[Call, Answer]):
+    """One thread's call; `done` is a lock that is released when it has an answer, or its thread's turn has come."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.done = False
-        self.apart = False
+        self.is_settled = False
+        self.is_retried = False
         self.answer: Answer | None = None
         self.error: BaseException | None = None
-        self.woken = threading.Lock()
-        self.woken.acquire()
+        self.done = threading.Lock()
+        self.done.acquire()
 
 
 class TransactionBatcher(Generic[Call, Answer]):
@@ -61,11 +60,11 @@ class TransactionBatcher(Generic[Call, Answer]):
     def __init__(
         self,
         together: Callable[[Sequence[Call]], Answers[Answer]],
-        apart: Callable[[Sequence[Call]], Answers[Answer]] | None = None,
+        individually: Callable[[Sequence[Call]], Answers[Answer]] | None = None,
     ) -> None:
-        """`apart` carries out what `together` answered with `APART`, one call at a time, and may wait for locks."""
-        self._together, self._apart = together, apart
-        self._queue: list[_Waiting[Call, Answer]] = []
+        """`individually` carries out a call that `together` answered with a `RetryPolicy`, and may wait for locks."""
+        self._together, self._individually = together, individually
+        self._queue: list[_PendingCall[Call, Answer]] = []
         self._busy = False
         self._company = 1
         """How many were carried out together the last time."""
@@ -73,19 +72,19 @@ class TransactionBatcher(Generic[Call, Answer]):
 
     def __call__(self, call: Call) -> Answer:
         """Carry out one call; raises what refuses it."""
-        mine = _Waiting[Call, Answer](call)
+        pending = _PendingCall[Call, Answer](call)
         with self._guard:
-            self._queue.append(mine)
+            self._queue.append(pending)
             follows, self._busy = self._busy, True
         if follows:
-            mine.woken.acquire()
-        if not mine.done:
+            pending.done.acquire()
+        if not pending.is_settled:
             self._lead()
-        if mine.apart:
-            self._carry_out([mine], self._apart)
-        if mine.error is not None:
-            raise mine.error
-        return mine.answer  # type: ignore[return-value]  # set where there is no error
+        if pending.is_retried:
+            self._carry_out([pending], self._individually)
+        if pending.error is not None:
+            raise pending.error
+        return pending.answer  # type: ignore[return-value]  # set where there is no error
 
     def _lead(self) -> None:
         """Carry out what waits, wake its threads, and the next one to lead if more came meanwhile."""
@@ -97,29 +96,29 @@ class TransactionBatcher(Generic[Call, Answer]):
         self._carry_out(batch, self._together)
         with self._guard:
             self._busy = bool(self._queue)
-            woken = [*batch, *self._queue[:1]]
-        for each in woken:
-            each.woken.release()
+            released = [*batch, *self._queue[:1]]
+        for pending in released:
+            pending.done.release()
 
     def _carry_out(
-        self, batch: list[_Waiting[Call, Answer]], together: Callable[[Sequence[Call]], Answers[Answer]] | None
+        self, batch: list[_PendingCall[Call, Answer]], together: Callable[[Sequence[Call]], Answers[Answer]] | None
     ) -> None:
-        assert together is not None, "what answers APART has a way to carry out a call apart"
+        assert together is not None, "who answers with a RetryPolicy has a way to carry out a call individually"
         try:
-            answers = together([each.call for each in batch])
+            answers = together([pending.call for pending in batch])
         except BaseException as error:  # noqa: BLE001 - handed to the threads that wait for it
             if len(batch) > 1 and isinstance(error, Exception) and not isinstance(error, StoreError):
-                for each in batch:
-                    self._carry_out([each], together)
+                for pending in batch:
+                    self._carry_out([pending], together)
                 return
-            for each in batch:
-                each.error, each.done = error, True
+            for pending in batch:
+                pending.error, pending.is_settled = error, True
             return
-        for each, answer in zip(batch, answers, strict=True):
-            if answer is APART:
-                each.apart = True
+        for pending, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, RetryPolicy):
+                pending.is_retried = True
             elif isinstance(answer, OrchestratorError):
-                each.error = answer
+                pending.error = answer
             else:
-                each.answer = answer
-            each.done = True
+                pending.answer = answer
+            pending.is_settled = True

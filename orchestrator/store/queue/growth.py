@@ -23,11 +23,11 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.store import integrity
 from orchestrator.store.ids import validate_id
-from orchestrator.store.notifications import tell_closed
+from orchestrator.store.notifications import notify_closed
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import experiments, is_in_sight, runs
+from orchestrator.store.tables import experiments, runs
 
 FOLLOWED = -sa.func.abs(experiments.c.news)
 
@@ -87,7 +87,7 @@ def close(connection: Connection, experiment_id: ExperimentId, now: float) -> No
     """Let an experiment get no more runs; its revision tells watchers, because no run need change with it."""
     mine = sa.update(experiments).where(experiments.c.id == experiment_id)
     connection.execute(mine.values(growing=False, news=FOLLOWED, revision=experiments.c.revision + 1))
-    tell_closed(connection, experiment_id, now)
+    notify_closed(connection, experiment_id, now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
@@ -117,14 +117,14 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
     To be committed before the action on the runs: then none can slip in behind the ones that were found.
     """
     mine = experiments.c.id == validate_id(experiment_id)
-    grew = connection.execute(sa.select(experiments.c.growing).where(mine, is_in_sight)).scalar_one_or_none()
+    grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     over = bool(grew) and action is RunAction.CANCEL
     revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
     connection.execute(sa.update(experiments).where(mine).values({**GROWTH_AFTER[action], "revision": revision}))
     if over:
-        tell_closed(connection, ExperimentId(experiment_id), now)
+        notify_closed(connection, ExperimentId(experiment_id), now)
 
 
 GROWTH_AFTER: dict[RunAction, dict[str, object]] = {

@@ -23,7 +23,7 @@ from orchestrator.store.queue import growth
 from orchestrator.store.queue.time_limits import renew_time_limits
 from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
-from orchestrator.store.tables import attempts, experiments, is_in_sight, is_run_in_sight, run_specs, runs
+from orchestrator.store.tables import attempts, experiments, run_specs, runs
 from worker.schema import canonical_json, first_fault
 from worker.spec.run import RunSpec
 from worker.words import pluralize
@@ -65,9 +65,7 @@ def apply_to_experiment(
 ) -> AnyExperiment:
     """The action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`, and
     `ConflictError` where the specification of one that would begin again would be refused today."""
-    mine = sa.and_(
-        runs.c.experiment_id == validate_id(experiment_id), runs.c.status.in_(ACTIONABLE[action]), is_run_in_sight
-    )
+    mine = sa.and_(runs.c.experiment_id == validate_id(experiment_id), runs.c.status.in_(ACTIONABLE[action]))
     with database.reading() as connection:
         steered = connection.execute(select_runs().where(mine)).all()
         _require_trainable(connection, [RunRow(**row._mapping) for row in steered], action)
@@ -75,7 +73,7 @@ def apply_to_experiment(
         with database.writing() as connection:
             growth.steer_growth(connection, experiment_id, action, database.read_clock(connection))
     with database.writing() as connection:
-        known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id), is_in_sight)
+        known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
         number = connection.execute(known).scalar_one_or_none()
         if number is None:
             raise experiment_not_found(connection, experiment_id)

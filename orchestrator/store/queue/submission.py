@@ -1,7 +1,5 @@
 """Submission: an experiment and all of its runs become durable in one transaction, once for each idempotency key.
 
-Those that come together share the transaction, and its forced write.
-
 The order of the queue is fixed here: runs of higher priority first, and among equal ones the runs of several
 experiments take turns. An experiment's first run gets the turn that is served now, its next run the next turn, and so
 on (start-time fair queuing, Goyal et al. 1996, with one start as the unit). So an experiment of four runs gets every
@@ -9,24 +7,25 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypedDict
+from typing import Any, TypedDict
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, OrchestratorError, StoreError
+from orchestrator.errors import ConflictError, DamagedError, IdempotencyError
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.records import ExperimentRecord, Progress, StateCounts
-from orchestrator.store import integrity
+from orchestrator.records import ExperimentRecord, Progress, StateCounts, SubmissionReceipt
+from orchestrator.store import integrity, reads
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id
 from orchestrator.store.integrity import checksum
-from orchestrator.store.notifications import count_change, tell
+from orchestrator.store.notifications import count_change, notify_submitted
 from orchestrator.store.tables import (
     QUEUE_ORDER,
     events,
@@ -40,8 +39,6 @@ from worker.schema import canonical_json, trust_stored_names
 
 QUEUED = {"status": RunStatus.QUEUED, "reason": None}
 PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
-LARGE_RUNS = 100
-"""An experiment of more runs is submitted by itself: nobody else's waits for it to be written."""
 
 
 class RunLimits(TypedDict):
@@ -58,126 +55,81 @@ def run_limits(spec: ExperimentSpec, submitted_at: float) -> RunLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submittal:
-    """One call: what is to be stored, made ready before any lock is taken."""
+class NewExperiment:
+    """An experiment that somebody wants."""
 
     spec: ExperimentSpec
-    key: str | None
-    spec_json: str
-    spec_hash: str
-    planned: tuple[PlannedRun, ...]
-    by: str | None
-    """The caller's key, which the runs are charged to."""
-    trace_parent: str | None
-    cloned_from: str | None
-
-    @classmethod
-    def from_spec(
-        cls,
-        spec: ExperimentSpec,
-        key: str | None,
-        *,
-        by: str | None = None,
-        trace_parent: str | None = None,
-        cloned_from: str | None = None,
-    ) -> Self:
-        """Expand the experiment."""
-        content = canonical_json(spec.model_dump(mode="json"))
-        spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
-        return cls(
-            spec=spec,
-            key=key,
-            spec_json=content.decode(),
-            spec_hash=spec_hash,
-            planned=spec.first_runs(),
-            by=by,
-            trace_parent=trace_parent,
-            cloned_from=cloned_from,
-        )
+    key: str | None = None
+    """The request's idempotency key."""
+    by: str | None = None
+    """The id of the caller's key, to whose quota the runs are charged."""
+    cloned_from: str | None = None
+    trace_parent: str | None = None
+    """The trace of the submission, as W3C's `traceparent`."""
 
 
-Submitted = tuple[ExperimentId, ExperimentRecord | None]
-"""The experiment's id, and its record where it is new."""
+def submit(database: Database, new: NewExperiment, most_waiting: int | None = None) -> SubmissionReceipt:
+    """Store an experiment and its runs in one transaction; when this returns, only a lost disk loses them.
 
-
-def submit_together(
-    database: Database, submittals: Sequence[Submittal], most_waiting: int | None = None
-) -> list[Submitted | Exception]:
-    """Store the experiments and their runs in one transaction; returns the id of each, or what refuses it. A fault that
-    nobody foresaw refuses the guilty one alone.
-
-    The same `key` with the same specification is answered with the experiment that it made the first time; with
-    another one `IdempotencyError` is the answer. One that would leave its caller's key with more than `most_waiting`
-    runs that wait to be begun is answered with `ConflictError`. When this returns, nothing short of a lost disk loses
-    an experiment.
+    The same `key` with the same specification returns the experiment of the first time; with another one it raises
+    `IdempotencyError`. Raises `ConflictError` where the caller's key would have more than `most_waiting` runs that
+    wait to be begun.
     """
-    try:
-        return list(_store_together(database, submittals, most_waiting)) if submittals else []
-    except StoreError:
-        raise
-    except Exception as error:  # noqa: BLE001 - its answer
-        if len(submittals) == 1:
-            return [error]
-        return [answer for each in submittals for answer in submit_together(database, [each], most_waiting)]
-
-
-def _store_together(
-    database: Database, submittals: Sequence[Submittal], most_waiting: int | None
-) -> list[Submitted | OrchestratorError]:
+    planned = new.spec.first_runs()  # before any lock is taken
     with database.writing() as connection:
-        answers = store_experiments(connection, submittals, database.read_clock(connection), most_waiting)
-        if any(new for each in answers if isinstance(each, tuple) for new in each[1:]):
+        receipt = insert_experiment(connection, new, planned, database.read_clock(connection), most_waiting)
+        if receipt.created:
             count_change(connection)
-        return answers
+        return receipt
 
 
-def store_experiments(
-    connection: Connection, submittals: Sequence[Submittal], now: float, most_waiting: int | None = None
-) -> list[Submitted | OrchestratorError]:
-    """Store the experiments and their runs as part of a transaction, whose last statement is to be `count_change`."""
-    answers: dict[int, Submitted | OrchestratorError] = {}
-    new: list[ExperimentId] = []
-    rows: list[QueuedRow] = []
-    turns: dict[int, int] = {}
-    key_ids, runs_planned = {each.by for each in submittals if each.by}, sum(len(s.planned) for s in submittals)
-    room = _room_of_keys(connection, key_ids, runs_planned, most_waiting)
-    # In the order of the keys: two processes that lock several must take them in the same order.
-    ordered = sorted(enumerate(submittals), key=lambda pair: pair[1].key or "")
-    ids = [ExperimentId(new_id()) for _ in ordered]
-    numbers = _insert_experiments(connection, ids, [each for _, each in ordered], now)
-    for (position, each), experiment_id in zip(ordered, ids, strict=True):
-        number = numbers.get(experiment_id)
-        if number is None:
-            answers[position] = _find_submitted(connection, each)
-            continue
-        if each.by in room and len(each.planned) > room[each.by]:
-            connection.execute(sa.delete(experiments).where(experiments.c.number == number))
-            answers[position] = ConflictError(
-                f"this key may have {most_waiting:,} runs that wait to be begun, and has room for "
-                f"{room[each.by]:,} more; this experiment has {len(each.planned):,}: wait until some have begun, "
-                "or cancel some"
-            )
-            continue
-        if each.by in room:
-            room[each.by] -= len(each.planned)
-        rank = -each.spec.priority
-        if rank not in turns:  # the same for all of them: what joins a turn does not end it
-            turns[rank] = _current_turn(connection, rank)
-        more = {**QUEUED, **run_limits(each.spec, now), "trace_parent": each.trace_parent}
-        rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank], more=more)
-        answers[position] = experiment_id, _new_record(experiment_id, each, now)
-        new.append(experiment_id)
-    if rows:
-        _insert_rows(connection, rows, now)
-    if new:
-        tell(connection, new, now)
-    return [answers[position] for position in range(len(submittals))]
+def insert_experiment(
+    connection: Connection,
+    new: NewExperiment,
+    planned: Sequence[PlannedRun],
+    now: float,
+    most_waiting: int | None = None,
+) -> SubmissionReceipt:
+    """Store an experiment and its runs as part of a transaction, whose last statement is to be `count_change`."""
+    spec, experiment_id = new.spec, ExperimentId(new_id())
+    content = canonical_json(spec.model_dump(mode="json"))
+    spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
+    room = _waiting_room(connection, new.by, len(planned), most_waiting)
+    row = {
+        "id": experiment_id,
+        "name": spec.name,
+        "kind": spec.kind,
+        "spec": content.decode(),
+        "spec_hash": spec_hash,
+        "idempotency_key": new.key,
+        "created_at": now,
+        "growing": spec.grows(),
+        "key_id": new.by,
+        "cloned_from": new.cloned_from,
+        "trace_parent": new.trace_parent,
+    }
+    # On PostgreSQL this waits for another submitter of the same key to commit.
+    number = connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
+    if number is None:
+        return SubmissionReceipt(experiment=_find_submitted(connection, new.key, spec_hash), created=False)
+    if len(planned) > room:
+        raise ConflictError(
+            f"this key may have {most_waiting:,} runs that wait to be begun, and has room for {room:,} more; this "
+            f"experiment has {len(planned):,}: wait until some have begun, or cancel some"
+        )
+    if planned:
+        columns = {**QUEUED, **run_limits(spec, now), "trace_parent": new.trace_parent}
+        _insert_rows(connection, experiment_id, number, planned, now, rank=-spec.priority, columns=columns)
+    notify_submitted(connection, experiment_id, now)
+    return SubmissionReceipt(experiment=_new_record(experiment_id, new, spec_hash, planned, now), created=True)
 
 
-def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -> ExperimentRecord:
-    """What `reads.experiment` says of an experiment that has just been stored."""
-    spec, runs_total = submittal.spec, len(submittal.planned)
-    steps_total = sum(run.spec.workload.budget.steps for run in submittal.planned)
+def _new_record(
+    experiment_id: ExperimentId, new: NewExperiment, spec_hash: str, planned: Sequence[PlannedRun], now: float
+) -> ExperimentRecord:
+    """The record that `reads.experiment` returns of an experiment that has just been stored."""
+    spec, runs_total = new.spec, len(planned)
+    steps_total = sum(run.spec.workload.budget.steps for run in planned)
     if spec.grows():
         steps_total = max(steps_total, spec.step_count())
     queued = {RunStatus.QUEUED: runs_total} if runs_total else {}
@@ -187,54 +139,27 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
             name=spec.name,
             kind=spec.kind,
             spec=spec,
-            spec_hash=submittal.spec_hash,
+            spec_hash=spec_hash,
             created_at=now,
             ended_at=None,
             counts=StateCounts(total=runs_total, by_status=queued, growing=spec.grows()),
             progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
-            key_id=submittal.by,
-            cloned_from=submittal.cloned_from,
+            key_id=new.by,
+            cloned_from=new.cloned_from,
         )
 
 
-def _insert_experiments(
-    connection: Connection, ids: Sequence[ExperimentId], submittals: Sequence[Submittal], now: float
-) -> dict[str, int]:
-    """The number of each experiment that is new. Those whose key is taken have none (on PostgreSQL: once the other
-    submitter has committed); of two with the same key the first one is new."""
-    rows = [
-        {
-            "id": experiment_id,
-            "name": each.spec.name,
-            "kind": each.spec.kind,
-            "spec": each.spec_json,
-            "spec_hash": each.spec_hash,
-            "idempotency_key": each.key,
-            "created_at": now,
-            "growing": each.spec.grows(),
-            "key_id": each.by,
-            "cloned_from": each.cloned_from,
-            "trace_parent": each.trace_parent,
-        }
-        for experiment_id, each in zip(ids, submittals, strict=True)
-    ]
-    return {row.id: row.number for row in connection.execute(_INSERT_EXPERIMENTS[connection.dialect.name], rows)}
-
-
-def _room_of_keys(
-    connection: Connection, key_ids: Collection[str], planned: int, most_waiting: int | None
-) -> dict[str | None, int]:
-    """How many more runs of each key may wait, where so many that are `planned` might be too many; locks the keys, so
+def _waiting_room(connection: Connection, key_id: str | None, planned: int, most_waiting: int | None) -> float:
+    """How many more runs of a key may wait, infinity where `planned` more are surely not too many; locks the key, so
     that two submissions cannot pass together."""
-    if most_waiting is None or not key_ids:
-        return {}
-    connection.execute(_LOCK_KEYS, {"ids": sorted(key_ids)})
+    if most_waiting is None or key_id is None:
+        return math.inf
+    connection.execute(_LOCK_KEY, {"key_id": key_id})
     # Whose they are is looked at where all that wait could be too many for one: it takes twenty times as long.
     of_all = connection.execute(_SOME_WAITING, {"most": most_waiting}).scalar_one()
-    if of_all < most_waiting and of_all + planned <= most_waiting:
-        return {}
-    waiting = {row.key_id: int(row.runs) for row in connection.execute(_WAITING, {"ids": sorted(key_ids)})}
-    return {key_id: max(most_waiting - waiting.get(key_id, 0), 0) for key_id in key_ids}
+    if of_all + planned <= most_waiting:
+        return math.inf
+    return max(most_waiting - int(connection.execute(_WAITING, {"key_id": key_id}).scalar_one()), 0)
 
 
 def _is_read_as(stored: object, spec_hash: str) -> bool:
@@ -245,19 +170,20 @@ def _is_read_as(stored: object, spec_hash: str) -> bool:
         return False
 
 
-def _find_submitted(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
-    known = connection.execute(_BY_KEY, {"key": submittal.key}).one()
-    if known.spec_hash != submittal.spec_hash and not _is_read_as(known.spec, submittal.spec_hash):
-        return IdempotencyError(
-            f"the idempotency key {submittal.key!r} belongs to experiment {known.id} with another specification; "
+def _find_submitted(connection: Connection, key: str | None, spec_hash: str) -> ExperimentRecord:
+    """The experiment that was submitted under that key before. Raises `IdempotencyError` where it is another one."""
+    earlier = connection.execute(_BY_KEY, {"key": key}).one()
+    if earlier.spec_hash != spec_hash and not _is_read_as(earlier.spec, spec_hash):
+        raise IdempotencyError(
+            f"the idempotency key {key!r} belongs to experiment {earlier.id} with another specification; "
             "use a new key for a new experiment"
         )
-    if known.deleted_at is not None:
-        return IdempotencyError(
-            f"the idempotency key {submittal.key!r} belongs to experiment {known.id}, which was deleted; restore it "
-            f"(`adapm-bench restore {known.id}`), or use a new key"
+    if earlier.deleted_at is not None:
+        raise IdempotencyError(
+            f"the idempotency key {key!r} belongs to experiment {earlier.id}, which was deleted; restore it "
+            f"(`adapm-bench delete {earlier.id} --undo`), or use a new key"
         )
-    return ExperimentId(known.id), None
+    return reads.experiment(connection, earlier.id)
 
 
 def _current_turn(connection: Connection, rank: int) -> int:
@@ -284,48 +210,38 @@ def insert_runs(
 ) -> None:
     """Queue more runs of an experiment, whose row is locked, at the positions from `first` on, in turn with the others
     of their rank; or let them wait for its resume. Their trace is that of its submission."""
-    rank = -spec.priority
-    turn = _current_turn(connection, rank)
-    more = {**(PAUSED if experiment.paused else QUEUED), **limits, "trace_parent": experiment.trace_parent}
+    columns = {**(PAUSED if experiment.paused else QUEUED), **limits, "trace_parent": experiment.trace_parent}
     id, number = ExperimentId(experiment.id), experiment.number
-    rows = _queued_rows(id, number, planned, now, rank=rank, turn=turn, first=first, more=more)
-    _insert_rows(connection, rows, now)
+    _insert_rows(connection, id, number, planned, now, rank=-spec.priority, first=first, columns=columns)
 
 
-QueuedRow = tuple[PlannedRun, dict[str, object]]
-"""A run and its row."""
-
-
-def _queued_rows(
+def _insert_rows(
+    connection: Connection,
     experiment_id: ExperimentId,
     number: int,
     planned: Sequence[PlannedRun],
     now: float,
     *,
     rank: int,
-    turn: int,
     first: int = 0,
-    more: Mapping[str, object],
-) -> list[QueuedRow]:
-    return [
-        (
-            run,
-            {**_run_row(run, experiment_id, number, first + offset, now), **more, "rank": rank, "turn": turn + offset},
-        )
+    columns: Mapping[str, object],
+) -> None:
+    """Store runs with their specifications and first events, in turn with the others of their rank; `columns` are those
+    that all of them share."""
+    turn = _current_turn(connection, rank)
+    rows = [
+        {**_run_row(run, experiment_id, number, first + offset, now), **columns, "rank": rank, "turn": turn + offset}
         for offset, run in enumerate(planned)
     ]
-
-
-def _insert_rows(connection: Connection, rows: Sequence[QueuedRow], now: float) -> None:
-    connection.execute(_INSERT_RUNS, [row for _, row in rows])
-    contents = [canonical_json(run.spec.model_dump(mode="json")) for run, _ in rows]
+    connection.execute(_INSERT_RUNS, rows)
+    contents = [canonical_json(run.spec.model_dump(mode="json")) for run in planned]
     specs = [
         {"run_id": row["id"], "spec": content.decode(), "checksum": checksum(content)}
-        for content, (_, row) in zip(contents, rows, strict=True)
+        for content, row in zip(contents, rows, strict=True)
     ]
     connection.execute(_INSERT_SPECS, specs)
     begun: dict[str, object] = {"sequence": 1, "at": now, "from_status": None, "attempt": 0}
-    moves = [{"run_id": row["id"], "to_status": row["status"], "reason": row["reason"]} | begun for _, row in rows]
+    moves = [{"run_id": row["id"], "to_status": row["status"], "reason": row["reason"]} | begun for row in rows]
     connection.execute(_INSERT_EVENTS, moves)
 
 
@@ -353,10 +269,10 @@ def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position
 
 # The statements, built once: building one costs more than SQLite takes to carry it out.
 
-_INSERT_EXPERIMENTS = {
+_INSERT_EXPERIMENT = {
     name: dialect.insert(experiments)
     .on_conflict_do_nothing(index_elements=["idempotency_key"])
-    .returning(experiments.c.id, experiments.c.number)
+    .returning(experiments.c.number)
     for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
 }
 _BY_KEY = sa.select(experiments.c.spec, *(experiments.c[name] for name in ("id", "spec_hash", "deleted_at"))).where(
@@ -368,12 +284,7 @@ _SERVED = (
     .order_by(*QUEUE_ORDER)
     .limit(1)
 )
-_LOCK_KEYS = (
-    sa.select(keys.c.id)
-    .where(keys.c.id.in_(sa.bindparam("ids", expanding=True)))
-    .order_by(keys.c.id)
-    .with_for_update(key_share=True)
-)
+_LOCK_KEY = sa.select(keys.c.id).where(keys.c.id == sa.bindparam("key_id")).with_for_update(key_share=True)
 _SOME_WAITING = sa.select(sa.func.count()).select_from(
     sa.select(runs.c.position).where(is_claimable).limit(sa.bindparam("most")).subquery()
 )
@@ -385,10 +296,9 @@ _QUEUED = (
     .subquery()
 )
 _WAITING = (
-    sa.select(experiments.c.key_id, sa.func.sum(_QUEUED.c.runs).label("runs"))
+    sa.select(sa.func.coalesce(sa.func.sum(_QUEUED.c.runs), 0))
     .select_from(_QUEUED.join(experiments, experiments.c.number == _QUEUED.c.experiment_number))
-    .where(experiments.c.key_id.in_(sa.bindparam("ids", expanding=True)))
-    .group_by(experiments.c.key_id)
+    .where(experiments.c.key_id == sa.bindparam("key_id"))
 )
 _LAST_TURN = sa.select(sa.func.max(runs.c.turn)).where(runs.c.rank == sa.bindparam("rank"))
 _INSERT_RUNS, _INSERT_SPECS, _INSERT_EVENTS = sa.insert(runs), sa.insert(run_specs), sa.insert(events)

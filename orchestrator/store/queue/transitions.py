@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import ConflictError, LeaseLostError
 from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store.database import plain_text
-from orchestrator.store.notifications import count_change, tell_ended
+from orchestrator.store.notifications import count_change, notify_runs_ended
 from orchestrator.store.queue import growth
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import attempts, events, runs
@@ -65,7 +65,7 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
     ended = [after for _, after in pairs if after.status in TERMINAL]
     if ended:
-        tell_ended(connection, ended, now)
+        notify_runs_ended(connection, ended, now)
     if revived:
         growth.reopen(connection, revived, now)
     if ended:

@@ -17,7 +17,7 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
-from orchestrator.store.notifications import count_change, tell_closed
+from orchestrator.store.notifications import count_change, notify_closed
 from orchestrator.store.queue.submission import insert_runs, run_limits
 from orchestrator.store.run_rows import lock_ids
 from orchestrator.store.tables import experiments, results, runs
@@ -126,4 +126,4 @@ def close(database: Database, sweep_id: str) -> None:
         mine = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
         # Its revision lets pages and streams see that the sweep is over, with or without a run.
         connection.execute(mine.values(growing=False, paused=False, revision=experiments.c.revision + 1))
-        tell_closed(connection, ExperimentId(sweep_id), database.read_clock(connection))
+        notify_closed(connection, ExperimentId(sweep_id), database.read_clock(connection))

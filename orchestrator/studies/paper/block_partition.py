@@ -28,7 +28,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ADAPM: (),
     V_LOW: ("*.attn.c_attn.weight:value=low-rank",),
 }
-"""In the words of `adapm-bench plan --rule`; what no rule speaks of is as in AdaPM's own plan."""
+"""In the words of `adapm-bench models --rule`; what no rule speaks of is as in AdaPM's own plan."""
 VARIANTS = {label: Variant(rules=rules) for label, rules in RULES.items()}
 LOSSES = {FULL: 2.962, NO_EM_O: 2.964, ADAPM: 2.997, V_LOW: 3.143}
 """Table 1's."""

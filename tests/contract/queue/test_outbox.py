@@ -37,8 +37,8 @@ def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outb
 def test_a_delivered_entry_does_not_come_back(store: Store, outbox: ExportOutbox) -> None:
     store.experiments.submit(comparison_spec())
     (entry,) = outbox.due()
-    outbox.confirm([entry.id])
-    outbox.confirm([entry.id])
+    outbox.confirm(entry.id)
+    outbox.confirm(entry.id)
     outbox.postpone(entry.id, "too late to fail")
     assert outbox.due() == ()
     assert store.monitor.metrics().export_backlog == 0

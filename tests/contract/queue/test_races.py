@@ -201,8 +201,8 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
 def test_two_submits_with_one_key_make_one_experiment(store: Store) -> None:
     for number in range(ROUNDS):
         submissions = together(*[partial(store.experiments.submit, comparison_spec(), f"key {number}")] * 3)
-        assert len({each.experiment.id for each in submissions}) == 1  # type: ignore[attr-defined]  # Submission
-        assert sum(each.created for each in submissions) == 1  # type: ignore[attr-defined]  # Submission
+        assert len({each.experiment.id for each in submissions}) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
+        assert sum(each.created for each in submissions) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
     assert len(store.experiments.page()) == ROUNDS
 
 

@@ -181,7 +181,7 @@ def test_a_deleted_experiment_is_nowhere_and_comes_back_as_it_was(store: Store) 
         lambda: store.runs.apply(run_id, RunAction.RETRY),
     )
     for look in lookups:
-        with pytest.raises(DeletedError, match="adapm-bench restore"):
+        with pytest.raises(DeletedError, match="--undo"):
             look()
     assert store.monitor.activity().device_seconds_today < sum(run.device_seconds for run in runs_before)
     restored = store.experiments.restore(experiment_id)

@@ -1,5 +1,6 @@
 """The schema's history makes exactly the tables that the code uses."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,15 +9,18 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 
+from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import StoreError
 from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
+from orchestrator.store.migrations.versions import r0021_campaigns
 from orchestrator.store.queue.queue import Queue
-from orchestrator.store.tables import metadata
+from orchestrator.store.tables import OutboxKind, metadata, outbox
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
 
@@ -86,8 +90,8 @@ def test_migrating_again_changes_nothing(empty: Database) -> None:
     assert services.experiments.get(experiment.id) == experiment
 
 
-def test_what_grew_before_follow_ups_had_news_is_followed_once(empty: Database) -> None:
-    """The schema of 0024 knew no news: its runs had ended and queued what follows in one transaction."""
+def test_what_was_to_follow_in_the_schema_of_0024_follows_once(empty: Database) -> None:
+    """It knew no news: its runs had ended and queued what follows in one transaction; ends had a table of their own."""
     empty.migrate()
     services, queue = make_services(empty), Queue(empty, LeasePolicy())
     spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,), trials=3))
@@ -98,8 +102,18 @@ def test_what_grew_before_follow_ups_had_news_is_followed_once(empty: Database) 
         services.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     with empty.writing() as connection:
         connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN news")
+        connection.exec_driver_sql(
+            "CREATE TABLE webhook_endings (id INTEGER PRIMARY KEY, experiment_id TEXT, created_at FLOAT)"
+        )
+        for number, id in enumerate((ended.experiment.id, "removed")):
+            connection.exec_driver_sql(f"INSERT INTO webhook_endings VALUES ({number}, '{id}', 1.5)")
+        entries = connection.execute(sa.select(outbox).order_by(outbox.c.id)).all()
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0024'")
     empty.migrate()
+    with empty.reading() as connection:
+        *others, last = connection.execute(sa.select(outbox).order_by(outbox.c.id)).all()
+    assert others == entries
+    assert (last.kind, last.experiment_id, last.created_at) == (OutboxKind.EXPERIMENT_ENDED, ended.experiment.id, 1.5)
     follow_ups = FollowUps(empty)
     assert [follow_ups.follow(), follow_ups.follow()] == [1, 0]
     assert services.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.QUEUED: 1}
@@ -141,3 +155,31 @@ def test_a_database_of_an_unknown_schema_is_refused_and_left_alone(empty: Databa
         empty.migrate()
     with empty.reading() as connection:
         assert current_revision(connection) == revision
+
+
+def test_the_ledger_of_an_old_campaign_is_in_the_notes_of_its_experiments(empty: Database) -> None:
+    empty.migrate()
+    services = make_services(empty)
+    tried, other = (services.experiments.submit(comparison_spec(name=name)).experiment for name in ("try", "other"))
+    services.experiments.annotate(tried.id, AnnotationChange(note="mine"))
+    with empty.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0025'")
+        with Operations.context(MigrationContext.configure(connection)):
+            r0021_campaigns.upgrade()
+        connection.exec_driver_sql("UPDATE experiments SET growing = (1 = 1), news = 4")
+        number = connection.exec_driver_sql("SELECT number FROM experiments WHERE name = 'try'").scalar_one()
+        connection.exec_driver_sql("INSERT INTO campaigns VALUES (1, 'c1', 'old', '{\"gain\":0.02}', 1.0, NULL)")
+        connection.exec_driver_sql(f"INSERT INTO campaign_experiments VALUES (1, 2, 0, '{{}}', {number})")
+        for entry, place in ((1, None), (2, 1), (3, 2)):
+            body = json.dumps({"number": entry, **({"place": place} if place else {})})
+            connection.exec_driver_sql(f"INSERT INTO campaign_entries VALUES (1, {entry}, '{body}', '', NULL)")
+    empty.migrate()
+    assert not tables(empty) & {"campaigns", "campaign_experiments", "campaign_entries"}
+    note = services.experiments.get(tried.id).note
+    assert note is not None and note.text == (
+        'mine\n\nTry 2 of campaign old (c1):\n\n    {"gain":0.02}\n    {"number": 3, "place": 2}'
+    )
+    assert services.experiments.get(other.id).note is None
+    with empty.reading() as connection:
+        rows = connection.exec_driver_sql("SELECT growing, news FROM experiments ORDER BY number").all()
+    assert [tuple(row) for row in rows] == [(False, -4), (True, 4)]

@@ -17,6 +17,7 @@ from orchestrator.retention.checkpoints import (
     remote_surplus,
 )
 from orchestrator.retention.removal import remove_deleted
+from orchestrator.store.leadership import LeaderLoop
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from tests.factories.waiting import until
@@ -125,8 +126,8 @@ def test_a_service_that_stops_does_not_wait_for_storage(
 
     monkeypatch.setattr(RemoteFolder, "sizes", stuck)
     monkeypatch.setattr(retention, "EVERY_SECONDS", 0.01)
-    monkeypatch.setattr(retention, "STOP_SECONDS", 0.2)
-    looking = retention.Retention(store.database, tmp_path / "runs", "last", f"file://{tmp_path}/remote")
+    duty = retention.Retention(store.database, tmp_path / "runs", "last", f"file://{tmp_path}/remote")
+    looking = LeaderLoop(duty, stop_seconds=0.2)
     looking.start()
     assert reached.wait(60)
     started = time.monotonic()

@@ -13,7 +13,7 @@ from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import Lease
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import LeaderLoop, Leadership
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.capacity import Node, NodeId
 from tests.architecture.tree import REPOSITORY
@@ -66,7 +66,7 @@ def test_a_run_is_one_trace_from_submit_to_finish(
     monkeypatch.setattr(tracing, "stop", lambda: None)  # the worker of this test is this process, which goes on
     store.experiments.submit(comparison_spec(seeds=(1,)))
     runner = KeepingRunner()
-    Dispatcher(store.queue, runner, Leadership(store.database, "here")).tick()
+    LeaderLoop(Dispatcher(store.queue, runner, Leadership(store.database, "here"))).tick()
     (lease,) = runner.leases
     assignment = store.attempts.hello(lease.run_id, 1, lease.token)
     with attempt_span(assignment):

@@ -55,6 +55,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         headers["lease"] = {"Authorization": f"Bearer {lease.token}"}
         headers["session"] = signed_in(services, made["viewer"].key.id)
         names = {"experiment_id": run_id.rpartition("-")[0], "run_id": run_id, "attempt": "1", "form": "csv"}
+        names |= {"action": "cancel"}
         names |= {
             "name": "results.csv",
             "suffix": "csv",
@@ -63,8 +64,6 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             "key_id": made["revoked"].key.id,
             "webhook_id": "none",
             "external_id": "none",
-            "campaign_id": "none",
-            "place": "1",
             "model": "gpt2-nano",
             "view_id": "none",
         }

@@ -358,8 +358,8 @@ def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, se
     lines = http.get("/v1/audit", headers=admin).json()["items"]
     assert [(line["label"], line["action"], line["target"], line["outcome"]) for line in reversed(lines)] == [
         ("submitter", "POST /v1/experiments", f"/v1/experiments/{made}", 201),
-        ("submitter", "POST /v1/runs/{run_id}/cancel", f"/v1/runs/{made}-0000/cancel", 200),
-        ("viewer", "POST /v1/experiments/{experiment_id}/cancel", f"/v1/experiments/{made}/cancel", 403),
+        ("submitter", "POST /v1/runs/{run_id}/{action}", f"/v1/runs/{made}-0000/cancel", 200),
+        ("viewer", "POST /v1/experiments/{experiment_id}/{action}", f"/v1/experiments/{made}/cancel", 403),
         ("submitter", "POST /v1/experiments", "/v1/experiments", 422),
         (None, "POST /login", "/login", 401),
     ]

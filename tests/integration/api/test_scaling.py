@@ -179,10 +179,10 @@ def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Cl
     report = client.fit([flat], predict=["gpt2-124m", 10**9])
     assert all(each.no_law and "not shown to fall with size" in each.no_law for each in report.fits)
     assert all((each.predictions, each.curves) == ((), ()) for each in report.fits)
-    written = cli("report", flat, "-o", tmp_path / "flat.html")
+    written = cli("export", flat, "--format", "report", "-o", tmp_path)
     assert written.exit_code == 0
     page = get(service, f"/experiments/{flat}").text
-    for text in (page, (tmp_path / "flat.html").read_text(), cli("fit", flat, "--predict", "1e9").stdout):
+    for text in (page, (tmp_path / f"{flat}-report.html").read_text(), cli("fit", flat, "--predict", "1e9").stdout):
         told = " ".join(text.split())
         assert "No law found: the loss is not shown to fall with size: alpha = " in told
         assert "Nothing is predicted; train more sizes or budgets." in told
@@ -191,16 +191,16 @@ def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Cl
 
 
 def test_the_report_is_one_file_that_lets_nothing_in(id: str, cli, tmp_path: Path) -> None:
-    written = cli("report", id, "-o", tmp_path / "report.html")
+    written = cli("export", id, "--format", "report", "-o", tmp_path)
     assert written.exit_code == 0
-    text = (tmp_path / "report.html").read_text()
+    text = (tmp_path / f"{id}-report.html").read_text()
     assert "default-src 'none'" in text
     assert "<script" not in text and "http-equiv" in text and 'src="http' not in text
     for part in ("Method", "Scaling law", "Predictions", "Provenance", "approach 3", "2510.09103", "Runs"):
         assert part in text
     assert text.count("data:image/svg+xml;base64,") == 6
     assert "NaN" not in text and "None" not in text
-    assert cli("report", id, "-o", tmp_path / "no" / "where.html").exit_code == 1
+    assert cli("export", id, "--format", "report", "-o", tmp_path / f"{id}-report.html").exit_code == 1
 
 
 def test_the_document_has_provenance_answer_and_runs(client: Client, id: str, cli, tmp_path: Path) -> None:

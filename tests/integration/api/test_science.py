@@ -128,41 +128,11 @@ def test_profiles_of_several_comparisons(client: Client, cli, ids) -> None:
     assert json.loads(cli("compare", *ids, "--json").stdout) == report.model_dump(mode="json")
 
 
-def test_other_benchmarks_rules_for_rest_client_and_command_line(client: Client, cli, ids) -> None:
-    report = client.profile(ids, rule="algoperf")
-    assert (report.rule, [row.candidate for row in report.rows]) == ("algoperf", ["adapm", "adamw"])
-    printed = cli("compare", *ids, "--rule", "algoperf")
-    assert "Performance profile by AlgoPerf's rule over 4 workloads" in printed.stdout
-    assert client.profile(ids).rule == "bench"
-    losses = {row.candidate: row.val_loss.mean for row in client.compare(ids[0]).rows if row.val_loss}
-    test = client.target_test(ids[0], target=losses["adapm"] + 0.01, margin=0.01)
-    assert [(row.candidate, row.runs, row.is_shown) for row in test.rows] == [("adapm", 3, True), ("adamw", 3, False)]
-    options = ("--target", losses["adapm"] + 0.01, "--noise-margin", 0.01)
-    assert "is the mean loss shown to be below" in cli("compare", ids[0], *options).stdout
-    assert json.loads(cli("compare", ids[0], *options, "--json").stdout) == test.model_dump(mode="json")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--noise-margin", "1"), "--noise-margin needs --target"),
-        (("--target", "1", "--rule", "algoperf"), "--target tests one experiment; give one ID and no --rule"),
-        (("--target", "1", "--noise-margin", "0"), "--noise-margin 0.0: must be greater than 0"),
-        (("--target", "nan"), "--target nan is no number that a loss could be compared with; give a number"),
-        (("--rule", "algoperf", "--cell", "x"), "a profile takes every cell of a scaling experiment"),
-        (("--target", "1", "--format", "latex"), "--format latex writes the table of one experiment"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(cli, ids, words: tuple[str, ...], said: str) -> None:
-    printed = cli("compare", ids[0], *words)
-    assert (printed.exit_code, printed.stdout) == (2, "")
-    assert said in printed.stderr
-
-
 def test_a_file_of_several_experiments_is_refused_with_the_way_out(cli, ids) -> None:
     printed = cli("compare", *ids, "--format", "latex")
     assert (printed.exit_code, printed.stdout) == (2, "")
-    assert printed.stderr == "--format latex writes the table of one experiment; give one ID, or json for several\n"
+    assert printed.stderr == "--format latex writes the table of one experiment; give one ID\n"
+    assert cli("compare", *ids, "--cell", "x").exit_code == 2, "a profile takes every cell"
 
 
 @pytest.mark.parametrize("verb", ["fit", "compare"])

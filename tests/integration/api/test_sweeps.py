@@ -3,10 +3,8 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from api.cli.app import main
@@ -85,34 +83,27 @@ def test_other_kinds_are_refused_in_sentences(client: Client, swept: str) -> Non
 
 
 def test_the_command_line_shows_a_sweep(service: Service, swept: str) -> None:
-    code, shown = cli(service, "sweep", "show", swept)
+    code, shown = cli(service, "compare", swept)
     assert code == 0 and "random, 4 of 4 trials" in shown and "2.5000" in shown
     code, shown = cli(service, "show", swept)
     assert code == 0 and "4 trials, 2 of each optimizer" in shown
-    code, shown = cli(service, "sweep", "show", swept, "--json")
+    code, shown = cli(service, "compare", swept, "--json")
     assert code == 0 and json.loads(shown)["experiment_id"] == swept
 
 
-def test_the_command_line_compares_the_best_once(service: Service, swept: str, tmp_path: Path) -> None:
-    code, first = cli(service, "sweep", "compare", swept, "--seeds", "2")
+def test_the_command_line_compares_the_best_once(service: Service, swept: str) -> None:
+    code, first = cli(service, "clone", swept, "--more-seeds", "2")
     assert code == 0 and first.startswith("submitted ") and "4 runs" in first
-    code, again = cli(service, "sweep", "compare", swept, "--seeds", "2")
+    code, again = cli(service, "clone", swept, "--more-seeds", "2")
     assert code == 0 and again.startswith("was already submitted: ") and again.split(":")[1].split()[0] in first
     id = again.split(":")[1].split()[0]
     assert "4 runs (4 queued)" in again and f"adapm-bench watch {id}" in again
     assert cli(service, "cancel", id)[0] == 0
-    code, again = cli(service, "sweep", "compare", swept, "--seeds", "2")
+    code, again = cli(service, "clone", swept, "--more-seeds", "2")
     assert code == 0 and "4 runs (4 cancelled)" in again and f"adapm-bench retry {id}" in again
-    code, _ = cli(service, "sweep", "compare", swept, "-o", str(tmp_path / "best.yaml"))
-    written = yaml.safe_load((tmp_path / "best.yaml").read_text())
-    assert code == 0 and ComparisonSpec.model_validate_json(json.dumps(written)).seeds == (1, 2, 3)
-    path = str(tmp_path / "again.yaml")
-    code, told = cli(service, "sweep", "compare", swept, "-o", path, "--json")
-    assert (code, json.loads(told), yaml.safe_load(Path(path).read_text())) == (
-        0,
-        {"kind": "comparison", "file": path},
-        written,
-    )
+    code, other = cli(service, "clone", swept, "--more-seeds", "3", "--name", "the best", "--json")
+    made = json.loads(other)["experiment"]
+    assert (code, made["name"], made["spec"]["seeds"]) == (0, "the best", [1, 2, 3])
 
 
 def test_the_documents_example_is_taken(service: Service) -> None:

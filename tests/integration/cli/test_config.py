@@ -1,4 +1,4 @@
-"""`config show` through the command line, and what it says of settings that cannot be understood."""
+"""`doctor --settings` through the command line, and what it says of settings that cannot be understood."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.M
     monkeypatch.setenv("ADAPM_BENCH_KEY", "secret")
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
     Path("adapm-bench.toml").write_text("slots = 3\n")
-    shown = RUNNER.invoke(main, ["config", "show", "--json"])
+    shown = RUNNER.invoke(main, ["doctor", "--settings", "--json"])
     found = {one["name"]: (one["value"], one["source"]) for one in json.loads(shown.output)}
     assert found["database_url"] == ("postgresql://bench:***@db/bench", "ADAPM_BENCH_DATABASE_URL")
     assert found["slots"] == (3, "slots in adapm-bench.toml")
@@ -29,7 +29,7 @@ def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.M
     assert found["url"] == (None, "default")
     assert found["key"] == ("***", "ADAPM_BENCH_KEY")
     assert found["own_optimizers"] == (None, "default")
-    assert "secret" not in shown.output + RUNNER.invoke(main, ["config", "show"]).output
+    assert "secret" not in shown.output + RUNNER.invoke(main, ["doctor", "--settings"]).output
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.M
 )
 def test_what_cannot_be_understood_is_named_with_its_place(lines: str, sentence: str):
     Path("adapm-bench.toml").write_text(lines)
-    shown = RUNNER.invoke(main, ["config", "show"])
+    shown = RUNNER.invoke(main, ["doctor", "--settings"])
     assert shown.exit_code == 2
     assert sentence in shown.output
     assert "secret" not in shown.output

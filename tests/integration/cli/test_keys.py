@@ -50,12 +50,12 @@ def test_the_first_key_is_made_on_the_data_folder(tmp_path: Path):
     key_id = listed[0]["id"]
     assert key_id in say("keys", "revoke", key_id, "--data", str(tmp_path / "d")).stdout
     assert "revoked" in say("keys", "ls", "--data", str(tmp_path / "d")).stdout
-    lines = json.loads(say("audit", "--data", str(tmp_path / "d"), "--json").stdout)
+    lines = json.loads(say("keys", "audit", "--data", str(tmp_path / "d"), "--json").stdout)
     assert [(line["action"], line["target"]) for line in lines] == [
         ("keys revoke", f"/v1/keys/{key_id}"),
         ("keys create", f"/v1/keys/{key_id}"),
     ]
-    assert "this machine" in say("audit", "--data", str(tmp_path / "d")).stdout
+    assert "this machine" in say("keys", "audit", "--data", str(tmp_path / "d")).stdout
 
 
 def test_the_first_key_says_before_it_is_made_that_it_closes_the_service(tmp_path: Path, monkeypatch):
@@ -91,7 +91,7 @@ def test_an_admin_makes_keys_over_the_service_and_others_are_told_why_not(tmp_pa
         refused = say("--key-file", str(submitter), "keys", "ls", "--url", service.url, status=1)
         assert "Ask an admin" in refused.stderr
         assert "Bob" in say(*own, "keys", "ls", "--url", service.url).stdout
-        lines = json.loads(say(*own, "audit", "--url", service.url, "--json").stdout)
+        lines = json.loads(say(*own, "keys", "audit", "--url", service.url, "--json").stdout)
         assert "POST /v1/experiments" in [line["action"] for line in lines], "a table may fold it"
         key_id = made.stdout.split("_")[1]
         say(*own, "keys", "revoke", key_id, "--url", service.url)

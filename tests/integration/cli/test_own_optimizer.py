@@ -42,13 +42,13 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
 
 
 def test_one_that_keeps_every_promise(services: Services):
-    checked = services("optimizer", "check", "signum")
+    checked = services("optimizers", "signum", "--check")
     assert checked.exit_code == 0, checked.stdout
     assert "signum keeps 30 of 30 promises" in checked.stdout
 
 
 def test_one_that_breaks_some_is_told_which(services: Services):
-    checked = services("optimizer", "check", "sloppy", "--json")
+    checked = services("optimizers", "sloppy", "--check", "--json")
     assert checked.exit_code == 1
     broken = {finding["promise"]: finding["found"] for finding in json.loads(checked.stdout) if not finding["kept"]}
     assert {"Weight decay shrinks matrices, and leaves vectors alone."} < set(broken)
@@ -72,7 +72,7 @@ def test_it_trains_like_any_other(services: Services, tmp_path: Path):
     ],
 )
 def test_what_is_not_allowed_is_refused(services: Services, allowed: str, name: str, sentence: str):
-    checked = services("optimizer", "check", name, allowed=allowed)
+    checked = services("optimizers", name, "--check", allowed=allowed)
     assert (checked.exit_code, checked.stdout) == (2, "")
     assert sentence in checked.stderr
 

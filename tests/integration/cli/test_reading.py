@@ -49,7 +49,7 @@ def test_an_export_makes_a_file_for_each_table(cli: Cli, lease: Lease, tmp_path:
     assert (refused.exit_code, refused.stdout) == (1, "")
 
 
-def test_runs_of_all_experiments_are_listed_filtered_grouped_and_written_as_csv(
+def test_runs_of_all_experiments_are_listed_filtered_and_written_as_csv(
     cli: Cli, lease: Lease, service: Service
 ) -> None:
     told = external_batch({0: 5.0, 9: 2.5}, run=header("=muon", lr=0.5, config={"width": 64}))
@@ -63,10 +63,6 @@ def test_runs_of_all_experiments_are_listed_filtered_grouped_and_written_as_csv(
     assert file.splitlines()[1].startswith("mine,true,") and file.splitlines()[1].endswith(",'=muon,2.5")
     (row,) = json.loads(cli("runs", "--where", "id=mine", "--columns", "config.width,reason", "--json").stdout)
     assert row["values"] == {"config.width": 64.0, "reason": None} and row["is_external"] is True
-    groups = json.loads(cli("runs", "--group", "candidate", "--json").stdout)
-    assert {each["value"] for each in groups} >= {"=muon", "adamw"}
-    for each in groups:
-        assert len(json.loads(cli("runs", "--where", each["where"], "--json").stdout)) == each["runs"]
     faulty = cli("runs", "--where", "lr<oops")
     assert faulty.exit_code == 2 and "position 4" in faulty.stderr
     assert "there is no field 'secret'" in cli("runs", "--columns", "secret").stderr
@@ -80,29 +76,19 @@ def test_runs_of_all_experiments_are_listed_filtered_grouped_and_written_as_csv(
             break
         query["after"] = page["next"]
     assert sorted(ids) == sorted(["mine", *(run.id for run in service.runs.page())]), "each run once"
-    answer = httpx2.get(f"{service.url}/v1/runs/groups", params={"by": "lrr"})
+    answer = httpx2.get(f"{service.url}/v1/runs/table", params={"sort": "lrr"})
     assert answer.status_code == 422 and "did you mean lr?" in answer.json()["detail"]
-
-
-def test_runs_tell_in_which_fields_their_specifications_differ(cli: Cli, lease: Lease) -> None:
-    first = lease.run_id
-    second = first.replace("0000", "0001")
-    said = cli("diff", first, second).stdout.splitlines()
-    assert said[0].split() == ["field", first, second] and len(said) == 3
-    told = json.loads(cli("diff", first, second, "--json").stdout)
-    (one,) = told["different"]
-    assert said[2].split() == [one["field"], *(str(one["values"][each]) for each in (first, second))]
-    assert f"{len(told['equal']) + 1} fields" in cli("diff", first).stdout
-    assert len(cli("diff", first, second, "--all").stdout.splitlines()) == 3 + 2 + len(told["equal"])
-    missing = cli("diff", first, "nothing-0000")
-    assert (missing.exit_code, missing.stdout) == (1, "")
 
 
 def test_external_experiments_have_labels_and_views_are_saved_over_rest(cli: Cli, service: Service) -> None:
     service.external_runs.append("mine", external_batch({0: 5.0}))
-    assert cli("label", "a study", "add", "paper", "lion", "--external").stdout.endswith(": lion, paper\n")
-    assert cli("label", "a study", "remove", "lion", "--external").stdout.endswith(": paper\n")
-    assert cli("label", "no study", "add", "paper", "--external").exit_code == 1
+    added = cli("edit", "a study", "--label", "paper", "--label", "lion", "--external")
+    assert added.stdout.endswith(": lion, paper\n")
+    assert cli("edit", "a study", "--unlabel", "lion", "--external").stdout.endswith(": paper\n")
+    assert cli("edit", "no study", "--label", "paper", "--external").exit_code == 1
+    assert cli("edit", "a study", "--note", "none here", "--external").exit_code == 2
+    assert [one["name"] for one in json.loads(cli("ls", "--external", "--json").stdout)] == ["a study"]
+    assert "a study" in cli("ls", "--external", "--label", "paper").stdout
     with Client(service.url) as client:
         assert [one.name for one in client.external_experiments(labels=["paper"])] == ["a study"]
         assert client.external_experiments(labels=["paper", "lion"]) == ()
@@ -166,7 +152,7 @@ def test_a_misspelt_setting_ends_every_verb(cli: Cli, monkeypatch: pytest.Monkey
     assert "ADAPM_BENCH_SLOT is no setting; did you mean ADAPM_BENCH_SLOTS?" in result.stderr
 
 
-def test_a_database_is_upgraded_checked_copied_and_vacuumed(cli: Cli, tmp_path: Path) -> None:
+def test_a_database_is_upgraded_checked_and_copied(cli: Cli, tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert cli("db", "upgrade", "--data", data).stdout == f"upgraded the schema from nothing to {newest_revision()}\n"
     assert cli("db", "upgrade", "--data", data).stdout == f"the schema is {newest_revision()}\n"
@@ -174,17 +160,6 @@ def test_a_database_is_upgraded_checked_copied_and_vacuumed(cli: Cli, tmp_path: 
     copy = tmp_path / "copy.sqlite3"
     told = cli("db", "backup", copy, "--data", data).stdout
     assert told.startswith(f"{copy}  {copy.stat().st_size:,} bytes\nto restore it, with the service stopped:\n")
-    assert cli("db", "vacuum", "--data", data).exit_code == 0
     again = cli("db", "backup", copy, "--data", data)
     assert again.exit_code == 1
     assert "overwrites nothing" in again.stderr
-
-
-def test_mlflow_says_where_the_copies_are_or_that_there_are_none(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    result = cli("mlflow", "--data", tmp_path)
-    assert result.exit_code == 1
-    assert "has no copies of runs yet" in result.stderr
-    monkeypatch.setenv("ADAPM_BENCH_MLFLOW_URI", "http://mlflow.example:5000")
-    assert "http://mlflow.example:5000" in cli("mlflow", "--data", tmp_path).stdout

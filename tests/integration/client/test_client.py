@@ -146,7 +146,7 @@ def test_whatever_is_typed_as_an_id_is_not_found(client: Client, identifier: str
     ("call", "sentence"),
     [
         (lambda client: client.experiment(""), "the id is empty"),
-        (lambda client: client.webhook(""), "the id is empty"),
+        (lambda client: client.remove_webhook(""), "the id is empty"),
         (lambda client: next(client.watch("")), "the id is empty"),
         (lambda client: client.write_note("", "x"), "the id is empty"),
         (lambda client: client.study(""), "the name is empty"),

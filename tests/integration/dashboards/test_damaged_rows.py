@@ -31,7 +31,6 @@ from orchestrator.store.tables import (
     webhook_messages,
     webhooks,
 )
-from tests.factories.campaigns import GOOD, campaign_spec
 from tests.factories.external_runs import batch, header
 from tests.witnesses.product import client_of, opened, unpacked
 
@@ -62,14 +61,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with opened(unpacked(tmp_path_factory.mktemp("damaged"))) as folder, client_of(folder.app) as client:
         services = folder.services
         newest = services.experiments.page(limit=1)[0].id
-        campaign, view = fill(folder.database, services)
+        view = fill(folder.database, services)
         services.keyring.create(KeyRequest(label="first", scope=Scope.VIEWER))
         secret = services.keyring.create(KeyRequest(label="admin", scope=Scope.ADMIN)).secret
         client.headers["Authorization"] = f"Bearer {secret}"
         gets = [place.route.removeprefix("GET ") for place in GUARDED_ROUTES if place.route.startswith("GET ")]
         plain = [path for path in gets if "{" not in path and not any(each in path for each in SLOW)]
         lists = tuple(path for path in plain if client.get(path).status_code < 400)
-        assert {"/", "/external", "/campaigns", "/v1/experiments", "/v1/runs", "/v1/external-experiments"} < set(lists)
+        assert {"/", "/external", "/v1/experiments", "/v1/runs", "/v1/external-experiments"} < set(lists)
         external = services.external_runs.experiments(limit=1)[0].id
         whole = (
             f"/experiments/{newest}",
@@ -77,22 +76,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             f"/runs/{newest}-0000",
             f"/external/{external}",
             f"/v1/external-experiments/{external}/runs",
-            f"/campaigns/{campaign}",
-            f"/v1/campaigns/{campaign}/ledger",
             "/v1/webhooks/hook/deliveries",
             f"/views/{view}",
         )
         yield House(client, folder.database, lists, whole)
 
 
-def fill(database: Database, services: Any) -> tuple[str, str]:
-    """Rows of the tables that the stored folder has none of; the newest campaign and view."""
+def fill(database: Database, services: Any) -> str:
+    """Rows of the tables that the stored folder has none of; the newest view."""
     for name in ("first", "second"):
         services.external_runs.append(f"run-{name}", batch({0: 3.0, 1: 2.0}, run=header(experiment=name)))
-        campaign = services.campaigns.open(campaign_spec(name=name)).id
-        services.campaigns.register(campaign, GOOD)
-        services.campaigns.submit(campaign, 1)
-        view = services.saved_views.save(name, "/runs?sort=lr", by=None).id
+        view: str = services.saved_views.save(name, "/runs?sort=lr", by=None).id
     with database.writing() as connection:
         run_id, attempt = connection.execute(sa.select(attempts.c.run_id, attempts.c.attempt).limit(1)).one()
         texts = zstandard.compress(b"[]")
@@ -108,7 +102,7 @@ def fill(database: Database, services: Any) -> tuple[str, str]:
         row = {"kind": "experiment_submitted", "experiment_id": experiment, "created_at": 1.0, "available_at": 1e12}
         connection.execute(sa.insert(outbox).values(row))
         connection.execute(sa.update(runs).values(limit_reached=TimeLimit.DEADLINE_SECONDS).where(runs.c.id == run_id))
-    return campaign, view
+    return view
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=str)

@@ -105,7 +105,7 @@ def cli(*words):
 with served(tree) as site, Client(site.url) as client:
     file, url = str(tree / "repeat.yaml"), ("--url", site.url)
     cli("init", "repeat", "--out", file)
-    assert json.loads(cli("schema", "repeat"))["title"] == "AdaPM Bench: repeat"
+    assert json.loads(cli("init", "repeat", "--schema", "--out", "-"))["title"] == "AdaPM Bench: repeat"
     assert "a repetition of 3 runs" in cli("validate", file, *url)
     assert "how much seeds matter, 3 runs" in cli("submit", file, *url)
     (experiment,) = client.experiments()

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.jobs import ExperimentId
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import LeaderLoop, Leadership
 from orchestrator.store.queue import trials
 from orchestrator.sweeps.keeper import MOST_DRIVERS, ROLE, DriverOrder, SweepKeeper
 from tests.chaos.processes import living
@@ -40,9 +40,10 @@ def keeper(database: Database, tmp_path: Path) -> Iterator[SweepKeeper]:
     keeper = SweepKeeper(
         database, Leadership(database, "me", role=ROLE), [sys.executable, "-c", DRIVER], order, tmp_path / "logs"
     )
-    keeper.start()
+    loop = LeaderLoop(keeper)
+    loop.start()
     yield keeper
-    keeper.close()
+    loop.close()
     assert drivers() == []
 
 
@@ -72,7 +73,7 @@ def test_a_sweep_has_one_driver_until_it_ends(keeper: SweepKeeper, database: Dat
     trials.close(database, sweep_id)
     second.terminate()  # as a driver that is done ends by itself
     until(lambda: not drivers(), "it has ended")
-    keeper.tick()
+    keeper.work()
     assert drivers() == []
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from orchestrator.export.mlflow import ROLE, Exporter, MlflowCopy, NotOursError, make_store
+from orchestrator.export.mlflow import ROLE, Exporter, MlflowCopy, make_store
 from orchestrator.jobs import Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Leadership
+from orchestrator.store.leadership import LeaderLoop, Leadership, LostLeadershipError
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
@@ -152,7 +152,7 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
             try:
                 for entry in entries:
                     copy.write(entry)
-                    outbox.confirm([entry.id])
+                    outbox.confirm(entry.id)
             except Killed:
                 died = True
         found = without_hashes(contents(mortal._client, f"cut {dies_at}"))
@@ -163,13 +163,19 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
     assert services.monitor.metrics().export_backlog == 0
 
 
+def play(exporter: Exporter) -> None:
+    """Start an exporter, and stop it at once: it delivers what is ready."""
+    loop = LeaderLoop(exporter, stop_seconds=30.0)
+    loop.start()
+    loop.close()
+
+
 def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, database: Database, tmp_path: Path) -> None:
     services = played(database, tmp_path, "whole")
     exporter = Exporter(
         services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="the only one"
     )
-    exporter.start()
-    exporter.close()
+    play(exporter)
     client = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts")._client
     fine, broken, parent = sorted(
         contents(client, "whole"), key=lambda run: (not run["parent"], run["status"] == "FAILED")
@@ -204,8 +210,7 @@ def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Datab
         tmp_path / "artifacts",
         holder="the only one",
     )
-    exporter.start()
-    exporter.close()
+    play(exporter)
     assert services.monitor.metrics().export_backlog == 3
     database.clock_offset_seconds += 10
     first = outbox.due()[0]
@@ -222,15 +227,13 @@ def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_
     standby = Exporter(
         services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="a standby"
     )
-    standby.start()
-    standby.close()
+    play(standby)
     assert services.monitor.metrics().export_backlog == 3
     leader.resign()
     heir = Exporter(
         services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="another standby"
     )
-    heir.start()
-    heir.close()
+    play(heir)
     assert services.monitor.metrics().export_backlog == 0
     assert leader.hold() is not None, "who has delivered all and leaves gives the role back"
 
@@ -241,11 +244,11 @@ def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
     services = played(database, tmp_path, "replaced", seeds=(1,))
 
     def lost() -> None:
-        raise NotOursError
+        raise LostLeadershipError
 
     copy = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
     (_, ended) = ExportOutbox(database).due()
-    with pytest.raises(NotOursError):
+    with pytest.raises(LostLeadershipError):
         copy.write(ended)
 
 
@@ -282,7 +285,7 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
 def deliver(copy: MlflowCopy, outbox: ExportOutbox) -> None:
     for entry in outbox.due():
         copy.write(entry)
-        outbox.confirm([entry.id])
+        outbox.confirm(entry.id)
 
 
 def test_a_store_whose_making_was_killed_is_made_anew(

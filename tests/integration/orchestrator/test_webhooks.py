@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,20 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
-from typer.testing import CliRunner
 
 from api.client.client import Client, ClientError
-from orchestrator.dispatch.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _HttpClient, post
+from orchestrator.dispatch.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, post
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.settings import Settings
+from orchestrator.store.leadership import LeaderLoop
 from orchestrator.store.outgoing.messages import DueMessage, Messages
 from orchestrator.store.outgoing.webhooks import MOST_OF_A_KEY, MOST_TESTS
 from orchestrator.webhooks.policy import AddressError, WebhookPolicy, WebhookUrlError
-from orchestrator.webhooks.records import DeliveryState, MessageKind, WebhookRequest
+from orchestrator.webhooks.records import DeliveryState, WebhookRequest
 from orchestrator.webhooks.signing import KEY_NAME, SigningKey
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import PostgresqlServer
@@ -66,6 +64,13 @@ def sender(service: Service, folder: Path) -> WebhookSender:
     return WebhookSender(service.database, find, service.webhooks.policy, SigningKey(folder), holder="here")
 
 
+def look(posting: WebhookSender) -> bool:
+    """One look, and the end of all that it posts; whether anything was there to do."""
+    pause = LeaderLoop(posting).tick()
+    posting.settle()
+    return pause == 0.0
+
+
 def submitted(service: Service, **changes: Any) -> str:
     return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
 
@@ -78,13 +83,13 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
         made = client.add_webhook(WebhookRequest(url=f"{receiver.url}hook?a=1"))
         experiment_id = submitted(service)
         posting = sender(service, tmp_path)
-        assert posting.tick() is False, "nothing has ended"
+        assert not look(posting), "nothing has ended"
         service.runs.apply(f"{experiment_id}-0000", RunAction.CANCEL)
-        posting.tick()
+        look(posting)
         assert receiver.posts == [], "its other runs have not ended"
         service.experiments.apply(experiment_id, RunAction.CANCEL)
-        posting.tick()
-        assert posting.tick() is False
+        look(posting)
+        assert not look(posting)
         (got,) = receiver.posts
         assert got.path == "/hook?a=1"
         body = got.verified(made.secret)
@@ -105,7 +110,7 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
         assert (listed.waiting, listed.delivered_at, listed.last_error) == (0, delivery.settled_at, None)
         client.retry_experiment(experiment_id)
         client.cancel_experiment(experiment_id)
-        posting.tick()
+        look(posting)
         assert len({each.headers["webhook-id"] for each in receiver.posts}) == 2, "it has ended again"
 
 
@@ -120,7 +125,7 @@ def test_a_sweep_that_never_began_and_what_was_deleted_since_are_told_too(
         client.cancel_experiment(deleted)
         client.delete_experiment(deleted)
     posting = sender(service, tmp_path)
-    while posting.tick():
+    while look(posting):
         pass
     told = {body["data"]["id"]: body["data"]["outcome"] for body in (json.loads(each.body) for each in receiver.posts)}
     assert told == {sweep: "cancelled", deleted: "cancelled"}
@@ -154,7 +159,7 @@ def test_receivers_that_hang_delay_nobody_else(
             return webhook_id
 
         hanging = [add_and_test(f"{receiver.url}hangs/{number}") for number in range(AT_ONE_HOST + 4)]
-        posting = sender(service, tmp_path)
+        posting = LeaderLoop(sender(service, tmp_path), stop_seconds=5.0)
 
         posting.start()
         try:
@@ -170,32 +175,6 @@ def test_receivers_that_hang_delay_nobody_else(
         finally:
             receiver.let_go()
             posting.close()
-
-
-def test_a_resolver_that_hangs_holds_one_thread_a_name(service: Service, monkeypatch: pytest.MonkeyPatch):
-    """However many messages wait for it; who gives up ends it for nobody else."""
-    asked: list[str] = []
-    may_answer = threading.Event()
-
-    async def look_up(host: str, port: int) -> tuple[str, ...]:
-        asked.append(host)
-        await asyncio.to_thread(may_answer.wait, 60)
-        return ("127.0.0.1",)
-
-    monkeypatch.setattr("orchestrator.dispatch.webhook_sender.resolve_host", look_up)
-
-    async def run() -> list[object]:
-        async with _HttpClient() as line:
-            tasks = [asyncio.create_task(line.look_up("hooks.test", 443)) for _ in range(20)]
-            await asyncio.sleep(0)
-            tasks[0].cancel()
-            may_answer.set()
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-    given_up, *others = asyncio.run(run())
-    assert isinstance(given_up, asyncio.CancelledError)
-    assert others == [("127.0.0.1",)] * 19
-    assert asked == ["hooks.test"]
 
 
 def test_one_key_has_so_many_webhooks_and_one_webhook_so_many_tests_waiting(service: Service, receiver: Receiver):
@@ -234,8 +213,8 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
             client.add_webhook(WebhookRequest(url=receiver.url, experiment_id="none"))
         client.cancel_experiment(other)
         posting = sender(service, tmp_path)
-        posting.tick()
-        posting.tick()
+        look(posting)
+        look(posting)
         assert [each.verified(made.secret)["data"]["id"] for each in receiver.posts] == [early]
         assert client.remove_webhook(made.webhook.id).id == made.webhook.id
         assert client.webhooks() == ()
@@ -244,7 +223,9 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
 def test_without_webhooks_nothing_is_written_when_runs_end(service: Service):
     service.experiments.apply(submitted(service), RunAction.CANCEL)
     with service.database.reading() as connection:
-        assert connection.exec_driver_sql("select count(*) from webhook_endings").scalar_one() == 0
+        assert (
+            connection.exec_driver_sql("select count(*) from outbox where kind = 'experiment_ended'").scalar_one() == 0
+        )
 
 
 def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
@@ -255,17 +236,17 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     receiver.statuses = [500, 302, 404]
     service.experiments.apply(submitted(service), RunAction.CANCEL)
     for pause in (1, 2, 4):
-        posting.tick()
-        assert posting.tick() is False, "not before its pause is over"
+        look(posting)
+        assert not look(posting), "not before its pause is over"
         database.clock_offset_seconds += pause + 0.1
-        posting._leadership._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
+        posting.leadership._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
     (waiting,) = service.webhooks.deliveries(made.webhook.id)
     assert (waiting.tries, waiting.state, waiting.last_error) == (
         3,
         DeliveryState.WAITING,
         "answered 404; 200 to 299 confirm a message",
     )
-    posting.tick()
+    look(posting)
     assert len(receiver.posts) == 4, "the redirect was not followed"
     assert len({(each.headers["webhook-id"], each.body) for each in receiver.posts}) == 1
     for each in receiver.posts:
@@ -277,9 +258,9 @@ def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiv
     made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
     service.webhooks.test(made.webhook.id)
     receiver.statuses = [503]
-    sender(service, tmp_path).tick()
+    look(sender(service, tmp_path))
     service.database.clock_offset_seconds += 86_401
-    sender(service, tmp_path).tick()
+    look(sender(service, tmp_path))
     (lost,) = service.webhooks.deliveries(made.webhook.id)
     assert (lost.state, lost.next_try_at, lost.last_error) == (
         DeliveryState.GIVEN_UP,
@@ -294,7 +275,7 @@ def test_the_webhooks_of_a_revoked_key_are_silent(service: Service, receiver: Re
     service.webhooks.add(WebhookRequest(url=receiver.url), by=key.id)
     service.experiments.apply(submitted(service), RunAction.CANCEL)
     service.keyring.revoke(key.id)
-    sender(service, tmp_path).tick()
+    look(sender(service, tmp_path))
     assert receiver.posts == []
 
 
@@ -453,8 +434,8 @@ def test_the_secret_is_kept_nowhere(
         webhook_id = client.webhooks()[0].id
         client.test_webhook(webhook_id)
         receiver.statuses = [500]
-        sender(service, tmp_path).tick()
-        answers = [client.webhooks(), client.webhook(webhook_id), client.webhook_deliveries(webhook_id), client.audit()]
+        look(sender(service, tmp_path))
+        answers = [client.webhooks(), client.webhook_deliveries(webhook_id), client.audit()]
         told = "".join(str(each) for each in answers)
         assert "POST /v1/webhooks" in told
         client.remove_webhook(webhook_id)
@@ -470,7 +451,7 @@ def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
     made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
     service.webhooks.test(made.webhook.id)
     (tmp_path / KEY_NAME).write_text("00" * 32)
-    sender(service, tmp_path).tick()
+    look(sender(service, tmp_path))
     assert receiver.posts == []
     assert "add it again" in (service.webhooks.webhook(made.webhook.id).last_error or "")
     (tmp_path / KEY_NAME).write_text("no key")
@@ -485,13 +466,15 @@ import sys, threading
 from orchestrator.store.database import Database
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.dispatch.webhook_sender import WebhookSender
+from orchestrator.store.leadership import LeaderLoop
 from orchestrator.webhooks.signing import SigningKey
 from pathlib import Path
 from tests.factories.services import make_services
 folder, url = Path(sys.argv[1]), sys.argv[2]
 database = Database(sys.argv[3])
 policy = WebhookPolicy.parse(url, "127.0.0.0/8")
-WebhookSender(database, make_services(database).experiments.get, policy, SigningKey(folder), holder="one").start()
+find = make_services(database).experiments.get
+LeaderLoop(WebhookSender(database, find, policy, SigningKey(folder), holder="one")).start()
 threading.Event().wait()
 """
 
@@ -529,36 +512,7 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     assert states == [DeliveryState.DELIVERED] * 3
 
 
-# The command line, and the document
-
-
-def test_the_command_line_adds_lists_tries_and_removes(service: Service, receiver: Receiver, tmp_path: Path):
-    from api.cli.app import main
-
-    def say(*words: str, status: int = 0) -> Any:
-        said = CliRunner().invoke(main, [*words, "--url", service.url, "--json"])
-        assert said.exit_code == status, said.output
-        return json.loads(said.stdout) if said.stdout else said.stderr
-
-    made = say("webhook", "add", receiver.url)
-    id = made["webhook"]["id"]
-    posting = sender(service, tmp_path)
-    with structlog.testing.capture_logs():  # the sender's thread would write between the lines of the verbs
-        posting.start()
-        try:
-            assert say("webhook", "test", id)["state"] == "delivered"
-            receiver.statuses = [500]
-            assert say("webhook", "test", id, status=1)["last_error"].startswith("answered 500")
-        finally:
-            posting.close()
-    assert receiver.posts[0].verified(made["secret"])["type"] == MessageKind.TEST
-    assert [each["id"] for each in say("webhook", "ls")] == [id]
-    wide = CliRunner(env={"COLUMNS": "160"})
-    assert receiver.url in wide.invoke(main, ["webhook", "ls", "--url", service.url]).stdout
-    assert say("webhook", "rm", id)["id"] == id
-    assert "no webhook" in say("webhook", "rm", id, status=1)
-    assert "not allowed" in say("webhook", "add", "https://evil.example/", status=2)
-    assert "url" in say("webhook", "add", "", status=2)
+# The document
 
 
 def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service, receiver: Receiver, tmp_path: Path):
@@ -567,7 +521,7 @@ def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service
     exec(blocks["python"], known)
     made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
     service.experiments.apply(submitted(service), RunAction.CANCEL)
-    sender(service, tmp_path).tick()
+    look(sender(service, tmp_path))
     (got,) = receiver.posts
     assert known["verified"](made.secret, got.headers, got.body)
     assert not known["verified"](made.secret, got.headers, got.body + b" ")

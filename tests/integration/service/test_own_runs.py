@@ -66,7 +66,7 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
         final = json.loads(done.stdout)
         with ThreadPoolExecutor(1) as pool:  # another one who sends the same
             others = pool.submit(lambda: [RunSpool(path).send(client) for path in find(tmp_path)])
-            synced = CliRunner().invoke(main, ["sync", str(tmp_path), "--url", service_url])
+            synced = CliRunner().invoke(main, ["import", str(tmp_path), "--url", service_url])
             others.result()
         assert synced.exit_code == 0 and "nanoGPT: muon: 6 runs" in synced.output
 
@@ -75,7 +75,9 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
         assert {run.id: run.metrics["val_loss"].last for run in runs} == final
         assert client.external_series("muon-2").steps["val_loss"] == tuple(range(0, 101, 10))
         answer = client.judge("nanoGPT: muon", baseline="adamw")
-        said = CliRunner().invoke(main, ["judge", "nanoGPT: muon", "--baseline", "adamw", "--url", service_url])
+        said = CliRunner().invoke(
+            main, ["compare", "--external", "nanoGPT: muon", "--baseline", "adamw", "--url", service_url]
+        )
         page = httpx2.get(f"{service_url}/external/{answer.experiment_id}?baseline=adamw").text
 
     muon, adamw = ([final[f"{name}-{seed}"] for seed in (1, 2, 3)] for name in ("muon", "adamw"))

@@ -54,4 +54,4 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     shown = CliRunner().invoke(main, ["compare", id], catch_exceptions=False)
     assert shown.exit_code == 0
     assert spec.name in shown.stdout
-    assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison
+    assert publish(client, id, tmp_path / "bundle", KEY).document.comparison == comparison

@@ -92,7 +92,7 @@ def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str, tm
         runs = client.runs(experiment_id=sweep.id)
         report = client.sweep(sweep.id)
         comparison = client.sweep_comparison(sweep.id, seeds=2)
-        published = publish(client, sweep.id, tmp_path / "bundle", KEY).bundle.document
+        published = publish(client, sweep.id, tmp_path / "bundle", KEY).document
     assert [(run.position, run.lr, run.status) for run in runs] == [
         (number, rate, RunStatus.SUCCEEDED) for number, rate in enumerate(rates)
     ]

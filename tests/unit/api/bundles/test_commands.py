@@ -1,10 +1,12 @@
-"""`verify` at the command line, which needs no service; keys that sign."""
+"""`verify` and `board` at the command line, which need no service; keys that sign; a run of a bundle trained again."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from api.bundles.layout import BundleError
@@ -13,9 +15,12 @@ from api.bundles.signing import BundleKeyError, fingerprint, signing_key
 from api.cli import main
 from tests.factories.bundles import KEY, Content, trained_content
 
+THEIRS = Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34)))
+OURS, STRANGERS = (fingerprint(key.public_key()) for key in (KEY, THEIRS))
 
-def verify(*words: Any) -> Any:
-    return CliRunner().invoke(main, ["verify", *map(str, words)], catch_exceptions=False)
+
+def call(*words: Any, text: str | None = None) -> Any:
+    return CliRunner().invoke(main, [*map(str, words)], input=text, catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -24,54 +29,85 @@ def content() -> Content:
 
 
 @pytest.fixture(scope="module")
-def bundle(content: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `publish` writes it."""
-    folder = tmp_path_factory.mktemp("published") / "bundle"
-    write_bundle(folder, content.document, content.attempts, content.files()["points.parquet"], KEY)
+def folder(content: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two bundles as `publish` writes them, one that was tampered with, and a link to where they stand."""
+    folder = tmp_path_factory.mktemp("published")
+    for name, key in (("ours/bundle", KEY), ("theirs/bundle", THEIRS), ("theirs/bad", THEIRS)):
+        write_bundle(folder / name, content.document, content.attempts, content.files()["points.parquet"], key)
+    (folder / "theirs/bad/attempts.json").write_text("<script>")
+    (folder / "theirs/loop").symlink_to(folder / "theirs")
     return folder
 
 
-def test_a_bundle_is_verified_and_says_by_whom(bundle: Path) -> None:
-    signer = fingerprint(KEY.public_key())
-    printed = verify(bundle, "--signer", f"SHA256:{signer}".replace("SHA256", "sha256"))
+def test_a_bundle_is_verified_and_says_by_whom(folder: Path) -> None:
+    printed = call("verify", folder / "ours/bundle", "--signer", f"sha256:{OURS}")
     assert printed.exit_code == 0
     assert printed.stdout.startswith("verified: momentum on a regression (comparison, k3v9m2x710)\n")
-    assert signer in printed.stdout and "one of the keys that were given" in printed.stdout
-    answer = json.loads(verify(bundle, "--json").stdout)
-    assert (answer["verified"], answer["signer"], answer["signer_is_trusted"]) == (True, signer, False)
+    assert OURS in printed.stdout and "one of the keys that were given" in printed.stdout
+    answer = json.loads(call("verify", folder / "ours/bundle", "--json").stdout)
+    assert (answer["verified"], answer["signer"], answer["signer_is_trusted"]) == (True, OURS, False)
     assert answer["results"] == answer["runs"] == 16
 
 
-def test_a_run_of_it_is_trained_again(bundle: Path) -> None:
-    printed = verify(bundle, "--rerun", "--run", "k3v9m2x710-12")
-    assert printed.exit_code == 0
-    assert "k3v9m2x710-12: 21 points are the same to the bit" in " ".join(printed.stdout.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("--signer", "0" * 64), 1, "refused: signer: signed by "),
-        (("--run", "k3v9m2x710-12"), 2, "--run needs --rerun"),
-        (("--rerun", "--run", "nowhere"), 1, "no run of it can be trained again"),
-    ],
-)
-def test_what_is_refused_says_why(bundle: Path, words: tuple[str, ...], code: int, said: str) -> None:
-    printed = verify(bundle, *words)
-    assert printed.exit_code == code
-    assert said in printed.stderr
-
-
-def test_a_refusal_as_json(tmp_path: Path) -> None:
-    printed = verify(tmp_path / "nowhere", "--json")
+def test_a_stored_figure_that_does_not_follow_is_listed(content: Content, tmp_path: Path) -> None:
+    answer = content.document.comparison
+    assert answer is not None
+    document = content.document.model_copy(update={"comparison": answer.model_copy(update={"complete": False})})
+    (tmp_path / "bundle").mkdir()
+    for name, text in content.files(document).items():
+        (tmp_path / "bundle" / name).write_bytes(text)
+    printed = call("verify", tmp_path / "bundle", "--json")
     assert printed.exit_code == 1
-    assert json.loads(printed.stdout)["check"] == "files"
+    refusal = json.loads(printed.stdout)
+    assert (refusal["verified"], refusal["check"]) == (False, "figures")
+    assert refusal["differences"] == [{"figure": "comparison.complete", "stored": False, "recomputed": True}]
+    with pytest.raises(BundleError, match="figures"):
+        write_bundle(tmp_path / "new", document, content.attempts, content.files()["points.parquet"], KEY)
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"], "nothing is left of what would not be believed"
 
 
-def test_nothing_is_left_of_a_bundle_that_would_not_be_believed(content: Content, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="attempts"):
-        write_bundle(tmp_path / "bundle", content.document, (), content.files()["points.parquet"], KEY)
-    assert list(tmp_path.iterdir()) == []
+def test_a_run_of_a_bundle_is_trained_again_from_its_specification(
+    folder: Path, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the same machine it ends at the same loss to the bit."""
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
+    document = json.loads((folder / "ours/bundle/document.json").read_text())
+    printed = call("run", "-", "--json", text=json.dumps(document["runs"][12]["spec"]))
+    assert printed.exit_code == 0
+    assert content.runs[12].result is not None
+    assert json.loads(printed.stdout)["final_val_loss"] == content.runs[12].result.final_val_loss
+    assert call("validate", "-", text=json.dumps(document["experiment"]["spec"])).exit_code == 0
+
+
+def test_a_board_lists_the_verified_verdicts_with_their_signers(folder: Path, content: Content, tmp_path: Path) -> None:
+    words = ["board", folder / "ours", folder / "theirs", "-o", tmp_path / "site"]
+    answer = json.loads(call(*words, "--json").stdout)
+    assert answer["bundles"] == 2
+    assert answer["refused"] == {str(folder / "theirs/bad"): "digest: attempts.json is not as it was signed"}
+    assert [(line["candidate"], line["baseline"], line["signer"]) for line in answer["verdicts"]] == [
+        ("asgd", "sgd", OURS),
+        ("asgd", "sgd", STRANGERS),
+    ]
+    comparison = content.document.comparison
+    assert comparison is not None
+    row = next(row for row in comparison.rows if not row.is_baseline)
+    assert row.difference is not None
+    assert answer["verdicts"][0]["difference"] == row.difference.model_dump(mode="json")
+    assert answer["verdicts"][0]["device_hours"] == row.device_hours
+    (page,) = (tmp_path / "site").iterdir()
+    text = page.read_text()
+    assert OURS in text and STRANGERS in text and "digest: attempts.json" in text
+    assert row.verdict.partition(":")[0] in text
+    assert "default-src 'none'" in text and "<script" not in text
+    assert re.findall(r"(?:src|href)=", text) == [], "the page loads nothing"
+    trusted = json.loads(call(*words, "--json", "--signer", OURS).stdout)
+    assert (trusted["bundles"], len(trusted["refused"])) == (1, 2)
+
+
+def test_a_board_without_a_bundle_that_holds_is_a_failure(folder: Path, tmp_path: Path) -> None:
+    printed = call("board", folder / "theirs/bad", "-o", tmp_path / "site")
+    assert printed.exit_code == 1 and "0 verdicts" in printed.stdout and "refused: " in printed.stderr
+    assert call("board", tmp_path / "nowhere", "-o", tmp_path / "site").exit_code == 2
 
 
 def test_a_key_is_made_once_and_is_nobody_elses_to_read(tmp_path: Path) -> None:

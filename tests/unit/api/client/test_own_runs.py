@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from api.cli.files import external
+from api.cli.files import imports
 from api.client.own_runs import OwnRun, start_run
 from api.client.spool import RunSpool, SpoolError, find
 from orchestrator.external_runs import ExternalState, LinesBatch, LinesReceipt, SpoolLine
@@ -222,14 +222,14 @@ def test_sync_names_the_lines_that_cannot_be_read_and_sends_all_others(
     with run.path.open("ab") as file:
         file.write(b'{"at": 1.0, "sta\n' + whole + b'{"at": 1.0, "metrics": {"\xff": 1}}\n')
     content = run.path.read_bytes()
-    monkeypatch.setattr(external, "open_client", lambda url: nullcontext(service))
-    external.sync(tmp_path)
+    monkeypatch.setattr(imports, "open_client", lambda url: nullcontext(service))
+    imports.import_runs([str(tmp_path)])
     printed = capsys.readouterr()
     assert [line is None for line in service.lines] == [False, False, True, False, True]
     assert f"{run.path}, lines 4, 6: no whole JSON in UTF-8; they count as torn, the others are kept" in printed.err
     assert "a study: 1 run, 5 new lines" in printed.out
     assert run.path.read_bytes() == content
-    external.sync(tmp_path)
+    imports.import_runs([str(tmp_path)])
     assert capsys.readouterr().err == "", "what was said once is not said again"
 
 

@@ -8,15 +8,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from api.auth.callers import Caller
-from api.auth.scopes import BATCHED, HEAVY, ROUTES, STREAMS, WHOLE
-from api.batching import MOST_CALLS
+from api.auth.scopes import HEAVY, ROUTES, STREAMS, WHOLE
 from api.middleware.admission import AdmissionMiddleware
 
 EXPORT = "GET /v1/experiments/{experiment_id}/exports/{name}"
 LIST = "GET /v1/runs"
 HEARTBEAT = "POST /v1/attempts/{run_id}/{attempt}/heartbeat"
 STREAM = "GET /events"
-SUBMIT = "POST /v1/experiments"
 
 
 class House:
@@ -115,26 +113,13 @@ def test_workers_are_as_many_as_come():
     play(scene)
 
 
-def test_submissions_wait_for_nobody_until_a_batch_is_full():
-    """Fewer at once made smaller transactions, of which each submission paid a larger share."""
-
-    async def scene(house: House) -> None:
-        calls = [house.call(SUBMIT) for _ in range(100)] + [house.call(LIST) for _ in range(100)]
-        await settle()
-        assert house.at_work == MOST_CALLS + 8
-        house.may_end.set()
-        assert {status(start) for start in await asyncio.gather(*calls)} == {200}
-
-    play(scene)
-
-
 def test_every_route_of_a_class_exists():
     """A route that is renamed would lose its class in silence."""
     known = {route for routes in ROUTES.values() for route in routes}
-    assert known >= HEAVY | WHOLE | STREAMS | BATCHED
-    assert BATCHED and not HEAVY & WHOLE and not BATCHED & (HEAVY | WHOLE)
+    assert known >= HEAVY | WHOLE | STREAMS
+    assert HEAVY and WHOLE and not HEAVY & WHOLE
     assert "GET /v1/external-runs/{external_id}/series" in HEAVY, "two million values"
-    assert {"GET /v1/external-experiments", "GET /v1/campaigns"} <= WHOLE, "a sum over all runs, all ledgers"
+    assert "GET /v1/external-experiments" in WHOLE, "a sum over all runs"
 
 
 def test_who_leaves_while_it_waits_is_never_served():

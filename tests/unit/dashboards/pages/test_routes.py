@@ -345,7 +345,6 @@ def test_damaged_rows_are_marked_and_everything_else_is_shown(services, player):
         f"/v1/experiments/{experiment.id}/comparison",
         f"/v1/experiments/{experiment.id}/exports/results.csv",
         f"/v1/experiments/{experiment.id}/exports/series.csv",
-        f"/v1/experiments/{experiment.id}/provenance",
         f"/v1/runs/{second}/events",
     ):
         answer = client.get(path)

@@ -14,8 +14,9 @@ from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, LiveAttempt, R
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.services.follow_ups import FollowUps
+from orchestrator.store import leadership
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import LEADER_TTL_SECONDS, Leadership
+from orchestrator.store.leadership import LEADER_TTL_SECONDS, LeaderLoop, Leadership, LostLeadershipError
 from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
@@ -81,14 +82,16 @@ class Desk:
         answers: Callable[[], bool] = lambda: True,
         runner: TableRunner | None = None,
         dispatch_blocker: Callable[[], str | None] = lambda: None,
-    ) -> Dispatcher:
-        return Dispatcher(
-            self.queue,
-            runner or self.runner,
-            Leadership(self.database, holder),
-            answers,
-            dispatch_blocker,
-            FollowUps(self.database).follow,
+    ) -> LeaderLoop:
+        return LeaderLoop(
+            Dispatcher(
+                self.queue,
+                runner or self.runner,
+                Leadership(self.database, holder, renew_seconds=0.0),
+                answers,
+                dispatch_blocker,
+                FollowUps(self.database).follow,
+            )
         )
 
     def submit(
@@ -110,7 +113,7 @@ class Desk:
             )
         )
 
-    def pass_a_lease(self, dispatcher: Dispatcher) -> None:
+    def pass_a_lease(self, dispatcher: LeaderLoop) -> None:
         """Let more than a lease's time go by; the dispatcher goes on, but the worker is not heard of."""
         for _ in range(2):
             self.database.clock_offset_seconds += 0.6 * LeasePolicy().ttl_seconds
@@ -145,7 +148,7 @@ def test_the_leader_queues_what_follows_and_starts_it_in_the_same_round(desk: De
         desk.services.attempts.hello(run_id, lease.attempt, lease.token)
         desk.services.attempts.finish(run_id, lease.attempt, lease.token, result())
         desk.runner.dies(run_id)
-    assert not standby.tick()
+    standby.tick()
     assert desk.statuses() == [RunStatus.SUCCEEDED] * 2
     desk.dispatcher.tick()
     assert desk.statuses() == [RunStatus.SUCCEEDED] * 2 + [RunStatus.LEASED]
@@ -301,9 +304,8 @@ def test_what_outlived_a_dispatcher_is_adopted_with_the_place_that_it_occupies(d
 
 
 def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk,
 ) -> None:
-    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
     desk.submit()
     desk.dispatcher.tick()
     standby = desk.new_dispatcher("another", runner=TableRunner(cpus=2))
@@ -315,9 +317,8 @@ def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
     assert [(run.status, run.attempt) for run in desk.services.runs.page()] == [("leased", 2)]
 
 
-def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk) -> None:
     """It ends what it had started itself, and nothing that its successor has started."""
-    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
     desk.submit()
     desk.dispatcher.tick()
     desk.database.clock_offset_seconds += 2 * LEADER_TTL_SECONDS
@@ -328,11 +329,8 @@ def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch:
     assert [each.message for each in desk.services.runs.attempts(desk.services.runs.page()[0].id)][1:] == [None]
 
 
-def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(desk: Desk) -> None:
     """Its look at the service takes so long that another one leads meanwhile, and has started one of three runs."""
-    monkeypatch.setattr(dispatching, "RENEW_SECONDS", 0.0)
     successor = desk.new_dispatcher("another", runner=TableRunner(cpus=1))
     late: list[bool] = []
 
@@ -346,6 +344,8 @@ def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(
     slow.tick()
     desk.submit(seeds=3)
     late.append(True)
+    with pytest.raises(LostLeadershipError):
+        slow.tick()
     slow.tick()
     assert desk.runner.running == {}
     assert sorted(desk.statuses()) == ["leased", "queued", "queued"]
@@ -378,13 +378,13 @@ def test_what_one_round_cannot_start_the_next_one_starts_at_once(desk: Desk, mon
     monkeypatch.setattr(dispatching, "MOST_CLAIMS", 2)
     desk.runner.size = (Node(id=NodeId("here"), cpus=5, gpus=0),)
     desk.submit(seeds=9)
-    assert [desk.dispatcher.tick() for _ in range(3)] == [True, True, False]
+    assert [desk.dispatcher.tick() for _ in range(3)] == [0.0, 0.0, dispatching.TICK_SECONDS]
     assert len(desk.runner.running) == 5
 
 
 def test_a_round_that_goes_wrong_does_not_end_the_service(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a tick raises, the next one comes."""
-    monkeypatch.setattr(dispatching, "FAULT_SECONDS", 0.0)
+    monkeypatch.setattr(leadership, "FAULT_SECONDS", 0.0)
     stop, ticks = threading.Event(), []
 
     def tick() -> None:

@@ -1,4 +1,4 @@
-"""What people get wrong in an optimizer is found by `adapm-bench optimizer check`, and nothing in one that is right."""
+"""What people get wrong in an optimizer is found by `optimizers NAME --check`, and nothing in one that is right."""
 
 import pytest
 

@@ -1,5 +1,6 @@
 """The meter of use: exact means of counters, samples of a stand-in for NVML, and a real thread that takes them."""
 
+import threading
 import time
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_thread_samples_the_device_while_it_is_open(unknown: DeviceUse | None)
 
     found = figures.get("gpu_utilization"), figures.get("gpu_memory_bytes")
     assert found == ((0.25, 1000) if unknown is None else (None, None))
-    assert not meter._thread.is_alive()
+    assert "usage" not in {thread.name for thread in threading.enumerate()}
     assert device.asked == asked
 
 

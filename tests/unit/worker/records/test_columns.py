@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator.columns import columns_of, columns_of_batch
+from orchestrator.columns import columns_of
 from orchestrator.store import series
 from tests.twins import pointwise
 from worker.records.columns import MOST_POINTS, PointColumns
@@ -40,7 +40,7 @@ def test_columns_agree_with_points_one_by_one(sent: list[Point]) -> None:
     assert [type(value) for point in read.points for _, value in point] == [
         type(value) for point in sent for _, value in point
     ]
-    assert list(columns_of_batch(read.columns).points()) == list(columns_of(sent).points())
+    assert list(columns_of(read.columns).points()) == list(columns_of(sent).points())
 
 
 @given(st.lists(points, min_size=1, max_size=20))

@@ -41,7 +41,7 @@ def test_next_steps_reach_the_service(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert commands[:3] == [
         ".venv/bin/adapm-bench up --data x --port 9",
         ".venv/bin/adapm-bench compare k3v9 --json --url http://127.0.0.1:9",
-        ".venv/bin/adapm-bench ls --experiment k3v9 --url http://127.0.0.1:9",
+        ".venv/bin/adapm-bench show k3v9 --url http://127.0.0.1:9",
     ]
     assert all(command.startswith(".venv/bin/adapm-bench ") for command in commands)
     print_next_steps("k3v9", "", "")

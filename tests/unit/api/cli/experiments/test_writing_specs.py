@@ -72,7 +72,7 @@ def test_init_says_why_it_cannot_write(folder: Path, out: str):
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_schema_prints_a_schema(kind: str):
-    found = json.loads(cli("schema", kind).stdout)
+    found = json.loads(cli("init", kind, "--schema", "--out", "-").stdout)
     jsonschema.Draft202012Validator.check_schema(found)
     assert found == schema(kind)
     assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"

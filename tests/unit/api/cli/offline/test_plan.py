@@ -1,4 +1,4 @@
-"""`adapm-bench plan` and `memory`: readable at 120 columns, pure JSON, one sentence for what cannot be understood."""
+"""`adapm-bench models MODEL`: readable at 120 columns, pure JSON, one sentence for what cannot be understood."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_layers_of_one_shape_are_folded(blocks: list[PlannedBlock], folds: list[
 
 
 def test_the_plan_is_a_table_with_its_totals(cli):
-    result = cli("plan", "gpt2-tiny", "--optimizer", "adapm-mini")
+    result = cli("models", "gpt2-tiny", "--blocks", "--optimizers", "adapm-mini")
     lines = [line.rstrip() for line in result.stdout.splitlines()]
     assert result.exit_code == 0
     assert max(len(line) for line in lines) <= 120
@@ -84,7 +84,7 @@ def test_the_plan_is_a_table_with_its_totals(cli):
 
 
 def test_the_plan_as_json_names_every_block(cli):
-    plan = pure_json(cli("plan", "llama3-8b", "--rank-ratio", "0.01", "--state-dtype", "bf16", "--json"))
+    plan = pure_json(cli("models", "llama3-8b", "--blocks", "--rank-ratio", "0.01", "--state-dtype", "bf16", "--json"))
     assert plan["state_bytes"] == sum(block["state_bytes"] for block in plan["blocks"])
     assert len(plan["blocks"]) == 291
     query = next(block for block in plan["blocks"] if block["kind"] == "query")
@@ -104,7 +104,7 @@ def test_the_plan_as_json_names_every_block(cli):
 
 
 def test_a_slice_is_in_the_json_too(cli):
-    blocks = pure_json(cli("plan", "gpt2-tiny", "--json"))["blocks"]
+    blocks = pure_json(cli("models", "gpt2-tiny", "--blocks", "--json"))["blocks"]
     key = next(block for block in blocks if block["kind"] == "key")
     assert (key["block"], key["slice"]) == (
         "transformer.h.0.attn.c_attn.weight:key",
@@ -114,13 +114,13 @@ def test_a_slice_is_in_the_json_too(cli):
 
 @pytest.mark.parametrize("model", presets.names())
 def test_every_model_fits_120_columns(cli, model: str):
-    for result in (cli("plan", model), cli("memory", model, "--optimizers", "adamw,adapm,adapm-mini")):
+    for result in (cli("models", model, "--blocks"), cli("models", model, "--optimizers", "adamw,adapm,adapm-mini")):
         assert result.exit_code == 0
         assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 120
 
 
 def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(cli):
-    words = " ".join(cli("memory", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
+    words = " ".join(cli("models", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
     assert words.startswith("gpt2-1.5b: 1,557,611,200 parameters, 6.23 GB; gradients 6.23 GB. Activations come on top.")
     assert "adamw 12.5 GB — 24.9 GB 12.5 GB" in words
     assert "adapm-mini 846 MB 93 % 13.3 GB 740 MB" in words
@@ -129,14 +129,14 @@ def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(c
 
 def test_optimizers_are_named_with_commas_or_one_after_another(cli):
     words = ("--optimizers", "adamw", "--optimizers", "adapm,adamw", "--json")
-    found = pure_json(cli("memory", "gpt2-tiny", *words))["optimizers"]
+    found = pure_json(cli("models", "gpt2-tiny", *words))["optimizers"]
     assert [one["optimizer"] for one in found] == ["adamw", "adapm"]
 
 
 def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
     cli, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    words = ("memory", "gpt2-tiny", "--optimizers", "adamw", "--json")
+    words = ("models", "gpt2-tiny", "--optimizers", "adamw", "--json")
     first = cli(*words).stdout
     (kept,) = cache.iterdir()
     with monkeypatch.context() as patched:
@@ -154,7 +154,7 @@ def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
 
 
 def test_memory_as_json_is_the_record(cli):
-    found = pure_json(cli("memory", "gpt2-tiny", "--optimizers", "adamw", "--json"))
+    found = pure_json(cli("models", "gpt2-tiny", "--optimizers", "adamw", "--json"))
     assert found["model"] == "gpt2-tiny"
     assert [one["state_bytes"] for one in found["optimizers"]] == [6_871_248]
 
@@ -162,14 +162,14 @@ def test_memory_as_json_is_the_record(cli):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["plan", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
-        (["memory", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
+        (["models", "gpt5", "--blocks"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
+        (["models", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
         (
-            ["memory", "gpt2-tiny", "--optimizers", "adapm", "--rank-ratio", "2"],
+            ["models", "gpt2-tiny", "--optimizers", "adapm", "--rank-ratio", "2"],
             "adapm cannot be built: rank_ratio=2.0 must be a number in (0, 1]",
         ),
         (
-            ["memory", "gpt2-tiny", "--optimizers", "adapm", "--state-dtype", "int3"],
+            ["models", "gpt2-tiny", "--optimizers", "adapm", "--state-dtype", "int3"],
             "adapm cannot be built: state_dtype='int3' must be one of float32, bfloat16, int8 or null",
         ),
     ],
@@ -180,28 +180,31 @@ def test_what_cannot_be_understood_is_one_sentence_and_exit_code_2(cli, words: l
 
 
 def test_unknown_optimizers_are_answered_with_the_known_ones(cli):
-    for words in (["plan", "gpt2-tiny", "--optimizer", "sdg"], ["memory", "gpt2-tiny", "--optimizers", "adamw,sdg"]):
+    for words in (
+        ["models", "gpt2-tiny", "--blocks", "--optimizers", "sdg"],
+        ["models", "gpt2-tiny", "--optimizers", "adamw,sdg"],
+    ):
         result = cli(*words)
         assert result.exit_code == 2
         assert result.stderr.startswith("unknown optimizer 'sdg'; did you mean sgd? Known: adamw")
 
 
 def test_an_optimizer_without_a_block_plan_is_answered_with_those_that_have_one(cli):
-    result = cli("plan", "gpt2-tiny", "--optimizer", "adamw")
+    result = cli("models", "gpt2-tiny", "--blocks", "--optimizers", "adamw")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("adamw has no block plan; those that have one: adapm, adapm-mini")
 
 
 def test_rules_change_the_plan_and_the_bytes(cli):
     rules = ("--rule", "*.mlp.*.weight=none", "--rule", "*.c_attn.weight:key=rank:7,per:neuron")
-    plain = pure_json(cli("plan", "gpt2-tiny", "--json"))
-    ruled = pure_json(cli("plan", "gpt2-tiny", *rules, "--json"))
+    plain = pure_json(cli("models", "gpt2-tiny", "--blocks", "--json"))
+    ruled = pure_json(cli("models", "gpt2-tiny", "--blocks", *rules, "--json"))
     blocks = {block["block"]: block for block in ruled["blocks"]}
     key = blocks["transformer.h.0.attn.c_attn.weight:key"]
     assert blocks["transformer.h.0.mlp.c_fc.weight"]["first_moment"] == "none"
     assert (key["first_moment"], key["rank"], key["second_moment"]) == ("low rank", 7, "neuron")
     assert ruled["state_bytes"] < plain["state_bytes"]
-    held = pure_json(cli("memory", "gpt2-tiny", "--optimizers", "adamw,adapm", *rules, "--json"))
+    held = pure_json(cli("models", "gpt2-tiny", "--optimizers", "adamw,adapm", *rules, "--json"))
     (_, adapm) = held["optimizers"]
     assert adapm["state_bytes"] == ruled["state_bytes"] + adapm["counter_bytes"]
 
@@ -217,13 +220,13 @@ def test_rules_change_the_plan_and_the_bytes(cli):
     ],
 )
 def test_a_rule_that_cannot_be_meant_is_a_sentence_and_exit_code_2(cli, rule: str, sentence: str):
-    for verb in ("plan", "memory"):
-        result = cli(verb, "gpt2-tiny", "--rule", rule)
+    for words in (("--blocks",), ()):
+        result = cli("models", "gpt2-tiny", *words, "--rule", rule)
         assert (result.exit_code, result.stdout) == (2, "")
         assert sentence in " ".join(result.stderr.split())
 
 
 def test_rules_are_not_for_optimizers_without_a_plan(cli):
-    result = cli("plan", "gpt2-tiny", "--optimizer", "adamw", "--rule", "*=full")
+    result = cli("models", "gpt2-tiny", "--blocks", "--optimizers", "adamw", "--rule", "*=full")
     assert result.exit_code == 2
     assert "has no block plan" in result.stderr

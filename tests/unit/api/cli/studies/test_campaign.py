@@ -1,53 +1,95 @@
-"""`adapm-bench campaign`: a campaign from its file to a verdict, as a terminal shows it; what a wrong word gives."""
+"""`adapm-bench campaign`: a file from its first try to a claim; what becomes of deleted and cancelled experiments."""
 
 import json
 from pathlib import Path
 
-import sqlalchemy as sa
 from typer.testing import CliRunner, Result
 
+from api.campaigns import ledger as ledgers
+from api.campaigns.campaign import Stage, Step
 from api.cli import main
-from orchestrator.store.tables import results
-from tests.factories.campaigns import campaign_spec
+from api.client.client import Client
+from orchestrator.kinds.comparison import Candidate
+from tests.factories.campaigns import campaign
 from tests.factories.serving import served
 
 
-def test_a_campaign_is_opened_tried_and_judged_and_its_ledger_follows(tmp_path: Path) -> None:
+def test_a_candidate_is_tried_confirmed_and_improved(tmp_path: Path) -> None:
     with served(tmp_path) as site:
 
-        def cli(*words: object) -> Result:
-            return CliRunner().invoke(main, ["campaign", *map(str, words), "--url", site.url], catch_exceptions=False)
+        def cli(verb: str, *words: object) -> Result:
+            arguments = ["campaign", verb, str(file), *map(str, words), "--url", site.url]
+            return CliRunner().invoke(main, arguments, catch_exceptions=False)
 
         file = tmp_path / "campaign.yaml"  # JSON is YAML
-        file.write_text(campaign_spec(gain=0.05).model_dump_json(), encoding="utf-8")
-        assert "no campaigns yet" in cli("ls").stdout
-        opened = cli("new", file).stdout
-        id = opened.split()[1].rstrip(":")
-        assert opened == f"opened {id}: better than AdamW\n{site.url}/campaigns/{id}\n"
+        file.write_text(campaign(try_seeds=2, confirmation_seeds=8).model_dump_json(), encoding="utf-8")
+        idea = ("adapm", "--lr", 2e-3, "--option", "rank_ratio=2e-1", "--note", "low rank", "--json")
+        first = json.loads(cli("try", *idea).stdout)
+        assert first["candidate"]["options"] == {"rank_ratio": 0.2} and first["note"] == "low rank"
+        assert (first["number"], first["state"], first["level"]) == (1, None, None)
+        assert json.loads(cli("try", *idea).stdout) == first, "the same candidate is tried once"
 
-        told = cli("try", id, "adapm", "--lr", 2e-3, "--option", "rank_ratio=2e-1", "--note", "low rank").stdout
-        assert told.split("\n")[0] == f"try 1 of {id}: registered" and "not submitted yet" in told
-        (registered,) = json.loads(cli("show", id, "--json").stdout)["tries"]
-        assert registered["tried"]["options"] == {"rank_ratio": 0.2} and registered["runs"] == 0
-        assert f"try 1 of {id}: running" in cli("submit", id, 1).stdout
         site.player.finish()
-        assert cli("verdict", id, 1).stdout.startswith(f"try 1 of {id}: improved\nImproved: the mean difference")
-        assert "shown" in cli("held-out", id).stdout.split("\n")[2]
-        assert "1 of 20" in cli("ls").stdout and "error 0.05" in cli("show", id).stdout
-        ledger = cli("ledger", id)
-        assert (ledger.exit_code, ledger.stdout.rstrip().split("\n")[-1]) == (
-            0, "The ledger follows from the stored results."
-        )  # fmt: skip
+        confirmed = json.loads(cli("confirm", 1, "--json").stdout)
+        assert (confirmed["state"], confirmed["level"]) == ("undecided", 0.025)
+        assert len(site.experiments.page()) == 3, "a try, and a confirmation on two workloads"
+        site.player.finish()
+        ledger = json.loads(cli("ledger", "--json").stdout)
+        (improved,) = ledger["confirmations"]
+        assert improved["state"] == "improved" and ledger["faults"] == []
+        assert [result["difference"]["n"] for result in improved["results"]] == [8, 8]
+        assert json.loads(cli("confirm", 1, "--json").stdout) == improved
+        assert "confirmation 1" in cli("ledger").stdout
 
-        with site.database.writing() as connection:
-            connection.execute(
-                sa.update(results).values(result=sa.func.replace(results.c.result, '"converged"', '"diverged"'))
-            )
-        ledger = cli("ledger", id)
-        assert ledger.exit_code == 1 and "does not follow from what is stored" in ledger.stdout
-        assert "try 1" in ledger.stderr
-
-        wrong = cli("try", id, "adapm", "--lr", 2e-3, "--option", "rank_ratio")
+        assert "did you mean adamw?" in cli("try", "adamv", "--lr", 2e-3).stderr
+        wrong = cli("try", "adapm", "--lr", 2e-3, "--option", "rank_ratio")
         assert wrong.exit_code == 2 and "must be NAME=VALUE" in wrong.stderr
-        assert "did you mean adamw?" in cli("try", id, "adamv", "--lr", 2e-3).stderr
-        assert len(json.loads(cli("show", id, "--json").stdout)["tries"]) == 1, "a refused try spends no level"
+        assert "has no try 9" in cli("confirm", 9).stderr
+        assert len(site.experiments.page()) == 3, "a refused try is none"
+        file.write_text('{"name": "no campaign"}', encoding="utf-8")
+        assert cli("ledger").exit_code == 2
+
+
+def test_a_number_is_taken_once_and_a_deleted_or_foreign_experiment_is_named(tmp_path: Path) -> None:
+    this = campaign(held_out=(), try_seeds=2, confirmation_seeds=3)
+    with served(tmp_path) as site, Client(site.url) as client:
+        for lr in (1e-3, 2e-3):
+            ledgers.try_candidate(client, this, "adapm", lr, {})
+        other = Candidate(optimizer="adapm", learning_rates=(3e-3,))
+        step = Step(Stage.CONFIRMATION, 1)
+        key = f"{this.label()}.confirmation.1.0"
+        unlabelled = client.submit(this.comparison(step, other), key=key).experiment  # by a process that was killed
+        assert ledgers.confirm(client, this, 2).number == 2
+        assert ledgers.confirm(client, this, 1).number == 3
+        site.player.finish()
+
+        foreign = client.submit({**this.comparison(step, other).model_dump(mode="json"), "name": "mine"}).experiment
+        client.cancel_experiment(foreign.id)
+        for experiment_id in (unlabelled.id, foreign.id):
+            client.add_labels(experiment_id, this.label())
+        deleted = ledgers.read_ledger(client, this).confirmations[-1]
+        client.delete_experiment(deleted.results[0].experiment_id)
+        ledger = ledgers.read_ledger(client, this)
+        assert [entry.number for entry in ledger.confirmations] == [1, 2, 3]
+        assert ledger.confirmations[-1].state is ledgers.State.UNDECIDED
+        assert [fault.split()[1].rstrip(",") for fault in ledger.faults] == [
+            deleted.results[0].experiment_id,
+            foreign.id,
+        ]
+        assert ledger.next_level == 0.05 / 20
+
+
+def test_a_confirmation_with_a_cancelled_run_stays_undecided(tmp_path: Path) -> None:
+    this = campaign(held_out=(), try_seeds=2, confirmation_seeds=6)
+    with served(tmp_path) as site, Client(site.url) as client:
+        ledgers.try_candidate(client, this, "adapm", 2e-3, {})
+        site.player.finish()
+        experiment_id = ledgers.confirm(client, this, 1).results[0].experiment_id
+        client.cancel_run(client.runs(experiment_id=experiment_id)[0].id)
+        site.player.finish()
+        (entry,) = ledgers.read_ledger(client, this).confirmations
+        assert entry.state is ledgers.State.UNDECIDED and not entry.results[0].complete
+        client.retry_experiment(experiment_id)
+        site.player.finish()
+        (entry,) = ledgers.read_ledger(client, this).confirmations
+        assert entry.state is not ledgers.State.UNDECIDED

@@ -1,12 +1,12 @@
-"""`adapm-bench config show`: every setting, its value, and where it comes from."""
+"""`adapm-bench doctor --settings`: every setting, its value, and where it comes from; passwords are hidden."""
 
 import os
+from collections.abc import Iterable
 
-import typer
 from pydantic import BaseModel
+from rich.table import Table
 
-from api.cli.console import Json, console, print_json, text_table
-from api.cli.service import environment_settings
+from api.cli.console import text_table
 from orchestrator.settings import PREFIX, Settings, setting_source, without_password
 from worker.schema import field_docs
 
@@ -33,19 +33,15 @@ class SettingInForce(BaseModel):
     meaning: str
 
 
-verbs = typer.Typer(help="Show the settings in force: docs/settings.md.", no_args_is_help=True)
+def settings_in_force(settings: Settings) -> list[SettingInForce]:
+    """The service's settings, then those that commands and workers read from the environment alone."""
+    return [*_service_settings(settings), *_client_settings()]
 
 
-@verbs.command()
-def show(json: Json = False) -> None:
-    """Show every setting, its value and where it comes from; passwords are hidden."""
-    settings = environment_settings()
-    found = [*_service_settings(settings), *_client_settings()]
-    if json:
-        print_json(found)
-        return
+def settings_table(found: Iterable[SettingInForce]) -> Table:
+    """One line a setting."""
     rows = [(one.name, "–" if one.value is None else str(one.value), one.source) for one in found]
-    console().print(text_table(("setting", "value", "from"), rows))
+    return text_table(("setting", "value", "from"), rows)
 
 
 def _service_settings(settings: Settings) -> list[SettingInForce]:

@@ -1,5 +1,5 @@
-"""`adapm-bench memory MODEL`: what training a model keeps under each optimizer, known before it is trained;
-`plan MODEL`: what AdaPM keeps for every block, layers of one shape folded into one line.
+"""`adapm-bench models [MODEL]`: the models; of one what training it keeps under each optimizer, known before it is
+trained, and with `--blocks` what an optimizer keeps for every block, layers of one shape folded into one line.
 """
 
 import os
@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.console import Json, console, plain_table, print_json, refuse
+from api.cli.console import Json, console, plain_table, print_json, refuse, text_table
+from api.records import model_info
 from dashboards.text import formats
 from dashboards.text.block_plans import fold_blocks
 from optim import catalog
@@ -29,7 +30,11 @@ from worker.records.footprint import BASELINE, Footprint, PlannedBlock
 if TYPE_CHECKING:
     from optim.plan.rules import Rule
 
-Model = Annotated[str, typer.Argument(help="A model by name; `adapm-bench models` lists them.", metavar="MODEL")]
+Model = Annotated[str | None, typer.Argument(help="A model by name; without it, all are listed.", metavar="[MODEL]")]
+Blocks = Annotated[
+    bool,
+    typer.Option("--blocks", help="Show what AdaPM, or the one in --optimizers, keeps for every block of the model."),
+]
 RankRatio = Annotated[
     float | None, typer.Option("--rank-ratio", help="Rank of low-rank momentum over min(m, n).", metavar="R")
 ]
@@ -60,15 +65,15 @@ Ranks = Annotated[
         metavar="N",
     ),
 ]
-Optimizer = Annotated[str, typer.Option("--optimizer", help="An optimizer with a block plan.", metavar="NAME")]
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 MOST_COUNTS = 200
 """Are kept, the newest ones."""
 
 
-def memory(
-    model: Model,
+def models(
+    model: Model = None,
+    blocks: Blocks = False,
     optimizers: Optimizers = None,
     rank_ratio: RankRatio = None,
     state_dtype: StateDtype = None,
@@ -76,12 +81,34 @@ def memory(
     ranks: Ranks = 1,
     json: Json = False,
 ) -> None:
-    """Count parameters, gradients and optimizer state before training. It needs no service, nor that memory."""
-    given = [name.strip() for text in optimizers or () for name in text.split(",")]
-    names = list(dict.fromkeys(given)) if given else None
+    """List the models, or count the parameters, gradients and optimizer state that training one keeps. It needs no
+    service, nor that memory."""
+    names = list(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
+    options = state_options(rank_ratio, state_dtype)
+    if model is None:
+        if blocks or names or options or rule or ranks > 1:
+            refuse("these options are about one model; name it: adapm-bench models MODEL")
+        _print_models(json=json)
+        return
     with check_model_name(model):
-        found = _count_once(model, names, state_options(rank_ratio, state_dtype), rule or [], ranks)
-    print_json(found) if json else _print_footprint(found)
+        if blocks:
+            if len(names) > 1 or ranks > 1:
+                refuse("--blocks shows one optimizer, whole: name one in --optimizers, and leave out --ranks")
+            _print_plan(model, names[0] if names else "adapm", options, rule, json=json)
+            return
+        footprint = _count_once(model, names or None, options, rule or [], ranks)
+    print_json(footprint) if json else _print_footprint(footprint)
+
+
+def _print_models(*, json: bool) -> None:
+    infos = tuple(model_info(preset) for preset in presets.PRESETS)
+    if json:
+        print_json(infos)
+        return
+    columns = ("model", "family", "layers", "heads", "hidden", "positions", "vocabulary", "source")
+    sizes = ("layers", "heads", "hidden_size", "max_positions", "vocabulary_size")
+    rows = [(i.name, i.family, *(f"{getattr(i, size):,}" for size in sizes), i.source) for i in infos]
+    console().print(text_table(columns, rows))
 
 
 def _count_once(
@@ -169,32 +196,24 @@ def _block_table(found: Footprint) -> Table:
     return table
 
 
-def plan(
-    model: Model,
-    optimizer: Optimizer = "adapm",
-    rank_ratio: RankRatio = None,
-    state_dtype: StateDtype = None,
-    rule: RulesOption = None,
-    json: Json = False,
-) -> None:
-    """Show what AdaPM keeps for every block of a model. It needs no service."""
-    with check_model_name(model), pause_collection():
+def _print_plan(model: str, optimizer: str, options: dict[str, Scalar], rule: list[str] | None, *, json: bool) -> None:
+    with pause_collection():
         from worker.footprint.count import block_plan, planned_blocks  # loads torch
 
-        found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
-    if found is None:
+        plan = block_plan(model, optimizer, options, block_rules(rule))
+    if plan is None:
         planned = ", ".join(entry.name for entry in catalog.entries() if entry.has_plan)
         refuse(f"{optimizer} has no block plan; those that have one: {planned}")
-    blocks = planned_blocks(found)
+    blocks = planned_blocks(plan)
     if json:
-        print_json({"model": model, "optimizer": optimizer, "state_bytes": found.state_bytes, "blocks": blocks})
+        print_json({"model": model, "optimizer": optimizer, "state_bytes": plan.state_bytes, "blocks": blocks})
         return
     console().print(_plan_table(blocks))
     parameters = sum(prod(block.shape) for block in blocks)
-    share = formats.percent(found.state_bytes / (8 * parameters))
+    share = formats.percent(plan.state_bytes / (8 * parameters))
     print(
         f"\n{model}: {formats.count(parameters)} parameters in {len(blocks)} blocks; {optimizer} keeps "
-        f"{formats.size(found.state_bytes)}, {share} of AdamW's two float32 values a parameter."
+        f"{formats.size(plan.state_bytes)}, {share} of AdamW's two float32 values a parameter."
     )
 
 

@@ -1,65 +1,15 @@
-"""`adapm-bench sweep show|compare ID`: what a sweep found, and its best trials over fresh seeds."""
+"""A sweep's answer as a table: the best trial of each optimizer, which hyperparameters mattered, every trial."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Annotated
 
-import typer
-import yaml
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from api.cli.console import Json, console, plain, print_json, refuse, text_table
-from api.cli.experiments.show import Id
-from api.cli.experiments.submit import print_power, print_submission
-from api.cli.service import Url, open_client, print_hindrance
+from api.cli.console import plain, text_table
 from dashboards.text import formats
 from dashboards.text.answers import outcome, value_text
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
-
-Seeds = Annotated[int, typer.Option("--seeds", min=1, max=256, help="How many fresh seeds each optimizer gets.")]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write the comparison into this YAML file instead of submitting it."),
-]
-
-
-verbs = typer.Typer(help="Show a sweep, and compare its best trials.", no_args_is_help=True)
-
-
-@verbs.command()
-def show(id: Id, url: Url = None, json: Json = False) -> None:
-    """Show the best trial of each optimizer, which hyperparameters mattered, and every trial."""
-    with open_client(url) as client:
-        report = client.sweep(id)
-    print_json(report) if json else console().print(sweep_view(report))
-
-
-@verbs.command()
-def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, json: Json = False) -> None:
-    """Submit a comparison of a sweep's best trials over fresh seeds, once it has ended; again, and nothing changes."""
-    with open_client(url) as client:
-        spec = client.sweep_comparison(id, seeds=seeds)
-        if output is not None:
-            try:
-                fields = spec.model_dump(mode="json")
-                output.write_text(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True), encoding="utf-8")
-            except OSError as error:
-                refuse(f"cannot write {output}: {error.strerror}; choose another file with -o")
-            if json:
-                print_json({"kind": "comparison", "file": output})
-            else:
-                print(f"wrote {output}; next: adapm-bench submit {output}")
-            return
-        # The key holds the specification: with other seeds, or a trial that was retried, this is another comparison.
-        submission = client.submit(spec, key=f"sweep-{id}-{spec.content_hash()[:32]}")
-        if json:
-            print_json(submission)
-        else:
-            print_submission(submission, client.url)
-            print_power(client.validate(spec))
-        print_hindrance(client)
 
 
 def sweep_view(report: SweepReport) -> RenderableType:

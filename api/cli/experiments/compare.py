@@ -1,0 +1,167 @@
+"""`adapm-bench compare ID...`: the answer of an experiment of any kind, or over several; `fit ID...`: scaling laws."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from api.cli.answer_tables import comparison_table, fit_view, judgement_view, profile_view
+from api.cli.console import Json, console, print_json, refuse
+from api.cli.experiments.show import CellOption, External
+from api.cli.service import Url, open_client
+from api.cli.sweep_tables import sweep_view
+from api.client.client import Client
+from dashboards.files.publication import TableFormat
+from orchestrator.kinds.sweep import SweepSpec
+
+Ids = Annotated[
+    list[str],
+    typer.Argument(help="An experiment's id; several compare their optimizers over all workloads.", metavar="ID..."),
+]
+
+
+class Layout(StrEnum):
+    """How `compare` prints."""
+
+    TABLE = "table"
+    LATEX = "latex"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+
+
+FILES: dict[Layout, TableFormat] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
+
+FormatOption = Annotated[
+    Layout, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")
+]
+OF_EXTERNAL_RUNS = "With --external"
+MetricOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="What to judge by, lower is better; default: the validation loss.",
+        rich_help_panel=OF_EXTERNAL_RUNS,
+    ),
+]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        help="Hold the others against this candidate; default: the first one.",
+        rich_help_panel=OF_EXTERNAL_RUNS,
+    ),
+]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        help="Judge the runs of this workload, where there are several.",
+        rich_help_panel=OF_EXTERNAL_RUNS,
+    ),
+]
+MarginOption = Annotated[
+    float | None,
+    typer.Option(
+        "--margin", min=0.0, help="A difference below it is none that matters.", rich_help_panel=OF_EXTERNAL_RUNS
+    ),
+]
+
+
+class LawFormChoice(StrEnum):
+    """The forms of scaling laws by name, as `orchestrator/analysis/laws/model.py` knows them."""
+
+    N = "n"
+    N0 = "n0"
+    D = "d"
+    D0 = "d0"
+    ND = "nd"
+
+
+FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
+FormChoice = Annotated[
+    LawFormChoice | None,
+    typer.Option(
+        "--form",
+        help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits.",
+    ),
+]
+Predict = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--predict",
+        help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
+    ),
+]
+TargetLoss = Annotated[
+    float | None,
+    typer.Option(
+        "--target-loss",
+        help="Critical batches are about the tokens to this loss; default: the highest final loss, which all reach.",
+        min=0.0,
+    ),
+]
+
+
+def compare(
+    ids: Ids,
+    form: FormatOption = Layout.TABLE,
+    cell: CellOption = None,
+    external: External = False,
+    metric: MetricOption = None,
+    baseline: BaselineOption = None,
+    workload: WorkloadOption = None,
+    margin: MarginOption = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts; of a sweep the best
+    trials; of external runs, which you logged or imported, verdicts and what nobody could check. Several: profiles."""
+    as_profile = len(ids) > 1
+    if external:
+        if as_profile or cell is not None or form is not Layout.TABLE:
+            refuse("--external compares the runs of one experiment, without --cell and --format")
+        with open_client(url, listed_by="ls --external") as client:
+            judged = client.judge(ids[0], metric=metric, baseline=baseline, workload=workload, margin=margin or None)
+        print_json(judged) if json else console().print(judgement_view(judged))
+        return
+    if any(value is not None for value in (metric, baseline, workload, margin)):
+        refuse("--metric, --baseline, --workload and --margin are about --external")
+    if as_profile and cell is not None:
+        refuse("a profile takes every cell of a scaling experiment; leave --cell out")
+    if as_profile and form is not Layout.TABLE and not json:
+        refuse(f"--format {form.value} writes the table of one experiment; give one ID")
+    with open_client(url) as client:
+        if as_profile:
+            report = client.profile(ids)
+            print_json(report) if json else console().print(profile_view(report))
+        else:
+            _compare_one(client, ids[0], form, cell, json=json)
+
+
+def _compare_one(client: Client, id: str, form: Layout, cell: str | None, *, json: bool) -> None:
+    if isinstance(client.experiment(id).spec, SweepSpec):
+        sweep = client.sweep(id)
+        print_json(sweep) if json else console().print(sweep_view(sweep))
+    elif json:
+        print_json(client.compare(id, cell))
+    elif form is Layout.TABLE:
+        console().print(comparison_table(client.compare(id, cell)))
+    else:
+        # The file as it is, which no terminal may wrap: it goes into another program.
+        sys.stdout.write(client.comparison_table(id, FILES[form], cell))
+
+
+def fit(
+    ids: FitIds,
+    form: FormChoice = None,
+    predict: Predict = None,
+    target_loss: TargetLoss = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts. Over experiments of one model
+    with several batches: its critical batch."""
+    with open_client(url) as client:
+        report = client.fit(ids, form=form.value if form else None, predict=predict or [], target_loss=target_loss)
+    print_json(report) if json else console().print(fit_view(report))
