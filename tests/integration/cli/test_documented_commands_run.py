@@ -36,7 +36,7 @@ ELSEWHERE = {
     r"up$": "test_cli.py and tests/chaos start it",
     r"(api|dispatcher) ": "make cluster-test",
     r"doctor$": "test_doctor.py: what it finds is this machine's",
-    r"run run.yaml": "service/test_main_job.py: seconds of training",
+    r"run run.(yaml|json)": "service/test_main_job.py: seconds of training",
     r"data prepare (openwebtext|c4|fineweb|DATASET) ": "the hub; test_cli_data.py has a copy of one",
     r"data prepare own/pages ": "test_cli_data.py: GPT-2's tokenizer is a download",
     r"optimizers \w+ --check": "test_own_optimizer.py: the package is its own",
