@@ -182,7 +182,7 @@ def requests(service: Service) -> Iterator[Figure]:
     yield _load(
         service,
         "submit a small experiment, 16 clients",
-        700,
+        200,
         1_500,
         lambda connection, _: call(connection, "POST", "/v1/experiments", body),
     )

@@ -5,7 +5,7 @@ The workers' routes leave none: what they change has a log of its own, the runs'
 Failed logins come from strangers, as many as they like: of a minute a few have a line each, the rest is counted.
 """
 
-import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -80,20 +80,22 @@ class AuditMiddleware:
 
 
 class _FailedLogins:
-    """A bounded number of lines of failed logins: `MOST_STRANGERS` at once, and after a minute as many and one with the
-    counts of the others. A process that is killed loses the counts of its last minute."""
+    """A bounded number of lines of failed logins: `MOST_STRANGERS` at once, and with the next failure after the minute,
+    or when the process ends, as many and one with the counts of the others."""
 
     def __init__(self, write: Callable[..., Awaitable[None]]) -> None:
         self._write = write
         self._more: Counter[str] = Counter()
         """How many failed after the one that has a line, by network; those of further networks under `_OTHERS`."""
         self._first: AuditLine | None = None
-        self._timer: asyncio.Task[None] | None = None
+        self._began_at = 0.0
 
     async def note(self, line: AuditLine) -> None:
         """Remember one."""
-        if self._timer is None:
-            self._first, self._timer = line, asyncio.create_task(self._wait())
+        if time.monotonic() - self._began_at >= MINUTE_SECONDS:
+            await self.write_rest()
+        if self._first is None:
+            self._first, self._began_at = line, time.monotonic()
         network = network_of(line.address)
         if network in self._more or len(self._more) - (_OTHERS in self._more) >= MOST_STRANGERS:
             self._more[network if network in self._more else _OTHERS] += 1
@@ -103,18 +105,12 @@ class _FailedLogins:
 
     async def write_rest(self) -> None:
         """Write the counts of the minute that has begun, and begin anew with the next failure."""
-        first, more, timer = self._first, self._more, self._timer
-        self._first, self._more, self._timer = None, Counter(), None
-        if timer is not None and timer is not asyncio.current_task():
-            timer.cancel()
+        first, more = self._first, self._more
+        self._first, self._more = None, Counter()
         for network, count in more.items():
             if count and first is not None:
                 target = f"{first.target}: {count} more in {MINUTE_SECONDS:g} s"
                 await self._write(replace(first, address=network, target=target))
-
-    async def _wait(self) -> None:
-        await asyncio.sleep(MINUTE_SECONDS)
-        await self.write_rest()
 
 
 _OTHERS = "other addresses"
