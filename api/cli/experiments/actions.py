@@ -18,7 +18,7 @@ from dashboards.text import formats
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, Submission
+from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, SubmissionReceipt
 from worker.words import pluralize
 
 Undo = Annotated[bool, typer.Option("--undo", help="Restore a deleted one; `ls --deleted` lists those that can be.")]
@@ -163,7 +163,7 @@ def clone(
         print_power(power)
 
 
-def _compare_best_trials(client: Client, sweep: ExperimentRecord, seeds: int, name: str | None) -> Submission:
+def _compare_best_trials(client: Client, sweep: ExperimentRecord, seeds: int, name: str | None) -> SubmissionReceipt:
     """Submit the comparison of a sweep's best trials over fresh seeds; the same one again changes nothing."""
     spec = client.sweep_comparison(sweep.id, seeds=seeds)
     if name is not None:
