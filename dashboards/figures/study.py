@@ -6,7 +6,7 @@ from textwrap import wrap
 from dashboards.figures.base import Figure, add_legend, figure, layout_of, plain, trace, whiskers
 from dashboards.palette import HUES, THEMES, ThemeName
 from dashboards.text import formats
-from orchestrator.studies.findings import Finding, Measure
+from orchestrator.studies.claims import Finding, Measure
 
 ROW_PIXELS, LINE_PIXELS = 26, 14
 """Of a row, and of each further line of its name."""

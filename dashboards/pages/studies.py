@@ -12,10 +12,10 @@ from dashboards.figures.registry import STUDY
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import or_missing_page, page
-from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
-from orchestrator.studies.evidence import StudyScale
-from orchestrator.studies.findings import ClaimVerdict
+from dashboards.text.study import MEASURE_HEADS, answer_tone, cost_words, measure_cells, scale_words
+from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.reports import Studies
+from orchestrator.studies.study import StudyScale
 
 
 def study_pages(studies: Studies) -> APIRouter:
@@ -35,8 +35,9 @@ def study_pages(studies: Studies) -> APIRouter:
             cost_words=cost_words,
             tone=answer_tone,
             ClaimVerdict=ClaimVerdict,
-            figure_text=figure_text,
-            interval_text=interval_text,
+            heads=MEASURE_HEADS,
+            measure_cells=measure_cells,
+            scale_words=scale_words,
         )
 
     @router.get("/studies/{name}/figures/{scale}.{form}")

@@ -1,118 +1,182 @@
-"""Studies in words: their figures for pages, reports and the command line, and the reproduction report. Pure."""
+"""Studies in words: effects for pages, reports and the command line, and the reproduction report. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from orchestrator.analysis.verdicts import interval_words
-from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.studies.evidence import StudyScale
-from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
-from orchestrator.studies.results import StoredFinding, best
-from orchestrator.studies.study import Plan, Study
+from orchestrator.studies.claims import ClaimVerdict, Finding, Measure
+from orchestrator.studies.records import ScaleReport, StudySummary
+from orchestrator.studies.study import StudyScale
 from worker.words import pluralize
+
+SUMMARY_LINES = 9
+"""Of the report's summary, beside the one that counts."""
 
 
 def figure_text(value: float | None) -> str:
-    """Four significant digits; a dash for none."""
-    return "—" if value is None else f"{value:.4g}"
+    """Three decimals, or as many as show two digits of a small figure; a dash for none."""
+    if value is None:
+        return "—"
+    return f"{value:.2g}" if abs(value) < 0.01 else f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
 
 
 def interval_text(measure: Measure) -> str:
-    """`0.31 to 0.35`; empty without one."""
-    return interval_words(measure.low, measure.high, lambda value: f"{value:.4g}")
+    """`0.310 to 0.350`; empty without one."""
+    return interval_words(measure.low, measure.high, figure_text)
 
 
-def cost_words(device_hours: float, specs: Sequence[ExperimentSpec]) -> str:
-    """What these experiments cost together, roughly: `about 450 GPU-hours`, `about 12 core-minutes`."""
-    if not specs:
+def cost_words(report: ScaleReport) -> str:
+    """What a scale costs, roughly: `about 450 GPU-hours`, `about 12 core-minutes`."""
+    if not report.experiments:
         return "seconds"
-    if any(each.resources.gpus for each in specs):
-        return f"about {device_hours:,.0f} GPU-hours"
-    return f"about {max(60 * device_hours, 1):.0f} core-minutes"
+    if any(part.spec.resources.gpus for part in report.experiments):
+        return f"about {report.estimated_device_hours:,.0f} GPU-hours"
+    return f"about {max(60 * report.estimated_device_hours, 1):.0f} core-minutes"
 
 
-def scale_words(plan: Plan, scale: StudyScale) -> str:
-    """`Tiny scale`; what trains nothing has no scale."""
-    return f"{scale.value.capitalize()} scale" if plan.parts else "Computed"
+def scale_words(study: StudySummary, report: ScaleReport) -> str:
+    """`tiny scale`; what trains nothing has no scale."""
+    return "computed" if study.is_computed() else f"{report.scale.value} scale"
 
 
-def origin(study: Study, stored: StoredFinding) -> str:
+def origin(study: StudySummary, report: ScaleReport) -> str:
     """`tiny scale, published`; of an own result also that it deviates from the published one."""
-    words = scale_words(study.plans[stored.scale], stored.scale)
-    own = "own result, deviates" if stored.deviations else "own result"
-    return f"{words.lower()}, {'published' if stored.published else own}"
-
-
-def measured_words(finding: Finding) -> str:
-    """What was run, in a word; of a withdrawn result the reason."""
-    return finding.sentence if finding.answer is ClaimVerdict.WITHDRAWN else finding.measured.value
+    own = "own result, deviates" if report.deviations else "own result"
+    return f"{scale_words(study, report)}, {'published' if report.best() is report.published else own}"
 
 
 def answer_tone(answer: ClaimVerdict) -> str:
     """The tone of a chip."""
-    return _TONES[answer]
+    return {
+        ClaimVerdict.SUPPORTED: "good",
+        ClaimVerdict.CONTRADICTED: "bad",
+        ClaimVerdict.UNDECIDED: "warn",
+        ClaimVerdict.BEYOND: "wait",
+        ClaimVerdict.MISSING: "wait",
+    }[answer]
 
 
-_TONES = {
-    ClaimVerdict.HOLDS: "good",
-    ClaimVerdict.IN_PART: "warn",
-    ClaimVerdict.FAILS: "bad",
-    ClaimVerdict.UNDECIDED: "warn",
-    ClaimVerdict.BEYOND: "wait",
-    ClaimVerdict.MISSING: "wait",
-    ClaimVerdict.WITHDRAWN: "bad",
-}
+def effect_sentence(measure: Measure) -> str:
+    """The effect in a sentence: `AdaPM ends 0.060 nats lower than AdamW (95 %: 0.020 to 0.100, n = 10)`.
+
+    A figure of a study's own reads `share near zero, embedding: 0.733 (95 %: 0.678 to 0.788, n = 3)`.
+    """
+    value = measure.value
+    if value is None:
+        return f"{measure.name}: {measure.note or 'not measured'}"
+    if measure.metric == "loss_difference":
+        lower = value < 0
+        text = f"{measure.candidate} ends {figure_text(abs(value))}{measure.unit} {'lower' if lower else 'higher'}"
+        text += f" than {measure.against}"
+        ends = (measure.low, measure.high)
+        if lower:  # as a size
+            ends = tuple(None if end is None else -end for end in reversed(ends))  # type: ignore[assignment]  # still two
+        return _with_interval(text, *ends, measure)
+    if measure.metric == "speed_up":
+        text = f"{measure.candidate} is {figure_text(value)} times as fast to {measure.against}'s final loss"
+        return _with_interval(text, measure.low, measure.high, measure)
+    if measure.metric == "state_share":
+        text = f"{measure.candidate} keeps {value:.1%} of {measure.against}'s optimizer state"
+        return _with_interval(text, None, None, measure)
+    return _with_interval(
+        f"{measure.metric}, {measure.candidate}: {figure_text(value)}", measure.low, measure.high, measure
+    )
+
+
+def _with_interval(text: str, low: float | None, high: float | None, measure: Measure) -> str:
+    interval = interval_words(low, high, figure_text)
+    details = [f"95 %: {interval}"] if interval else []
+    details += [f"n = {measure.n}"] if measure.n else []
+    text = f"{text} ({', '.join(details)})" if details else text
+    return f"{text}, {measure.part}" if measure.part else text
+
+
+def bound_text(measure: Measure) -> str:
+    """`at most 0.01`; empty where nothing is claimed."""
+    bounds = (("at least", measure.at_least), ("at most", measure.at_most))
+    return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+MEASURE_HEADS = ("measured", "claimed", "says", "the paper's figure", "")
+
+
+def measure_cells(measure: Measure) -> tuple[str, ...]:
+    """A row of a table: the effect with its interval, the claim's bound, the word, and the paper's figure."""
+    paper = "" if measure.claimed is None else figure_text(measure.claimed)
+    note = "" if measure.value is None else measure.note
+    return (effect_sentence(measure), bound_text(measure), measure.verdict or "", paper, note)
 
 
 HEAD = """# What was reproduced
 
-Made by `adapm-bench study report` from stored results; do not edit it. Each study holds a claim of AdaPM's paper
+{summary}
+
+Made by `adapm-bench study report` from stored results; do not edit it. Each study holds claims of AdaPM's paper
 (arXiv 2510.09103) or of another, or a question of ours, against what was measured here. `adapm-bench study run NAME`
-repeats one, and says where its result lies outside of the intervals below.
+repeats one, and says where its figures lie outside of the intervals below.
 
-*The claim* says whether what the paper claims holds, as far as the scale can tell; *what was run* says what the runs
-show by themselves. The tiny scale trains models of about a million parameters for a moment: it shows the mechanism, and
-is no evidence for a large model. The middle scale trains models below a million parameters on 20 tokens for each: what
-it shows holds for such models. A *withdrawn* result said what its runs do not show, for the reason that stands with it;
-it has no verdict until it is run anew. What earlier results said and does not hold stands [at the end](#withdrawn)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A study with all of its findings."""
-
-    study: Study
-    findings: tuple[StoredFinding, ...]
+A claim is *supported* where the whole 95 % interval lies within its bounds, *contradicted* where the whole interval
+lies outside, and *undecided* else. How far the paper's own figure lies from ours is a column, and changes no word. Each
+word is about models of the scale beside it: the tiny scale trains models of about a million parameters for a moment,
+the middle scale smaller ones on 20 tokens for each parameter; neither is evidence for a large model. Every tuned
+candidate was tuned by 8 trials on 3 seeds, and judged on 10 others ([studies.md](studies.md))."""
 
 
-def reproduction(entries: Sequence[Entry], withdrawn: str) -> str:
-    """The whole report; `withdrawn`: the section of what earlier results said and does not hold."""
-    lines = [HEAD, "", *_overview(entries), "", *_machines(entries)]
-    for entry in entries:
-        lines += ["", *_section(entry)]
-    return "\n".join([*lines, "", withdrawn])
+def reproduction(studies: Sequence[StudySummary]) -> str:
+    """The whole report."""
+    lines = [HEAD.format(summary="\n".join(_summary(studies))), "", *_overview(studies), "", *_machines(studies)]
+    for study in studies:
+        lines += ["", *_section(study)]
+    return "\n".join(lines) + "\n"
 
 
-def _overview(entries: Iterable[Entry]) -> Iterator[str]:
-    yield "| study | question | scale | the claim | what was run |"
+def _summary(studies: Sequence[StudySummary]) -> Iterator[str]:
+    """What one would say to a colleague: how many claims are decided, and the first effect of each study that decides,
+    in the paper's order."""
+    best = [(study, *found) for study in studies if (found := study.best()) is not None]
+    judged = [measure for _, _, finding in best for measure in finding.measures if measure.verdict is not None]
+    counts = Counter(measure.verdict for measure in judged)
+    words = [f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]]
+    measured = sum(finding.answer is not ClaimVerdict.MISSING for _, _, finding in best)
+    yield (
+        f"* {measured} of {len(studies)} studies have a result; of {pluralize(len(judged), 'claim')} measured "
+        f"{', '.join(words) or 'none'}."
+    )
+    decided = [(study, scale, measure) for study, scale, finding in best if (measure := _headline(finding)) is not None]
+    for study, scale, measure in decided[:SUMMARY_LINES]:
+        yield (
+            f"* [{study.title}](#{study.name}), {scale_words(study, study.scale(scale))}: "
+            f"{effect_sentence(measure)}; {measure.verdict}."
+        )
+
+
+def _headline(finding: Finding) -> Measure | None:
+    """The first claim that decides the answer; where that is open, the first one that is decided; None without one."""
+    decided = [m for m in finding.measures if m.verdict in (ClaimVerdict.SUPPORTED, ClaimVerdict.CONTRADICTED)]
+    return next((m for m in decided if m.verdict is finding.answer), next(iter(decided), None))
+
+
+def _overview(studies: Iterable[StudySummary]) -> Iterator[str]:
+    yield "| study | question | scale | the claim | claim by claim |"
     yield "|---|---|---|---|---|"
-    for entry in entries:
-        found = best(entry.findings)
-        study = entry.study
+    for study in studies:
         link = f"[`{study.name}`](#{study.name})"
+        found = study.best()
         if found is None:
             yield f"| {link} | {_cell(study.question)} | – | {ClaimVerdict.MISSING.value} | |"
-        else:
-            finding = found.finding
-            scale = found.scale.value if study.plans[found.scale].parts else "any"
-            yield (
-                f"| {link} | {_cell(study.question)} | {scale} | {finding.answer_words()} | {measured_words(finding)} |"
-            )
+            continue
+        scale, finding = found
+        where = "any" if study.is_computed() else scale.value
+        yield f"| {link} | {_cell(study.question)} | {where} | {finding.answer.value} | {finding.sentence} |"
 
 
-def _machines(entries: Iterable[Entry]) -> Iterator[str]:
+def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:
     found = dict.fromkeys(
-        machine for entry in entries for stored in entry.findings for machine in stored.finding.machines
+        machine
+        for study in studies
+        for report in study.scales
+        if (finding := report.best()) is not None
+        for machine in finding.machines
     )
     if found:
         yield "Measured on:"
@@ -120,54 +184,38 @@ def _machines(entries: Iterable[Entry]) -> Iterator[str]:
         yield from (f"* {machine}" for machine in found)
 
 
-def _section(entry: Entry) -> Iterator[str]:
-    study = entry.study
+def _section(study: StudySummary) -> Iterator[str]:
     yield f"## {study.name}"
     yield ""
     yield f"**{study.title}.** {study.question}"
     yield ""
     yield f"Claim ({study.source}): {study.claim}"
+    findings = [(report, finding) for report in study.scales if (finding := report.best()) is not None]
+    for report, finding in findings:
+        yield ""
+        yield from _finding(study, report, finding)
+    if not findings:
+        tiny = next((report for report in study.scales if report.scale is StudyScale.TINY), study.scales[0])
+        yield ""
+        yield (
+            f"No result yet. `adapm-bench study run {study.name}` has {pluralize(tiny.runs, 'run')}, "
+            f"{cost_words(tiny)}."
+        )
     for caveat in study.caveats:
         yield ""
         yield f"Setting: {caveat}"
-    if not entry.findings:
-        tiny = study.plans[StudyScale.TINY]
-        yield ""
-        yield (
-            f"No result yet. `adapm-bench study run {study.name}` has {pluralize(tiny.run_count(), 'run')}, "
-            f"{cost_words(tiny.device_hours(), tiny.specs())}."
-        )
-    for stored in entry.findings:
-        yield ""
-        yield from _finding(stored, study)
 
 
-def _finding(stored: StoredFinding, study: Study) -> Iterator[str]:
-    finding = stored.finding
-    ran = f" On what was run: {finding.measured.value}." if finding.answer is ClaimVerdict.BEYOND else ""
-    said = finding.judged or finding.sentence
-    yield f"**{scale_words(study.plans[stored.scale], stored.scale)}: {finding.answer_words()}.**{ran} {said}"
+def _finding(study: StudySummary, report: ScaleReport, finding: Finding) -> Iterator[str]:
+    yield f"**{scale_words(study, report).capitalize()}: {finding.answer.value}.** {finding.sentence}"
     if finding.measures:
         yield ""
-        yield f"| {_cell(study.axis)} | measured | 95 % interval | n | the paper's | |"
-        yield "|---|--:|---|--:|--:|---|"
-        yield from (_row(each) for each in finding.measures)
-    for note in (*finding.notes, *(f"Deviates from the published result: {each}" for each in stored.deviations)):
+        yield f"| {' | '.join(MEASURE_HEADS)} |"
+        yield "|---|---|---|--:|---|"
+        yield from (f"| {' | '.join(map(_cell, measure_cells(measure)))} |" for measure in finding.measures)
+    for note in (*finding.notes, *(f"Deviates from the published result: {text}" for text in report.deviations)):
         yield ""
         yield note
-
-
-def _row(measure: Measure) -> str:
-    claimed = "" if measure.claimed is None else figure_text(measure.claimed)
-    cells = (
-        measure.name,
-        figure_text(measure.value),
-        interval_text(measure),
-        str(measure.n or ""),
-        claimed,
-        measure.note,
-    )
-    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(text: str) -> str:

@@ -1,14 +1,16 @@
-"""From an experiment's records to a study's evidence: the same code for the service and for its clients."""
+"""From an experiment's records to a study's result: the same code for the service and for its clients."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import CandidateRow, Comparison, Interval, RunRecord
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, StudyScale
-from orchestrator.studies.study import Study, StudyPart
+from orchestrator.studies.result import CandidateOutcome, Machine, PartResult, RunOutcome, StudyResult
+from orchestrator.studies.study import Study, StudyFigures, StudyScale, identity
 from orchestrator.sweeps.records import SweepFinding, SweepReport
 from worker.records.result import Environment, Observation
 
@@ -17,8 +19,8 @@ DIGITS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidenceSource:
-    """What evidence is read from."""
+class ResultSource:
+    """What results are read from."""
 
     compare: Callable[[str], Comparison]
     sweep: Callable[[str], SweepReport]
@@ -30,18 +32,26 @@ class EvidenceSource:
     """Scaling laws of that form over experiments; None where their results have none."""
 
 
-def gather(study: Study, scale: StudyScale, experiments: Mapping[str, str], source: EvidenceSource) -> Evidence:
-    """The evidence of the experiments that there are: `experiments` has the id of each part's."""
-    parts: list[PartEvidence] = []
+def gather(
+    study: Study,
+    figures: StudyFigures | None,
+    scale: StudyScale,
+    experiments: Mapping[str, str],
+    source: ResultSource,
+) -> StudyResult:
+    """The result of the experiments that there are: `experiments` has the id of each part's."""
+    parts: list[PartResult] = []
     machines: dict[Machine, None] = {}
-    for part in study.plans[scale].parts:
-        if (experiment_id := experiments.get(part.name)) is not None:
+    planned = study.experiments(scale)
+    for name, spec in planned.items():
+        if (experiment_id := experiments.get(name)) is not None:
             runs = tuple(source.runs(experiment_id))
-            parts.append(_part(study, part, experiment_id, runs, source))
+            parts.append(_part(name, spec, figures, experiment_id, runs, source))
             machines |= {machine(run.result.environment): None for run in runs if run.result}
-    complete = len(parts) == len(study.plans[scale].parts) and all(part.complete for part in parts)
-    fit = source.fit(tuple(experiments.values()), study.law) if study.law is not None and complete else None
-    return Evidence(study=study.name, scale=scale, parts=tuple(parts), fit=fit, machines=tuple(machines))
+    complete = len(parts) == len(planned) and all(part.complete for part in parts)
+    law = figures.law if figures else None
+    fit = source.fit(tuple(experiments.values()), law) if law is not None and complete else None
+    return StudyResult(study=study.name, scale=scale, parts=tuple(parts), fit=fit, machines=tuple(machines))
 
 
 def machine(environment: Environment) -> Machine:
@@ -55,44 +65,49 @@ def round_figures(value: float) -> float:
 
 
 def _part(
-    study: Study, part: StudyPart, experiment_id: str, runs: Sequence[RunRecord], source: EvidenceSource
-) -> PartEvidence:
+    name: str,
+    spec: ExperimentSpec,
+    figures: StudyFigures | None,
+    experiment_id: str,
+    runs: Sequence[RunRecord],
+    source: ResultSource,
+) -> PartResult:
     answer: Comparison | SweepReport
-    if part.spec.answer is AnswerKind.FINDINGS:
+    if spec.answer is AnswerKind.FINDINGS:
         answer = source.sweep(experiment_id)
-        candidates = tuple(_best_trial(each) for each in answer.findings)
+        candidates = tuple(_best_trial(finding) for finding in answer.findings)
     else:
         answer = source.compare(experiment_id)
-        baseline_lost = sum(_lost_runs(row) for row in answer.rows if row.is_baseline)
-        candidates = tuple(_candidate(row, baseline_lost) for row in answer.rows)
-    return PartEvidence(
-        name=part.name,
-        spec_hash=part.spec.content_hash(),
+        candidates = tuple(_candidate(row) for row in answer.rows)
+    if isinstance(spec, ComparisonSpec):
+        runs = [run for run in runs if run.seed in spec.seeds]
+    return PartResult(
+        name=name,
+        identity=identity(spec),
         complete=answer.complete,
         loss_unit=answer.loss_unit,
         candidates=candidates,
-        runs=tuple(_run(study, part, run, source) for run in runs),
+        runs=tuple(_run(spec, figures, run, source) for run in runs),
     )
 
 
-def _run(study: Study, part: StudyPart, run: RunRecord, source: EvidenceSource) -> RunOutcome:
+def _run(spec: ExperimentSpec, figures: StudyFigures | None, run: RunRecord, source: ResultSource) -> RunOutcome:
     result = run.result
     if result is None:
         return RunOutcome(candidate=run.candidate, lr=run.lr, seed=run.seed, ended=run.status.value)
-    observed = study.extract(result) if study.extract else {}
-    if study.observe and run.status in TERMINAL:
-        observed = observed | study.observe(source.observations(run.id))
+    observed = figures.extract(result) if figures and figures.extract else {}
+    if figures and figures.observe and run.status in TERMINAL:
+        observed = observed | figures.observe(source.observations(run.id))
     return RunOutcome(
         candidate=run.candidate,
         lr=run.lr,
         seed=run.seed,
         ended=result.verdict.value,
         loss=None if result.final_val_loss is None else round_figures(result.final_val_loss),
-        parameters=result.parameters,
         tokens=result.tokens,
         spec_hash=result.spec_hash[:16],
         observed={name: round_figures(value) for name, value in observed.items()},
-        hyperparameters=part.spec.searched_parameters(run.position, run.spec) if run.spec else {},
+        hyperparameters=spec.searched_parameters(run.position, run.spec) if run.spec else {},
     )
 
 
@@ -108,12 +123,7 @@ def _best_trial(finding: SweepFinding) -> CandidateOutcome:
     )
 
 
-def _lost_runs(row: CandidateRow) -> int:
-    """Judged runs without a trained model; without a finite loss at any rate, all that have a result."""
-    return row.lost_runs() if row.best() else sum(row.verdicts.values())
-
-
-def _candidate(row: CandidateRow, baseline_lost: int) -> CandidateOutcome:
+def _candidate(row: CandidateRow) -> CandidateOutcome:
     time = row.time_to_target
     return CandidateOutcome(
         candidate=row.candidate,
@@ -124,7 +134,7 @@ def _candidate(row: CandidateRow, baseline_lost: int) -> CandidateOutcome:
         loss=row.val_loss,
         difference=row.difference,
         speed_up=time.speed_up if time else None,
-        lost=_lost_runs(row),
-        baseline_lost=0 if row.is_baseline else baseline_lost,
+        # Without a finite loss at any rate, all that have a result.
+        lost=row.lost_runs() if row.best() else sum(row.verdicts.values()),
         state_bytes=row.optimizer_state_bytes,
     )

@@ -1,14 +1,14 @@
-"""What the service tells about studies: frozen records that the api, the client and the pages share."""
+"""What the service says about studies: frozen records that the api, the client and the pages share."""
 
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.studies.evidence import StudyScale
-from orchestrator.studies.findings import ClaimVerdict, Finding
+from orchestrator.studies.claims import ClaimVerdict, Finding
+from orchestrator.studies.study import StudyScale
 from worker.records.result import Record
 
 
 class StudyExperiment(Record):
-    """One experiment of a plan."""
+    """One experiment of a study."""
 
     part: str
     key: str
@@ -43,11 +43,11 @@ class ScaleReport(Record):
 
     def under_way(self) -> tuple[StudyExperiment, ...]:
         """Our experiments of it that have not ended."""
-        return tuple(each for each in self.experiments if each.experiment_id is not None and not each.done)
+        return tuple(part for part in self.experiments if part.experiment_id is not None and not part.done)
 
 
 class StudySummary(Record):
-    """A study in a list."""
+    """A study with what is known of it."""
 
     name: str
     title: str
@@ -55,24 +55,28 @@ class StudySummary(Record):
     claim: str
     source: str
     axis: str
+    """What its figures are, for the axis of a drawing."""
     caveats: tuple[str, ...]
     scales: tuple[ScaleReport, ...]
 
     def scale(self, scale: StudyScale) -> ScaleReport:
         """The report at that scale; raises `NotFoundError`."""
-        for each in self.scales:
-            if each.scale is scale:
-                return each
-        scales = ", ".join(each.scale.value for each in self.scales)
+        for report in self.scales:
+            if report.scale is scale:
+                return report
+        scales = ", ".join(report.scale.value for report in self.scales)
         raise NotFoundError(f"{self.name} has no {scale.value} scale; it has {scales}")
 
     def best(self) -> tuple[StudyScale, Finding] | None:
-        """The finding at the largest scale that has one."""
-        found = [(each.scale, best) for each in reversed(self.scales) if (best := each.best()) is not None]
-        judged = [each for each in found if each[1].answer.is_verdict()]
-        withdrawn = [each for each in found if each[1].answer is ClaimVerdict.WITHDRAWN]
-        return next(iter(judged or withdrawn or found), None)
+        """The finding at the largest scale that has a verdict; where none has, whatever is known."""
+        findings = [(report.scale, best) for report in reversed(self.scales) if (best := report.best()) is not None]
+        judged = [pair for pair in findings if pair[1].answer is not ClaimVerdict.MISSING]
+        return next(iter(judged or findings), None)
+
+    def is_computed(self) -> bool:
+        """Whether nothing is trained for it, so that it has no scale."""
+        return not any(report.experiments for report in self.scales)
 
     def under_way(self) -> tuple[StudyExperiment, ...]:
         """Our experiments of it that have not ended, at any scale."""
-        return tuple(each for scale in self.scales for each in scale.under_way())
+        return tuple(part for report in self.scales for part in report.under_way())

@@ -1,34 +1,40 @@
-"""The studies by name: every `Study` in a module of `paper/` or `beyond/` and every file of `claims/`, in their order;
-and one's own claims, which lie in a data folder."""
+"""The studies by name: every folder here with a `study.yaml`, and those of one's own in a data folder's `studies`."""
 
-import pkgutil
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 from orchestrator.errors import NotFoundError
-from orchestrator.studies import beyond, paper
-from orchestrator.studies.claim_file import read_claim, registered_claims
-from orchestrator.studies.study import Study
+from orchestrator.specs.text import to_yaml
+from orchestrator.studies.study import Study, StudyError, StudyFigures, StudyScale, read_study
+from worker.files import write_atomically
 
-CLAIMS = Path(__file__).parent / "claims"
+SHIPPED = Path(__file__).parent
+FILE = "study.yaml"
 
 
 def all_studies(folder: Path | None = None) -> tuple[Study, ...]:
-    """Found by looking, so that a new study needs no list; with the claims that were registered in `folder`."""
+    """Found by looking, so that a new study needs no list; with those that were registered in `folder`, where what
+    cannot be read is left out."""
     shipped = _shipped_studies()
     taken = {study.name for study in shipped}
-    own = () if folder is None else registered_claims(folder)
-    return (*shipped, *(each for each in own if each.name not in taken))
+    return (*shipped, *(study for study in _registered(folder) if study.name not in taken))
 
 
 @cache
 def _shipped_studies() -> tuple[Study, ...]:
-    folders = ((paper.__name__, paper.__path__), (beyond.__name__, beyond.__path__))
-    modules = (import_module(f"{name}.{each.name}") for name, path in folders for each in pkgutil.iter_modules(path))
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Study)]
-    found += [read_claim(path).study() for path in CLAIMS.glob("*.yaml")]
-    return tuple(sorted(found, key=lambda study: (study.order, study.name)))
+    studies = [read_study(path) for path in SHIPPED.glob(f"*/{FILE}")]
+    return tuple(sorted(studies, key=lambda study: (study.order, study.name)))
+
+
+def _registered(folder: Path | None) -> list[Study]:
+    studies = []
+    for path in sorted(folder.glob(f"*/{FILE}")) if folder else ():
+        try:
+            studies.append(read_study(path))
+        except StudyError:
+            continue
+    return studies
 
 
 def names() -> tuple[str, ...]:
@@ -39,7 +45,34 @@ def names() -> tuple[str, ...]:
 def study(name: str, folder: Path | None = None) -> Study:
     """The study of that name; raises `NotFoundError`, which names the others."""
     known = all_studies(folder)
-    for each in known:
-        if each.name == name:
-            return each
-    raise NotFoundError(f"there is no study {name!r}; there are {', '.join(each.name for each in known)}")
+    for candidate in known:
+        if candidate.name == name:
+            return candidate
+    raise NotFoundError(f"there is no study {name!r}; there are {', '.join(study.name for study in known)}")
+
+
+def register(folder: Path, study: Study) -> None:
+    """Write a study of one's own beside its results, before anything is trained. Raises `StudyError` where another is
+    there under its name: what is claimed does not change once it is registered."""
+    if study.name in names():
+        raise StudyError(f"a study that comes with this version is called {study.name}; give this one another name")
+    path = folder / study.name / FILE
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, to_yaml(study.model_dump(mode="json", exclude_unset=True)))
+    elif read_study(path) != study:
+        raise StudyError(f"{path} is another study of that name; give this one a name of its own")
+
+
+def published_path(name: str, scale: StudyScale) -> Path:
+    """Where the result that comes with this version would be."""
+    return SHIPPED / name.replace("-", "_") / f"result.{scale.value}.json"
+
+
+def figures_of(name: str) -> StudyFigures | None:
+    """What the study's own module measures; None of studies that need none."""
+    package = name.replace("-", "_")
+    if not (SHIPPED / package / "figures.py").exists():
+        return None
+    figures: StudyFigures = import_module(f"{__package__}.{package}.figures").FIGURES
+    return figures

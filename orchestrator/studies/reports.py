@@ -1,9 +1,10 @@
-"""`Studies`: reads what there is of every study: its plans, their experiments, and findings, ours and published.
+"""What there is of every study: its experiments, and what our own and the published results say of its claims.
 
-A published evidence is a file of `published/`; what was computed on this machine lies in the data folder's `studies/`.
+`summary` reads files alone; `Studies` asks a service's experiments first.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -13,99 +14,145 @@ from orchestrator.records import ExperimentRecord
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
-from orchestrator.studies.evidence import Evidence, StudyScale
-from orchestrator.studies.findings import unreadable
-from orchestrator.studies.gathering import EvidenceSource, gather
+from orchestrator.studies.claims import ClaimVerdict, Finding, Measure, judge, no_finding
+from orchestrator.studies.gathering import ResultSource, gather
 from orchestrator.studies.records import ScaleReport, StudyExperiment, StudySummary
-from orchestrator.studies.registry import all_studies, study
-from orchestrator.studies.results import PUBLISHED, EvidenceError, compare_findings, read_evidence
-from orchestrator.studies.study import Study
+from orchestrator.studies.registry import all_studies, figures_of, published_path, study
+from orchestrator.studies.result import ResultError, StudyResult, read_result, result_path
+from orchestrator.studies.study import Study, StudyScale, experiment_key
+
+COMPUTED_TOLERANCE = 1e-3
+"""Relative: what is computed without training repeats to rounding."""
+
+Experiment = Callable[[str], ExperimentRecord | None]
+"""Idempotency key → the newest experiment under it."""
+OwnResult = Callable[[Study, StudyScale], StudyResult | None]
+
+
+def summary(study: Study, folder: Path) -> StudySummary:
+    """A study by its files: the published results, and those in the data folder's `studies`."""
+    return _summary(study, lambda _: None, lambda study, scale: read_result(result_path(folder, study.name, scale)))
 
 
 class Studies:
-    """The studies over one service. Thread-safe; evidence is gathered once for each version of its experiments."""
+    """The studies over one service. Thread-safe; results are gathered once for each version of their experiments."""
 
     def __init__(self, experiments: Experiments, runs: Runs, analysis: Analysis, folder: Path) -> None:
-        """`folder`: where the results of studies that train nothing lie, and one's own claims."""
+        """`folder`: of the results of studies that train nothing, and of one's own studies."""
         self._experiments, self._runs, self._analysis, self._folder = experiments, runs, analysis, folder
-        self._gathered: dict[tuple[str, StudyScale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
+        self._gathered: dict[tuple[str, StudyScale], tuple[tuple[tuple[str, int], ...], StudyResult]] = {}
         self._lock = Lock()
 
     def summaries(self) -> tuple[StudySummary, ...]:
         """Every study."""
-        return tuple(self._summary(each) for each in all_studies(self._folder))
+        return tuple(self._summary(known) for known in all_studies(self._folder))
 
     def one(self, name: str) -> StudySummary:
         """One study; raises `NotFoundError`."""
         return self._summary(study(name, self._folder))
 
-    def _summary(self, each: Study) -> StudySummary:
-        return StudySummary(
-            name=each.name,
-            title=each.title,
-            question=each.question,
-            claim=each.claim,
-            source=each.source,
-            axis=each.axis,
-            caveats=each.caveats,
-            scales=tuple(self._report(each, scale) for scale in each.plans),
-        )
+    def _summary(self, study: Study) -> StudySummary:
+        return _summary(study, self._experiments.find_by_key, self._own_result)
 
-    def _report(self, each: Study, scale: StudyScale) -> ScaleReport:
-        plan = each.plans[scale]
-        found = {part.name: self._experiments.find_by_key(part.key()) for part in plan.parts}
-        there = {name: experiment for name, experiment in found.items() if experiment is not None}
-        own, fault = None, None
-        try:
-            own = self._own_evidence(each, scale, there)
-        except EvidenceError as error:
-            fault = unreadable(str(error))
-        found_out = compare_findings(each, own, read_evidence(PUBLISHED, each.name, scale))
-        return ScaleReport(
-            scale=scale,
-            runs=plan.run_count(),
-            estimated_device_hours=plan.device_hours(),
-            computed=plan.compute is not None,
-            experiments=tuple(
-                StudyExperiment(
-                    part=part.name,
-                    key=part.key(),
-                    spec=part.spec,
-                    experiment_id=there[part.name].id if part.name in there else None,
-                    done=part.name in there and there[part.name].counts.done(),
-                )
-                for part in plan.parts
-            ),
-            own=fault or found_out.own,
-            published=found_out.published,
-            deviations=found_out.deviations,
-        )
+    def _own_result(self, study: Study, scale: StudyScale) -> StudyResult | None:
+        known = {
+            name: self._experiments.find_by_key(experiment_key(spec)) for name, spec in study.experiments(scale).items()
+        }
+        ids = {name: experiment.id for name, experiment in known.items() if experiment is not None}
+        if not ids:
+            return read_result(result_path(self._folder, study.name, scale))
+        return self._gather(study, scale, ids)
 
-    def _own_evidence(self, each: Study, scale: StudyScale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
-        if not there:
-            return read_evidence(self._folder, each.name, scale)
-        versions = tuple((one.id, self._experiments.version(one.id)) for one in there.values())
+    def _gather(self, study: Study, scale: StudyScale, ids: Mapping[str, str]) -> StudyResult:
+        versions = tuple((experiment_id, self._experiments.version(experiment_id)) for experiment_id in ids.values())
         with self._lock:
-            known = self._gathered.get((each.name, scale))
-        if known is not None and known[0] == versions:
-            return known[1]
-        found = {name: one.id for name, one in there.items()}
-        evidence = gather(each, scale, found, self._source())
-        with self._lock:
-            self._gathered[each.name, scale] = (versions, evidence)
-        return evidence
-
-    def _source(self) -> EvidenceSource:
-        return EvidenceSource(
+            gathered = self._gathered.get((study.name, scale))
+        if gathered is not None and gathered[0] == versions:
+            return gathered[1]
+        source = ResultSource(
             compare=self._analysis.compare,
             sweep=self._analysis.sweep,
             runs=self._runs.read_all,
             observations=self._runs.observations,
             fit=self._fit,
         )
+        result = gather(study, figures_of(study.name), scale, ids, source)
+        with self._lock:
+            self._gathered[study.name, scale] = (versions, result)
+        return result
 
     def _fit(self, experiment_ids: Sequence[str], form: FormName) -> FitReport | None:
         try:
             return self._analysis.fit(experiment_ids, form=form)
         except FitError:
             return None
+
+
+def _summary(study: Study, experiment: Experiment, own_result: OwnResult) -> StudySummary:
+    metrics = {claim.metric for claim in study.claims}
+    return StudySummary(
+        name=study.name,
+        title=study.title,
+        question=study.question,
+        claim=study.claim,
+        source=study.source,
+        axis=metrics.pop() if len(metrics) == 1 else "claimed figures",
+        caveats=study.caveats,
+        scales=tuple(_report(study, scale, experiment, own_result) for scale in study.scales),
+    )
+
+
+def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result: OwnResult) -> ScaleReport:
+    figures = figures_of(study.name)
+    known = {name: experiment(experiment_key(spec)) for name, spec in study.experiments(scale).items()}
+    published_result = read_result(published_path(study.name, scale))
+    published = judge(study, published_result, figures) if published_result else None
+    own: Finding | None = None
+    deviations: tuple[str, ...] = ()
+    try:
+        if (result := own_result(study, scale)) is not None:
+            own = judge(study, result, figures)
+            deviations = tuple(_deviations(own, published)) if published else ()
+    except ResultError as error:
+        own = no_finding(str(error))
+    return ScaleReport(
+        scale=scale,
+        runs=study.run_count(scale),
+        estimated_device_hours=study.device_hours(scale),
+        computed=figures is not None and figures.compute is not None,
+        experiments=tuple(
+            StudyExperiment(
+                part=name,
+                key=experiment_key(spec),
+                spec=spec,
+                experiment_id=found.id if (found := known[name]) else None,
+                done=found is not None and found.counts.done(),
+            )
+            for name, spec in study.experiments(scale).items()
+        ),
+        own=own,
+        published=published,
+        deviations=deviations,
+    )
+
+
+def _deviations(own: Finding, published: Finding) -> Iterator[str]:
+    """Every figure that lies outside of its published interval."""
+    if ClaimVerdict.MISSING in (own.answer, published.answer):
+        return
+    known = {measure.name: measure for measure in published.measures}
+    for measure in own.measures:
+        other = known.get(measure.name)
+        if other is None or measure.value is None or other.value is None:
+            continue
+        low, high = _published_bounds(other)
+        if not low <= measure.value <= high:
+            yield f"{measure.name}: {measure.value:.4g}, outside of the published {low:.4g} to {high:.4g}."
+
+
+def _published_bounds(measure: Measure) -> tuple[float, float]:
+    """The interval; of a counted figure, its value within the tolerance."""
+    if measure.n is None and measure.value is not None:
+        slack = COMPUTED_TOLERANCE * abs(measure.value)
+        return measure.value - slack, measure.value + slack
+    return -math.inf if measure.low is None else measure.low, math.inf if measure.high is None else measure.high

@@ -1,24 +1,37 @@
-"""`Study`: one claim of the paper (or of ours) as data: what to run at which scale, and a pure function to its verdict.
+"""`Study`: a question as a file, `study.yaml`: what is trained at up to three scales, and what is claimed of it.
 
-    plans ─► experiments (comparisons, sweeps) ─► records ─► `gathering.py` ─► Evidence ─► `judge` ─► Finding
+    study.yaml ─► specifications ─► experiments ─► `gathering.py` ─► result.SCALE.json ─► `claims.py` ─► Finding
+    figures.py ─► what the claims of a study need beyond the metrics of all comparisons: probes, theory, laws
 
-A study has no training code of its own. A new one is a `Study` in a module of `paper/` or `beyond/`.
+A study has no training code and no experiment of a kind of its own.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from orchestrator.analysis.laws.records import FormName
+from orchestrator.errors import OrchestratorError
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.studies.evidence import Evidence, StudyScale
-from orchestrator.studies.findings import Judgement
+from orchestrator.specs.faults import validation_faults
+from orchestrator.specs.text import SpecTextError, parse
 from worker.catalog import presets
 from worker.records.result import Observation, Result
+from worker.schema import Flag, Spec, SpecFault, canonical_json, raise_faults
 from worker.spec.run import Workload
 from worker.spec.task import RegressionTask, RlhfTask
 
-START_SECONDS = 5.0
-"""Roughly, importing torch and building the model."""
+if TYPE_CHECKING:
+    from orchestrator.studies.result import Figure, StudyResult
+
+START_SECONDS = 3.0
+"""Roughly, of a run on a warm worker: building model and data, and the result."""
 CPU_FLOPS = 6e10
 """Roughly, one core of a recent server on gpt2-tiny."""
 GPU_FLOPS = 6e13
@@ -27,8 +40,194 @@ REGRESSION_STEP_SECONDS = 1e-3
 """Roughly, a step of one sample in 1,000 dimensions on one core."""
 GENERATION_FACTOR = 8.0
 """On a GPU, a step of `rlhf` by one of `sft` on as many tokens, roughly: two answers are generated token by token, and
-scored. On a core a token costs as much alone as among others: measured at the tiny scale were 5 s a run, of 8
-estimated."""
+scored. On a core a token costs as much alone as among others."""
+
+Text = Annotated[str, Field(min_length=1, max_length=2_000)]
+Bound = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)]
+Numbers = dict[str, float]
+"""Named figures."""
+
+
+class StudyError(OrchestratorError):
+    """A file is no study, and why."""
+
+
+class StudyScale(StrEnum):
+    """How large a study is made."""
+
+    TINY = "tiny"
+    """Minutes to an hour on a CPU core: models of about a million parameters, trained for a moment."""
+    MIDDLE = "middle"
+    """Hours on a CPU core: smaller models on 20 tokens for each parameter, as compute-optimal trainings have
+    (Hoffmann et al. 2022)."""
+    PAPER = "paper"
+    """The paper's setting (arXiv 2510.09103, section 5.1), for GPUs."""
+
+
+class Claim(Spec):
+    """A claimed figure: which metric of whom, and the bounds within which it lies."""
+
+    metric: Text
+    """`loss_difference`: final loss minus the other's, paired by seed; `speed_up`: how many times fewer tokens than the
+    baseline to its final loss; `state_share`: bytes of optimizer state by the other's. Else a figure that the study's
+    own module measures."""
+    candidate: Text
+    """Whose figure it is: a candidate, or whatever the study's module measures the metric of."""
+    against: Text | None = None
+    """The other candidate. Default: the baseline."""
+    part: Text | None = None
+    """The experiment that it is about. Default: each."""
+    at_least: Bound | None = None
+    at_most: Bound | None = None
+    """Without a bound nothing is claimed: the figure is shown beside the paper's."""
+    paper: Bound | None = None
+    """What the paper measured; it decides nothing."""
+
+    @model_validator(mode="after")
+    def _require_order(self) -> Self:
+        faults: list[SpecFault] = []
+        if self.at_least is not None and self.at_most is not None and self.at_least >= self.at_most:
+            faults.append((("at_most",), self.at_most, "must be more than at_least"))
+        raise_faults(type(self).__name__, faults)
+        return self
+
+    def has_bound(self) -> bool:
+        """Whether anything is claimed."""
+        return self.at_least is not None or self.at_most is not None
+
+
+class Study(Spec):
+    """One question with its specifications and its claims: the fields of `study.yaml`."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+    title: Text
+    question: Text
+    claim: Text
+    """What the paper says, in a sentence; of studies beyond the paper, what is held against what."""
+    source: Text
+    """Paper and section, or whose claim it is."""
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1, max_length=64)]
+    """All of them have to hold, in every experiment that they are about."""
+    scales: Annotated[dict[StudyScale, dict[str, ExperimentSpec]], Field(min_length=1)]
+    """The specifications of each scale by the names of its parts; none where everything is computed."""
+    about_scale: Flag = False
+    """Whether the claim is about how something changes with the size of models, of which the tiny scale says
+    nothing."""
+    caveats: tuple[Text, ...] = ()
+    """Where the setting is ours because the paper gives none."""
+    order: int = 1000
+    """Its place in lists: the paper's order."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_experiments(cls, fields: Any) -> Any:
+        """A specification in a study needs no name of its own."""
+        match fields:
+            case {"name": str(name), "scales": dict(scales)}:
+                named = {
+                    scale: {
+                        part: {"name": f"study {name} {part}, {scale}", **spec} if isinstance(spec, dict) else spec
+                        for part, spec in parts.items()
+                    }
+                    if isinstance(parts, dict)
+                    else parts
+                    for scale, parts in scales.items()
+                }
+                return fields | {"scales": named}
+        return fields
+
+    @model_validator(mode="after")
+    def _require_candidates(self) -> Self:
+        faults: list[SpecFault] = []
+        for place, claim in enumerate(self.claims):
+            if claim.metric not in SHARED_METRICS:
+                continue
+            for field in ("candidate", "against"):
+                name = getattr(claim, field)
+                known = {
+                    candidate.name()
+                    for parts in self.scales.values()
+                    for part, spec in parts.items()
+                    if isinstance(spec, ComparisonSpec) and claim.part in (None, part)
+                    for candidate in spec.candidates
+                }
+                if name is not None and name not in known:
+                    faults.append((("claims", place, field), name, f"must be one of {', '.join(sorted(known))}"))
+        raise_faults(type(self).__name__, faults)
+        return self
+
+    def experiments(self, scale: StudyScale) -> Mapping[str, ExperimentSpec]:
+        """Part → what is submitted for it."""
+        return self.scales[scale]
+
+    def run_count(self, scale: StudyScale) -> int:
+        """Runs, at most."""
+        return sum(spec.run_count() for spec in self.scales[scale].values())
+
+    def device_hours(self, scale: StudyScale) -> float:
+        """Roughly, by the FLOPs of all runs."""
+        return sum(device_seconds(spec) for spec in self.scales[scale].values()) / 3600.0
+
+
+SHARED_METRICS = ("loss_difference", "speed_up", "state_share")
+"""Of every comparison; `claims.py` measures them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFigures:
+    """What a study's own module, `figures.py` beside `study.yaml`, measures; every function is pure."""
+
+    measure: "Callable[[Study, StudyResult], Sequence[Figure]]"
+    """The figures that its claims name."""
+    compute: Callable[[], Numbers] | None = None
+    """What is computed without training, in seconds."""
+    version: str = ""
+    """Of `compute`: figures of another version are not compared."""
+    observe: Callable[[Sequence[Observation]], Numbers] | None = None
+    """From what the probes of a run saw to the few figures that are kept of it."""
+    extract: Callable[[Result], Numbers] | None = None
+    """From a run's result to figures that are kept besides its loss."""
+    law: FormName | None = None
+    """The form of the scaling laws that are fitted over the parts; None where none are."""
+
+
+def read_study(path: Path) -> Study:
+    """The study in a file; raises `StudyError` with every fault."""
+    try:
+        return Study.model_validate(parse(path.read_text(encoding="utf-8"), str(path)))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{path} cannot be read: {error}") from error
+    except SpecTextError as error:
+        raise StudyError(str(error)) from error
+    except ValidationError as error:
+        faults = validation_faults(error, Study)
+        raise StudyError("\n".join([f"{path} is no study:", *(f"  {fault.text()}" for fault in faults)])) from error
+
+
+def identity(spec: ExperimentSpec) -> str:
+    """A hash of what a specification asks for, without its name and without what is the default: it survives a new
+    field of specifications, and studies that ask for the same share the experiment."""
+    fields = {name: value for name, value in _own_fields(spec).items() if name != "name"}
+    return hashlib.sha256(canonical_json(fields)).hexdigest()
+
+
+def _own_fields(value: Any) -> Any:
+    """As JSON, without fields that have their default, but for `kind`, which tells records apart."""
+    match value:
+        case BaseModel():
+            fields = type(value).model_fields
+            defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+            return {name: _own_fields(v) for name, v in value if name == "kind" or v != defaults[name]}
+        case dict():
+            return {name: _own_fields(v) for name, v in value.items()}
+        case tuple() | list():
+            return [_own_fields(v) for v in value]
+    return value
+
+
+def experiment_key(spec: ExperimentSpec) -> str:
+    """The idempotency key under which a study submits a specification, and finds it again."""
+    return f"study-{identity(spec)[:40]}"
 
 
 def device_seconds(spec: ExperimentSpec) -> float:
@@ -58,72 +257,3 @@ def weights(model: str) -> float:
     """Weights of a preset, roughly: 12 h² a layer, and its embedding."""
     preset = presets.preset(model)
     return 12.0 * preset.layers * preset.hidden_size**2 + preset.vocabulary_size * preset.hidden_size
-
-
-Numbers = dict[str, float]
-"""Named figures."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyPart:
-    """One experiment of a study."""
-
-    name: str
-    spec: ExperimentSpec
-
-    def key(self) -> str:
-        """Its idempotency key: by content, so that studies share experiments and a re-run finds what there is."""
-        return f"study-{self.spec.content_hash()[:40]}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a study does at one scale."""
-
-    parts: tuple[StudyPart, ...] = ()
-    compute: Callable[[], Numbers] | None = None
-    """What is computed without training, in seconds."""
-    version: str = ""
-    """Of `compute`: figures of another version are not compared."""
-
-    def run_count(self) -> int:
-        """Runs, at most."""
-        return sum(part.spec.run_count() for part in self.parts)
-
-    def specs(self) -> list[ExperimentSpec]:
-        """What is submitted for it."""
-        return [part.spec for part in self.parts]
-
-    def device_hours(self) -> float:
-        """Roughly, by the FLOPs of all runs (`study.py`)."""
-        return sum(device_seconds(part.spec) for part in self.parts) / 3600.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """One question with its claim, its plans and its judge."""
-
-    name: str
-    title: str
-    question: str
-    claim: str
-    """What the paper says, in a sentence; of studies beyond the paper, what is held against what."""
-    source: str
-    """Where the paper says so."""
-    plans: Mapping[StudyScale, Plan]
-    judge: Callable[[Evidence], Judgement]
-    """Pure: the same evidence gives the same words."""
-    about_large_models: bool = True
-    """Whether the claim is about models that the tiny scale does not train."""
-    caveats: tuple[str, ...] = ()
-    """Where the setting is ours because the paper gives none."""
-    observe: Callable[[Sequence[Observation]], Numbers] | None = None
-    """From what the probes of a run saw to the few figures that are kept of it. Pure."""
-    extract: Callable[[Result], Numbers] | None = None
-    """From a run's result to figures that are kept besides its loss. Pure."""
-    law: FormName | None = None
-    """The form of the scaling laws that are fitted over the parts; None where none are."""
-    axis: str = "measured"
-    """What the figures of its finding are, for the figure's axis."""
-    order: int = field(default=100)
-    """Place in lists: the paper's order."""

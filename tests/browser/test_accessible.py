@@ -11,8 +11,8 @@ from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.specs.footprints import footprint_question
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.registry import study
+from orchestrator.studies.study import StudyScale
 from tests.browser.conftest import Eyes
 from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
@@ -108,7 +108,7 @@ def _sweep(site: Site, spec: SweepSpec) -> str:
 
 def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) -> None:
     """The page itself does not scroll sideways, on a phone or on a desk."""
-    spec = study("partition-search").plans[StudyScale.TINY].parts[0].spec
+    spec = study("partition-search").experiments(StudyScale.TINY)["seed 1"]
     assert isinstance(spec, SweepSpec)
     path = f"/experiments/{_sweep(site, spec)}"
     watched = eyes.look()

@@ -152,11 +152,11 @@ def specifications() -> Files:
     ):
         name = path.name if path.parent.name == "docs" else f"init {path.name}"
         told["examples"][name] = _runs_of(product.fields_of(path))
-    for listed in _json_of(["study", "ls", "--json"]):
-        study = _json_of(["study", "show", listed["name"], "--json"])
+    for study in _json_of(["study", "ls", "--json"]):
         told["studies"][study["name"]] = {
-            scale: plan | {"experiments": {each["part"]: _runs_of(each["spec"]) for each in plan["experiments"]}}
-            for scale, plan in study["scales"].items()
+            scale["scale"]: scale
+            | {"experiments": {each["part"]: _runs_of(each["spec"]) for each in scale["experiments"]}}
+            for scale in study["scales"]
         }
     told["catalog"] = [dataclasses.asdict(entry) for entry in product.entries()]
     yield "specifications.json", pretty(told)
@@ -182,10 +182,10 @@ def losses() -> Files:
 
 def evidence() -> Files:
     """What the published results of the studies are read as."""
-    names = [each["name"] for each in _json_of(["study", "ls", "--json"])]
-    for words in (["study", "ls"], ["study", "report"], *(["study", "show", name] for name in names)):
+    studies = _json_of(["study", "ls", "--json"])
+    for words in (["study", "ls"], ["study", "report"], *(["study", "ls", each["name"]] for each in studies)):
         yield f"evidence/{_safe(' '.join(words))}.txt", _said(words).encode()
-    found = {name: _json_of(["study", "show", name, "--json"])["findings"] for name in names}
+    found = {each["name"]: [scale["published"] for scale in each["scales"]] for each in studies}
     yield "evidence/evidence.json", pretty(found)
 
 

@@ -1,9 +1,8 @@
-"""`adapm-bench study ls|show|run|report`: does the paper hold? Each study answers one question, at two or three scales.
+"""`adapm-bench study ls|run|report`: does the paper hold? Each study answers one question, at up to three scales.
 
 To run one is to find or submit its experiments, follow them, gather what they measured, judge it and keep it.
 """
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +16,8 @@ from api.cli.console import (
     FAILED,
     Json,
     console,
-    fail,
     messages_on_stderr,
     plain,
-    plain_table,
     print_json,
     refuse,
     text_table,
@@ -28,47 +25,35 @@ from api.cli.console import (
 from api.cli.experiments.watch import follow
 from api.cli.own_service import exit_in_order, own_service
 from api.cli.settings import Data, Slots, environment_settings
-from api.cli.studies.claims import design_claim, is_file
 from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
-from dashboards.text.study import (
-    Entry,
-    answer_tone,
-    cost_words,
-    figure_text,
-    interval_text,
-    measured_words,
-    origin,
-    reproduction,
-)
+from dashboards.text.study import MEASURE_HEADS, answer_tone, cost_words, measure_cells, origin, reproduction
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.settings import Settings
 from orchestrator.studies import registry
-from orchestrator.studies.claim_file import ClaimError, ClaimSpec, read_claim
-from orchestrator.studies.evidence import Evidence, StudyScale
-from orchestrator.studies.findings import ClaimVerdict, Finding
-from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
-from orchestrator.studies.results import WITHDRAWN, StoredFinding, best, stored_findings, write_evidence
-from orchestrator.studies.study import Study
+from orchestrator.studies.claims import ClaimVerdict
+from orchestrator.studies.gathering import ResultSource, gather, machine, round_figures
+from orchestrator.studies.records import ScaleReport, StudySummary
+from orchestrator.studies.reports import summary
+from orchestrator.studies.result import StudyResult, result_path, write_result
+from orchestrator.studies.study import Study, StudyError, StudyScale, experiment_key, identity, read_study
 from worker.words import pluralize
 
+Name = Annotated[str | None, typer.Argument(help="One study, with claim, cost and figures.", metavar="[NAME]")]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="Studies by name, which `study ls` lists, or claims as files.", metavar="[NAME|FILE]..."),
+    typer.Argument(
+        help="Studies by name, which `study ls` lists, or files of your own, study.yaml.", metavar="[NAME|FILE]..."
+    ),
 ]
-Name = Annotated[str, typer.Argument(help="A study by name, or a claim as a file.", metavar="NAME|FILE")]
 ScaleOption = Annotated[
     StudyScale,
     typer.Option("--scale", help="tiny: minutes on a CPU; middle: hours on a CPU; paper: its setting, for GPUs."),
 ]
-All = Annotated[bool, typer.Option("--all", help="Run every study, and write the reproduction report.")]
-Again = Annotated[bool, typer.Option("--again", help="Train again, even if there are finished experiments.")]
-Compare = Annotated[
-    bool, typer.Option("--compare-with-published", help="Exit with code 1 if a result deviates from the published one.")
-]
+All = Annotated[bool, typer.Option("--all", help="Run every study.")]
 Url = Annotated[
     str | None,
     typer.Option("--url", help="The service to use; default: the one on the data folder, or a temporary one."),
@@ -85,35 +70,16 @@ verbs = typer.Typer(name="study", help="Does the paper hold? Run studies, each t
 
 
 @verbs.command(name="ls")
-def list_studies(json: Json = False, data: Data = None) -> None:
-    """List the studies, each with its best verdict so far: yours, or the published one."""
+def list_studies(name: Name = None, json: Json = False, data: Data = None) -> None:
+    """List the studies with what is known of each, yours or published; or show one with all of its figures."""
     folder = _results_folder(None, data)
-    rows = [(each, stored_findings(each, folder)) for each in registry.all_studies(folder)]
-    if json:
-        print_json([{"name": each.name, "question": each.question, "findings": findings} for each, findings in rows])
-    else:
-        console().print(list_table(rows))
-
-
-@verbs.command()
-def show(name: Name, json: Json = False, data: Data = None) -> None:
-    """Show a study: question, claim, what each scale runs and costs, and its findings."""
-    folder = _results_folder(None, data)
-    (study,) = _studies([name], folder)
-    found = stored_findings(study, folder)
-    if not json:
-        console().print(study_view(study, found))
+    if name is not None:
+        (study,) = _studies([name], folder)
+        report = summary(study, folder)
+        print_json(report) if json else console().print(study_view(report))
         return
-    scales = {
-        scale.value: {
-            "runs": plan.run_count(),
-            "estimated_device_hours": plan.device_hours(),
-            "experiments": [{"part": part.name, "key": part.key(), "spec": part.spec} for part in plan.parts],
-        }
-        for scale, plan in study.plans.items()
-    }
-    texts = {name: getattr(study, name) for name in ("name", "title", "question", "claim", "source", "caveats")}
-    print_json({**texts, "scales": scales, "findings": found})
+    reports = [summary(study, folder) for study in registry.all_studies(folder)]
+    print_json(reports) if json else console().print(list_table(reports))
 
 
 @verbs.command()
@@ -121,48 +87,42 @@ def run(
     names: Names = None,
     scale: ScaleOption = StudyScale.TINY,
     everything: All = False,
-    again: Again = False,
-    compare_with_published: Compare = False,
     url: Url = None,
     data: Data = None,
     slots: Slots = None,
     json: Json = False,
 ) -> None:
-    """Run studies to their verdicts; finished experiments are reused, interrupted ones continue."""
+    """Run studies to their verdicts. What has ended is used, what was interrupted goes on."""
     if bool(names) == everything:
         refuse("name the studies to run, or give --all")
     settings = environment_settings(data_folder=data, slots=slots)
     folder = settings.data_folder / "studies"
-    chosen = _studies(registry.names() if everything else names or (), folder)
-    absent = [each for each in chosen if scale not in each.plans]
+    studies = _studies(registry.names() if everything else names or (), folder, register=True)
+    absent = [study for study in studies if scale not in study.scales]
     if absent and not everything:
-        refuse(f"{absent[0].name} has no {scale.value} scale; it has {', '.join(absent[0].plans)}")
-    chosen = [each for each in chosen if each not in absent]
-    claims = [_claim(name) for name in names or () if is_file(name)]
-    runner = StudyRunner(scale=scale, folder=folder, again=again, claims=claims)
-    with messages_on_stderr(as_json=json):
-        try:
-            with exit_in_order():
-                runner.run(chosen, settings, url)
-        except ClaimError as error:
-            fail(f"error: {error}")
-        deviating = runner.print_deviations(chosen)
-        if everything:
-            path = runner.folder / "reproduction.md"
-            path.write_text(_report(runner.folder), encoding="utf-8")
-            print(f"report: {path}")
+        refuse(f"{absent[0].name} has no {scale.value} scale; it has {', '.join(absent[0].scales)}")
+    studies = [study for study in studies if study not in absent]
+    runner = StudyRunner(scale=scale, folder=folder)
+    with messages_on_stderr(as_json=json), exit_in_order():
+        runner.run(studies, settings, url)
+    reports = [(study.name, summary(study, folder).scale(scale)) for study in studies]
     if json:
-        print_json([{"study": each.name, "scale": scale, "finding": runner.stored_finding(each)} for each in chosen])
-    found = [runner.stored_finding(study) for study in chosen]
-    unanswered = any(each is None or each.finding.answer is ClaimVerdict.MISSING for each in found)
-    if unanswered or (compare_with_published and deviating):
+        fields = [(name, report.own, report.deviations) for name, report in reports]
+        print_json(
+            [
+                {"study": name, "scale": scale, "finding": own, "deviations": sentences}
+                for name, own, sentences in fields
+            ]
+        )
+    if any(report.own is None or report.own.answer is ClaimVerdict.MISSING for _, report in reports):
         raise typer.Exit(FAILED)
 
 
 @verbs.command()
 def report(out: Out = None, results: Results = None, data: Data = None) -> None:
-    """Write the reproduction report in Markdown: every study's claim, figures, verdict, and the machine."""
-    text = _report(_results_folder(results, data))
+    """Write the reproduction report in Markdown: what was measured of every claim, in which words, on which machine."""
+    folder = _results_folder(results, data)
+    text = reproduction([summary(study, folder) for study in registry.all_studies(folder)])
     if out is None:
         print(text, end="")
         return
@@ -173,28 +133,20 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
     print(f"{out}  {len(text.encode()):,} bytes")
 
 
-def _report(folder: Path) -> str:
-    entries = [Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies(folder)]
-    return reproduction(entries, WITHDRAWN.read_text(encoding="utf-8"))
-
-
-def _studies(names: Sequence[str], folder: Path) -> list[Study]:
+def _studies(names: Sequence[str], folder: Path, *, register: bool = False) -> list[Study]:
+    """By name or from files, which are registered in the folder before they are run."""
+    studies = []
     try:
-        return [
-            _claim(name).study() if is_file(name) else registry.study(name, folder) for name in dict.fromkeys(names)
-        ]
-    except NotFoundError as error:
+        for name in dict.fromkeys(names):
+            if not name.endswith((".yaml", ".yml", ".json")):
+                studies.append(registry.study(name, folder))
+                continue
+            studies.append(read_study(Path(name)))
+            if register:
+                registry.register(folder, studies[-1])
+    except (NotFoundError, StudyError) as error:
         refuse(str(error))
-
-
-def _claim(file: str) -> ClaimSpec:
-    try:
-        claim = read_claim(Path(file))
-    except ClaimError as error:
-        refuse(str(error))
-    if claim.name in registry.names():
-        refuse(f"{file}: a study that comes with this version is called {claim.name}; give the claim another name")
-    return claim
+    return studies
 
 
 def _results_folder(given: Path | None, data: Path | None) -> Path:
@@ -202,18 +154,17 @@ def _results_folder(given: Path | None, data: Path | None) -> Path:
 
 
 class StudyRunner:
-    """Runs studies at one scale; what it finds goes into a folder, one small file a study."""
+    """Runs studies at one scale; each result goes into the folder as soon as it is there."""
 
-    def __init__(self, *, scale: StudyScale, folder: Path, again: bool, claims: Iterable[ClaimSpec] = ()) -> None:
-        """`claims`: those of the studies that are given as files."""
-        self.folder = folder
-        self.scale, self._again = scale, again
-        self._claims = {claim.name: claim for claim in claims}
+    def __init__(self, *, scale: StudyScale, folder: Path) -> None:
+        self.scale, self.folder = scale, folder
 
     def run(self, studies: Sequence[Study], settings: Settings, url: str | None) -> None:
-        """Compute and train what the studies need, on the service at `url`, or on one of our own."""
-        self._compute(studies)
-        with_experiments = [study for study in studies if study.plans[self.scale].parts]
+        """Compute and train what the studies need, on the service at `url`, or on that of the data folder, which is
+        started where none runs."""
+        for study in studies:
+            self._compute(study)
+        with_experiments = [study for study in studies if study.experiments(self.scale)]
         if with_experiments and url:
             with Client(url, retries=4) as client:
                 self._train(client, with_experiments)
@@ -221,109 +172,77 @@ class StudyRunner:
             with own_service(settings) as (own_url, check), Client(own_url, retries=4) as client:
                 self._train(client, with_experiments, check)
 
-    def _compute(self, studies: Iterable[Study]) -> None:
+    def _compute(self, study: Study) -> None:
         """Find, in this process, what no training is needed for."""
-        for study in studies:
-            plan = study.plans[self.scale]
-            if plan.compute is None:
-                continue
-            print(f"{study.name}: computing", flush=True)
-            figures = {name: round_figures(value) for name, value in plan.compute().items()}
-            import torch  # seconds that only this verb needs
+        figures = registry.figures_of(study.name)
+        if figures is None or figures.compute is None:
+            return
+        print(f"{study.name}: computing", flush=True)
+        computed = {name: round_figures(value) for name, value in figures.compute().items()}
+        import torch  # seconds that only this verb needs
 
-            from worker.meters.environment import describe_environment  # loads torch
+        from worker.meters.environment import describe_environment  # loads torch
 
-            machines = (machine(describe_environment(torch.device("cpu"))),)
-            by = plan.version
-            evidence = Evidence(study=study.name, scale=self.scale, computed=figures, computed_by=by, machines=machines)
-            self._store(study, evidence)
+        machines = (machine(describe_environment(torch.device("cpu"))),)
+        version = figures.version
+        self._store(
+            study,
+            StudyResult(study=study.name, scale=self.scale, computed=computed, computed_by=version, machines=machines),
+        )
 
     def _train(self, client: Client, studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
         """Run the experiments; all are submitted first, so that no core waits between two of them."""
-        studies = [self._design(client, study) for study in studies]
-        found = {study.name: self.submit(client, study) for study in studies}
-        for study in studies:
-            experiments = found[study.name]
+        submitted = [(study, self.submit(client, study)) for study in studies]
+        source = ResultSource(
+            compare=client.compare,
+            sweep=client.sweep,
+            runs=lambda experiment_id: client.runs(experiment_id=experiment_id),
+            observations=client.observations,
+            fit=lambda ids, form: _fit(client, ids, form),
+        )
+        for study, experiments in submitted:
             for experiment_id in experiments.values():
                 follow(client, experiment_id, check)
-            source = EvidenceSource(
-                compare=client.compare,
-                sweep=client.sweep,
-                runs=lambda experiment_id: client.runs(experiment_id=experiment_id),
-                observations=client.observations,
-                fit=lambda ids, form: _fit(client, ids, form),
-            )
-            self._store(study, gather(study, self.scale, experiments, source))
-
-    def print_deviations(self, studies: Iterable[Study]) -> bool:
-        """Print where results deviate from the published ones; returns whether any does."""
-        any_deviates = False
-        for study in studies:
-            stored = self.stored_finding(study)
-            for sentence in stored.deviations if stored else ():
-                any_deviates = True
-                print(f"{study.name} deviates from the published result: {plain(sentence)}")
-        return any_deviates
+            figures = registry.figures_of(study.name)
+            self._store(study, gather(study, figures, self.scale, experiments, source))
 
     def submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
-        known = self._newest_experiment_by_part(client, study)
+        known = self._newest_experiments(client, study)
         ids: dict[str, str] = {}
-        for part in study.plans[self.scale].parts:
-            found, is_new = known.get(part.name), False
-            if found is not None and client.experiment(found).spec.content_hash() != part.spec.content_hash():
-                found = None  # of a service of another version, whose plan is another
-            if found is None or self._again:
-                key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
-                submission = client.submit(part.spec, key=key)
-                found, is_new = submission.experiment.id, submission.created
-            if is_new:
-                print(
-                    f"{study.name}: submitted {found} ({part.name}), {pluralize(part.spec.run_count(), 'run')}",
-                    flush=True,
-                )
+        for part, spec in study.experiments(self.scale).items():
+            key, found = experiment_key(spec), known.get(part)
+            if found is None or identity(client.experiment(found).spec) != identity(spec):
+                submission = client.submit(spec, key=key)
+                found = submission.experiment.id
+                runs = pluralize(spec.run_count(), "run")
+                print(f"{study.name}: submitted {found} ({part}), {runs} at most", flush=True)
             else:
-                print(f"{study.name}: using {found} ({part.name})", flush=True)
-                # Whoever runs a study wants its answer: what was paused, cancelled or has failed goes on.
-                states = client.experiment(found).counts.by_status
-                if states.get(RunStatus.PAUSED):
-                    client.resume_experiment(found)
-                if states.get(RunStatus.FAILED) or states.get(RunStatus.CANCELLED):
-                    client.retry_experiment(found)
-            ids[part.name] = found
+                print(f"{study.name}: using {found} ({part})", flush=True)
+            # Whoever runs a study wants its answer: what was paused, cancelled or has failed goes on.
+            states = client.experiment(found).counts.by_status
+            if states.get(RunStatus.PAUSED):
+                client.resume_experiment(found)
+            if states.get(RunStatus.FAILED) or states.get(RunStatus.CANCELLED):
+                client.retry_experiment(found)
+            ids[part] = found
         return ids
 
-    def _newest_experiment_by_part(self, client: Client, study: Study) -> dict[str, str | None]:
-        """Part → its newest experiment. A claim may be registered here and not at a service elsewhere, which knows its
-        experiments by their keys alone."""
+    def _newest_experiments(self, client: Client, study: Study) -> dict[str, str | None]:
+        """Part → its newest experiment. A study of one's own may be registered here and not at a service elsewhere,
+        which knows its experiments by their keys alone."""
         try:
             experiments = client.study(study.name).scale(self.scale).experiments
         except ClientError as error:
             if error.status == 404 and study.name not in registry.names():
                 return {}
             raise
-        return {each.part: each.experiment_id for each in experiments}
+        return {experiment.part: experiment.experiment_id for experiment in experiments}
 
-    def _design(self, client: Client, study: Study) -> Study:
-        """Of a claim that is given as a file, with the seeds that were chosen for it; others as they are."""
-        if (claim := self._claims.get(study.name)) is None:
-            return study
-        claim, why = design_claim(client, claim, self.scale, self.folder)
-        design = claim.scales[self.scale].design
-        assert design is not None
-        print(f"{study.name}: {pluralize(design.seeds, 'seed')}: {plain(why)}", flush=True)
-        return claim.study()
-
-    def _store(self, study: Study, evidence: Evidence) -> None:
-        write_evidence(self.folder, evidence)
-        stored = self.stored_finding(study)
-        assert stored is not None
-        console().print(finding_view(study, stored))
-
-    def stored_finding(self, study: Study) -> StoredFinding | None:
-        """What was found of a study, here and at this scale."""
-        found = stored_findings(study, self.folder)
-        return next((each for each in found if each.scale is self.scale and not each.published), None)
+    def _store(self, study: Study, result: StudyResult) -> None:
+        write_result(result_path(self.folder, study.name, self.scale), result)
+        report = summary(study, self.folder)
+        console().print(finding_view(report, report.scale(self.scale)))
 
 
 def _fit(client: Client, ids: Sequence[str], form: FormName) -> FitReport | None:
@@ -335,66 +254,54 @@ def _fit(client: Client, ids: Sequence[str], form: FormName) -> FitReport | None
         raise
 
 
-def list_table(rows: Iterable[tuple[Study, tuple[StoredFinding, ...]]]) -> RenderableType:
+def list_table(reports: Iterable[StudySummary]) -> RenderableType:
     """One line a study."""
     lines = []
-    for study, findings in rows:
-        found = best(findings)
-        verdict = ("no result yet", "", "")
+    for report in reports:
+        found = report.best()
+        words = ("no result yet", "", "")
         if found is not None:
-            verdict = (found.finding.answer_words(), measured_words(found.finding), origin(study, found))
-        lines.append((study.name, study.question, *verdict))
-    return text_table(("study", "question", "the claim", "what was run", "from"), lines)
+            scale, finding = found
+            words = (finding.answer.value, finding.sentence, origin(report, report.scale(scale)))
+        lines.append((report.name, report.question, *words))
+    return text_table(("study", "question", "the claim", "claim by claim", "from"), lines)
 
 
-def study_view(study: Study, findings: tuple[StoredFinding, ...]) -> RenderableType:
+def study_view(report: StudySummary) -> RenderableType:
     """Everything about a study."""
     scales = text_table(
         ("scale", "runs", "estimated", "experiments"),
         [
             (
-                scale.value,
-                str(plan.run_count()),
-                cost_words(plan.device_hours(), plan.specs()),
-                ", ".join(part.name for part in plan.parts) or "computed without training",
+                scale.scale.value,
+                str(scale.runs),
+                cost_words(scale),
+                ", ".join(part.part for part in scale.experiments) or "computed without training",
             )
-            for scale, plan in study.plans.items()
+            for scale in report.scales
         ],
     )
     head = Group(
-        Text(f"{study.title} ({study.name})", style="bold"),
-        Text(study.question),
-        Text(f"Claim ({study.source}): {study.claim}"),
-        *(Text(f"Caveat: {each}") for each in study.caveats),
+        Text(f"{report.title} ({report.name})", style="bold"),
+        Text(report.question),
+        Text(f"Claim ({report.source}): {report.claim}"),
+        *(Text(f"Caveat: {caveat}") for caveat in report.caveats),
     )
-    parts: list[RenderableType] = [head, Padding(scales, (1, 0))]
-    parts += [finding_view(study, each) for each in findings] or [Text("no result yet")]
-    return Group(*parts)
+    findings = [finding_view(report, scale) for scale in report.scales if scale.best() is not None]
+    return Group(head, Padding(scales, (1, 0)), *(findings or [Text("no result yet")]))
 
 
-def finding_view(study: Study, stored: StoredFinding) -> RenderableType:
-    """A verdict with its figures."""
-    finding = stored.finding
-    head = Text(f"{study.name}, {origin(study, stored)}: ", style="bold")
-    head.append(finding.answer_words(), style=STYLES[answer_tone(finding.answer)])
-    if finding.answer is ClaimVerdict.BEYOND:
-        head.append(f" (on what was run: {finding.measured.value})")
+def finding_view(report: StudySummary, scale: ScaleReport) -> RenderableType:
+    """What a result says of each claim."""
+    finding = scale.best()
+    assert finding is not None
+    head = Text(f"{report.name}, {origin(report, scale)}: ", style="bold")
+    head.append(finding.answer.value, style=STYLES[answer_tone(finding.answer)])
     lines: list[RenderableType] = [head, Text(plain(formats.sentence(finding.sentence)))]
     if finding.measures:
-        lines.append(Padding(_measures(finding, study.axis), (1, 0)))
-    lines += [Text(f"Note: {plain(formats.sentence(each))}") for each in finding.notes]
-    lines += [Text(f"Deviates: {plain(formats.sentence(each))}") for each in stored.deviations]
-    if stored.compared and not stored.deviations and finding.answer is not ClaimVerdict.MISSING:
-        lines.append(Text("All of it lies within the published intervals."))
-    lines += [Text(f"Measured on {plain(each)}", style="dim") for each in finding.machines]
+        rows = [[plain(formats.sentence(cell)) for cell in measure_cells(measure)] for measure in finding.measures]
+        lines.append(Padding(text_table(MEASURE_HEADS, rows), (1, 0)))
+    lines += [Text(f"Note: {plain(formats.sentence(note))}") for note in finding.notes]
+    lines += [Text(f"Deviates: {plain(formats.sentence(sentence))}") for sentence in scale.deviations]
+    lines += [Text(f"Measured on {plain(sentence)}", style="dim") for sentence in finding.machines]
     return Padding(Group(*lines), (1, 0, 0, 0))
-
-
-def _measures(finding: Finding, axis: str) -> RenderableType:
-    table = plain_table(axis, "measured", "95 % interval", "n", "the paper's")
-    table.add_column("", overflow="fold")
-    for each in finding.measures:
-        claimed = figure_text(each.claimed) if each.claimed is not None else ""
-        cells = (plain(each.name), figure_text(each.value), interval_text(each), str(each.n or ""), claimed, each.note)
-        table.add_row(*(Text(formats.sentence(cell)) for cell in cells))
-    return table

@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ from api.cli.studies.study import StudyRunner
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.studies import registry
-from orchestrator.studies.evidence import StudyScale
-from orchestrator.studies.results import read_evidence
-from orchestrator.studies.study import Plan, Study, StudyPart
+from orchestrator.studies.result import read_result, result_path
+from orchestrator.studies.study import Study, StudyScale
 from tests.factories.fork_server import fork_server
 from tests.factories.stores import claim
 from tests.integration.api_service import Service, serving
@@ -39,13 +37,13 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 def shortened(study: Study) -> Study:
     """The study, whose tiny scale has fewer steps."""
-    (part,) = study.plans[StudyScale.TINY].parts
-    fields = part.spec.model_dump(mode="json")
+    ((part, spec),) = study.experiments(StudyScale.TINY).items()
+    fields = spec.model_dump(mode="json")
     fields["workload"]["budget"]["steps"] = STEPS
     for watched in ("evaluation", "probes"):
         fields["workload"][watched]["every_steps"] = STEPS // 2
-    short = StudyPart(name=part.name, spec=type(part.spec).model_validate(fields))
-    return replace(study, plans={StudyScale.TINY: Plan(parts=(short,))})
+    short = type(spec).model_validate(fields)
+    return study.model_copy(update={"scales": {StudyScale.TINY: {part: short}}})
 
 
 @contextmanager
@@ -82,36 +80,36 @@ def test_three_studies_end_with_verdicts_and_a_report(service: Service, tmp_path
         return result
 
     told = study("run", "memory-table", "debias-theorem", "gradient-sparsity", "--url", service.url)
-    assert "memory-table, computed, own result: holds in part" in told
-    assert "debias-theorem, computed, own result: holds in part" in told
+    assert "memory-table, computed, own result: supported" in told
+    assert "debias-theorem, computed, own result: contradicted" in told
     assert "gradient-sparsity: submitted" in told
     again = said("run", "gradient-sparsity", "--url", service.url, "--json")
     assert "gradient-sparsity: using" in again.stderr
     assert "3/3 runs, 100%" in again.stderr
     (answer,) = json.loads(again.stdout)
     assert (answer["study"], answer["scale"]) == ("gradient-sparsity", "tiny")
-    assert answer["finding"]["finding"]["answer"]
-    kept = read_evidence(tmp_path / "studies", "gradient-sparsity", StudyScale.TINY)
+    assert answer["finding"]["answer"] in ("supported", "contradicted", "undecided")
+    kept = read_result(result_path(tmp_path / "studies", "gradient-sparsity", StudyScale.TINY))
     assert kept is not None
     assert [run.ended for run in kept.parts[0].runs] == ["converged"] * 3
     assert set(kept.parts[0].runs[0].observed) >= {"embedding", "query", "attention output"}
     row = next(line for line in study("report").splitlines() if line.startswith("| [`gradient-sparsity`]"))
-    assert "| cannot be said at this scale |" in row
+    assert f"| tiny | {answer['finding']['answer']} |" in row
 
 
 def test_a_plan_that_the_service_has_otherwise_is_trained_anew(tmp_path: Path) -> None:
     """As where one of the two is of another version."""
     mine = registry.study("gradient-sparsity")
     with serving(tmp_path) as running, Client(running.url) as client:
-        runner = StudyRunner(scale=StudyScale.TINY, folder=tmp_path, again=False)
+        runner = StudyRunner(scale=StudyScale.TINY, folder=tmp_path)
         theirs = runner.submit(client, mine)
         assert runner.submit(client, mine) == theirs
         other = shortened(mine)
         found = runner.submit(client, other)
         assert found != theirs
-        (part,) = other.plans[StudyScale.TINY].parts
-        client.cancel_experiment(found[part.name])
+        ((part, spec),) = other.experiments(StudyScale.TINY).items()
+        client.cancel_experiment(found[part])
         assert runner.submit(client, other) == found
-        again = client.experiment(found[part.name])
-        assert again.spec == part.spec
+        again = client.experiment(found[part])
+        assert again.spec == spec
         assert again.counts.by_status == {RunStatus.QUEUED: again.counts.total}, "what was cancelled goes on"

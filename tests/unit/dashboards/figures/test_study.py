@@ -3,13 +3,11 @@
 import pytest
 
 from dashboards.figures.study import study_figure
-from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
+from orchestrator.studies.claims import ClaimVerdict, Finding, Measure
 
 
 def finding(*measures: Measure) -> Finding:
-    return Finding(
-        answer=ClaimVerdict.HOLDS, measured=ClaimVerdict.HOLDS, sentence=".", measures=measures, notes=(), machines=()
-    )
+    return Finding(answer=ClaimVerdict.SUPPORTED, sentence=".", measures=measures)
 
 
 def test_a_row_a_measure_with_its_whiskers_and_the_papers_mark() -> None:

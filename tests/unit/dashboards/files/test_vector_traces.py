@@ -16,7 +16,7 @@ from dashboards.files.vector import Sheet
 from dashboards.palette import style
 from dashboards.view_state import ViewState
 from orchestrator.jobs import AttemptOutcome
-from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
+from orchestrator.studies.claims import ClaimVerdict, Finding, Measure
 from tests.factories.comparison import made_comparison
 from tests.unit.dashboards.figures.test_timeline import attempt_span
 from worker.records.result import Observation
@@ -128,9 +128,7 @@ def test_a_cross_is_a_cross_in_the_legend_too():
 
 def test_names_of_measures_stand_on_their_axis_the_first_on_top():
     measures = (Measure(name="first", value=2.0, low=1.5, high=3.0, claimed=2.5), Measure(name="second", value=1.0))
-    finding = Finding(
-        answer=ClaimVerdict.HOLDS, measured=ClaimVerdict.HOLDS, sentence=".", measures=measures, notes=(), machines=()
-    )
+    finding = Finding(answer=ClaimVerdict.SUPPORTED, sentence=".", measures=measures)
     axes = axes_of(study_figure(finding, "nats", "light"))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
     low, high = axes.get_ylim()

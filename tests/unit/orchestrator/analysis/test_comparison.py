@@ -19,8 +19,8 @@ from orchestrator.kinds.registry import read_stored_spec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, OpenInterval
 from tests.factories.comparison import Outcome, evaluated_on, falling, records, tuned_records
-from tests.factories.evidence import DIVERGED
 from tests.factories.stores import comparison_spec, result
+from tests.factories.study_results import DIVERGED
 from worker.records.result import Result, Verdict
 
 RATES = (1e-3, 2e-3, 4e-3)

@@ -7,17 +7,20 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.registry import names
-from orchestrator.studies.results import write_evidence
+from orchestrator.studies.result import StudyResult, result_path, write_result
+from orchestrator.studies.study import StudyScale
 from tests.architecture.tree import REPOSITORY
+
+STATES = {"llama-340m/adamw/float32": 1e9, "llama-340m/adapm/float32": 9e8}
+"""Bytes that no machine would count: AdaPM keeps nine tenths of AdamW's state."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A data folder with one result that no machine would give."""
-    evidence = Evidence(study="memory-table", scale=StudyScale.TINY, computed={"llama-340m/adamw/float32": 1.0})
-    write_evidence(tmp_path / "studies", evidence)
+    """A data folder with one result."""
+    result = StudyResult(study="memory-table", scale=StudyScale.TINY, computed=STATES)
+    write_result(result_path(tmp_path / "studies", "memory-table", StudyScale.TINY), result)
     return tmp_path
 
 
@@ -32,30 +35,31 @@ def test_ls_lists_every_study(folder: Path) -> None:
     assert [each["name"] for each in listed] == list(names())
 
 
-def test_show_says_claim_cost_and_finding(folder: Path) -> None:
-    told = cli("show", "memory-table", "--data", folder).stdout
+def test_ls_shows_one_study_with_claim_cost_and_figures(folder: Path) -> None:
+    told = cli("ls", "memory-table", "--data", folder).stdout
     assert "Claim (table 2, figure 1b)" in told
-    assert "no result yet" in told
-    fields = json.loads(cli("show", "block-partition", "--json", "--data", folder).stdout)
-    (experiment,) = fields["scales"]["tiny"]["experiments"]
-    assert fields["scales"]["tiny"]["runs"] == 4 * (8 * 3 + 5), "eight trials on three seeds, then five seeds"
+    assert "own result" in told
+    fields = json.loads(cli("ls", "block-partition", "--json", "--data", folder).stdout)
+    tiny = fields["scales"][0]
+    assert (tiny["scale"], tiny["runs"]) == ("tiny", 4 * (8 * 3 + 10)), "eight trials on three seeds, then ten seeds"
+    (experiment,) = tiny["experiments"]
     assert experiment["key"].startswith("study-")
     assert experiment["spec"]["kind"] == "comparison"
-    refused = cli("show", "nothing")
+    refused = cli("ls", "nothing")
     assert refused.exit_code == 2
     assert "there is no study 'nothing'" in refused.stderr
 
 
-def test_the_report_has_every_study_and_says_what_is_missing(folder: Path) -> None:
+def test_the_report_has_every_study_and_a_short_summary(folder: Path) -> None:
     out = folder / "report.md"
     assert cli("report", "-o", out, "--data", folder).exit_code == 0
     text = out.read_text(encoding="utf-8")
-    assert [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")] == [
-        *names(),
-        "Withdrawn",
-    ]
+    lines = text.splitlines()
+    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == list(names())
+    summary = lines[2 : lines.index("", 2)]
+    assert 2 <= len(summary) <= 10 and all(line.startswith("* ") for line in summary)
     assert cli("report", "--data", folder).stdout == text
-    assert all(line.count("|") in (4, 6, 7) for line in text.splitlines() if line.startswith("|"))
+    assert all(line.replace(r"\|", "").count("|") == 6 for line in lines if line.startswith("|"))
     refused = cli("report", "-o", folder / "nowhere" / "report.md", "--data", folder)
     assert refused.exit_code == 2
     assert "choose another file" in refused.stderr
@@ -70,9 +74,18 @@ def test_run_needs_names_or_all_and_not_both() -> None:
     assert "gpu-hours has no middle scale; it has tiny, paper" in refused.stderr
 
 
+def test_a_file_of_ones_own_is_read_before_anything_runs(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine")
+    refused = cli("run", path, "--data", tmp_path)
+    assert refused.exit_code == 2
+    assert "mine.yaml is no study" in refused.stderr and "/claims: required" in refused.stderr
+
+
 def test_a_broken_file_is_named(folder: Path) -> None:
-    (folder / "studies" / "memory-table.tiny.json").write_text("{")
-    assert "memory-table.tiny.json is no result of a study" in cli("show", "memory-table", "--data", folder).stdout
+    (folder / "studies" / "memory-table" / "result.tiny.json").write_text("{")
+    told = cli("ls", "memory-table", "--json", "--data", folder).stdout
+    assert "memory-table/result.tiny.json is no result of a study" in json.loads(told)["scales"][0]["own"]["sentence"]
     assert cli("ls", "--data", folder).exit_code == 0
 
 

@@ -1,1 +1,0 @@
-"""Studies that the paper does not have; every `Study` in a module is one."""

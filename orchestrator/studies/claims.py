@@ -1,0 +1,258 @@
+"""From a study's result to what it says of each claim: a figure with its interval, and one word. Pure.
+
+A claim is *supported* where the whole 95 % interval lies within its bounds, *contradicted* where the whole interval
+lies outside, *undecided* else. How far the paper's own figure lies from ours changes no word.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+
+from pydantic import Field
+
+from orchestrator.analysis.estimator import paired_difference
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import Difference, OpenInterval
+from orchestrator.studies.result import CandidateOutcome, Figure, PartResult, StudyResult, machine_sentences
+from orchestrator.studies.study import SHARED_METRICS, Claim, Study, StudyFigures, StudyScale, identity
+from worker.records.result import Finite, Record
+from worker.words import pluralize
+
+
+class ClaimVerdict(StrEnum):
+    """One word on a claim."""
+
+    SUPPORTED = "supported"
+    CONTRADICTED = "contradicted"
+    UNDECIDED = "undecided"
+    """The interval leaves both open."""
+    BEYOND = "cannot be said at this scale"
+    """It is about how something changes with size, and tiny models were trained."""
+    MISSING = "no result yet"
+
+
+class Measure(Record):
+    """A figure of a finding, with the claim on it."""
+
+    name: str
+    value: Finite | None
+    low: Finite | None = None
+    high: Finite | None = None
+    n: int | None = None
+    claimed: Finite | None = None
+    """The paper's figure for it; null where it gives none."""
+    note: str = ""
+    metric: str = ""
+    candidate: str = ""
+    """As in tables."""
+    against: str = ""
+    """Of a comparison's metric, the other candidate."""
+    part: str = ""
+    """The experiment, where the study has several."""
+    unit: str = ""
+    at_least: Finite | None = None
+    at_most: Finite | None = None
+    verdict: ClaimVerdict | None = None
+    """Null where nothing is claimed of the figure."""
+
+
+class Finding(Record):
+    """What a result says about a study's claims."""
+
+    answer: ClaimVerdict
+    """About all of them: supported where each is, contradicted where one is."""
+    sentence: str
+    measures: tuple[Measure, ...] = ()
+    notes: tuple[str, ...] = ()
+    machines: tuple[str, ...] = Field(default=())
+
+
+def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Finding:
+    """Every claim on every part that it is about. `figures`: those of the study's own module."""
+    planned = study.experiments(result.scale)
+    if absent := [name for name in planned if result.part(name) is None]:
+        return no_finding(f"not run yet: {', '.join(absent)}")
+    if going := [part.name for part in result.parts if not part.complete]:
+        return no_finding(f"runs of {', '.join(going)} have not ended")
+    own = [] if figures is None else list(figures.measure(study, result))
+    measures: list[Measure] = []
+    for claim in study.claims:
+        if claim.metric in SHARED_METRICS:
+            for part in result.parts:
+                if claim.part in (None, part.name) and _has_candidate(study, result.scale, part.name, claim.candidate):
+                    measures.append(_of_comparison(study, claim, part, is_alone=len(result.parts) == 1))
+        else:
+            mine = [f for f in own if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
+            measures += [_of_figure(study, claim, figure) for figure in mine if claim.part in (None, figure.part)]
+    if study.about_scale and result.scale is StudyScale.TINY:
+        said = [measure.model_copy(update={"verdict": ClaimVerdict.BEYOND}) for measure in measures if measure.verdict]
+        measures = [*said, *(measure for measure in measures if not measure.verdict)]
+    notes = []
+    if any(identity(planned[part.name]) != part.identity for part in result.parts if part.name in planned):
+        notes.append("Run by an earlier version, whose specification was another. Run the study again.")
+    verdicts = [measure.verdict for measure in measures if measure.verdict is not None]
+    return Finding(
+        answer=all_claims(verdicts),
+        sentence=count_sentence(verdicts),
+        measures=tuple(measures),
+        notes=tuple(notes),
+        machines=machine_sentences(result.machines),
+    )
+
+
+def no_finding(why: str) -> Finding:
+    """Nothing can be judged, and why."""
+    return Finding(answer=ClaimVerdict.MISSING, sentence=f"No result yet: {why}.")
+
+
+def all_claims(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
+    """Of claims that must all hold; each has its own word beside it."""
+    order = (ClaimVerdict.CONTRADICTED, ClaimVerdict.BEYOND, ClaimVerdict.UNDECIDED, ClaimVerdict.SUPPORTED)
+    return next((verdict for verdict in order if verdict in verdicts), ClaimVerdict.MISSING)
+
+
+def count_sentence(verdicts: Sequence[ClaimVerdict]) -> str:
+    """`Of 5 claims 3 are supported, 1 is contradicted and 1 is undecided.`"""
+    counts = Counter(verdicts)
+    words = [
+        f"{counts[verdict]} {verdict.value if verdict is ClaimVerdict.BEYOND else f'{_is(counts[verdict])} {verdict}'}"
+        for verdict in ClaimVerdict
+        if counts[verdict]
+    ]
+    listed = " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return f"Of {pluralize(len(verdicts), 'claim')} {listed}." if words else "Nothing that is claimed was measured."
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def verdict_on(claim: Claim, low: float, high: float) -> ClaimVerdict | None:
+    """What an interval says of a claim; None where nothing is claimed."""
+    if not claim.has_bound():
+        return None
+    lowest = -math.inf if claim.at_least is None else claim.at_least
+    highest = math.inf if claim.at_most is None else claim.at_most
+    if lowest <= low and high <= highest:
+        return ClaimVerdict.SUPPORTED
+    return ClaimVerdict.CONTRADICTED if high < lowest or low > highest else ClaimVerdict.UNDECIDED
+
+
+def _has_candidate(study: Study, scale: StudyScale, part: str, candidate: str) -> bool:
+    """Whether the scale has it: what is too large for small models is left out there."""
+    spec = study.experiments(scale).get(part)
+    return isinstance(spec, ComparisonSpec) and any(each.name() == candidate for each in spec.candidates)
+
+
+def _of_figure(study: Study, claim: Claim, figure: Figure) -> Measure:
+    """By the interval; a counted figure, which has none, by its value."""
+    low, high = (figure.value if end is None and figure.n is None else end for end in (figure.low, figure.high))
+    verdict = verdict_on(claim, -math.inf if low is None else low, math.inf if high is None else high)
+    part = f", {figure.part}" if figure.part else ""
+    return Measure(
+        name=f"{figure.candidate}, {figure.metric}{part}", value=figure.value, low=figure.low, high=figure.high,
+        n=figure.n, claimed=claim.paper, note=figure.note, metric=figure.metric, candidate=figure.candidate,
+        part=figure.part, at_least=claim.at_least, at_most=claim.at_most, verdict=verdict,
+    )  # fmt: skip
+
+
+NAMES = {
+    "loss_difference": "loss minus {other}'s",
+    "speed_up": "times fewer tokens than {other}",
+    "state_share": "optimizer state by {other}'s",
+}
+
+
+def _of_comparison(study: Study, claim: Claim, part: PartResult, *, is_alone: bool) -> Measure:
+    """One of the metrics that every comparison has."""
+    baseline = next(outcome for outcome in part.candidates if outcome.is_baseline)
+    mine = part.candidate(claim.candidate)
+    other = baseline if claim.against is None else part.candidate(claim.against)
+    value, note, bounds, unit = None, "", (-math.inf, math.inf), ""
+    interval: Difference | OpenInterval | None = None
+    if mine is None or other is None:
+        note = "not measured"
+    elif claim.metric == "loss_difference":
+        interval = apart = _difference(part, mine, other, baseline)
+        bounds, unit = _loss_bounds(apart, mine, other), part.loss_unit
+        note = _loss_note(mine, other)
+    elif claim.metric == "speed_up":
+        interval, unit = mine.speed_up, " times"
+        bounds = _speed_up_bounds(mine.speed_up, mine, baseline)
+        note = _open_note(mine.speed_up)
+    else:
+        value = mine.state_bytes / other.state_bytes if mine.state_bytes and other.state_bytes else None
+        bounds = bounds if value is None else (value, value)
+    if interval is not None:
+        value = interval.mean
+    titles = [claim.candidate if outcome is None else outcome.title for outcome in (mine, other)]
+    name = f"{titles[0]}, {NAMES[claim.metric].format(other=titles[1])}"
+    return Measure(
+        name=name if is_alone else f"{name}, {part.name}", value=value,
+        low=interval.low if interval else None, high=interval.high if interval else None,
+        n=interval.n if interval else None, claimed=claim.paper, note=note, metric=claim.metric, candidate=titles[0],
+        against=titles[1], part="" if is_alone else part.name, unit=unit, at_least=claim.at_least,
+        at_most=claim.at_most, verdict=verdict_on(claim, *bounds),
+    )  # fmt: skip
+
+
+def _difference(
+    part: PartResult, mine: CandidateOutcome, other: CandidateOutcome, baseline: CandidateOutcome
+) -> Difference | None:
+    """The comparison's own to its baseline; to another candidate by the same estimator, as one of as many."""
+    if other is baseline or mine.difference is None:
+        return mine.difference
+    return paired_difference(
+        part.losses(mine.candidate),
+        part.losses(other.candidate),
+        comparisons=mine.difference.comparisons,
+        evaluation_error=mine.difference.evaluation_error,
+    )
+
+
+def _loss_bounds(difference: Difference | None, mine: CandidateOutcome, other: CandidateOutcome) -> tuple[float, float]:
+    """Between which the difference lies. Who lost runs where the other lost none is worse by any amount; who lost more
+    is not shown to be better; and beyond the edge of what tuning tried a loss may be lower by any amount."""
+    if mine.lost and not other.lost:
+        return math.inf, math.inf
+    low, high = (-math.inf, math.inf) if difference is None else difference.bounds()
+    return (
+        -math.inf if mine.edge_of_grid or other.lost > mine.lost else low,
+        math.inf if other.edge_of_grid or mine.lost > other.lost else high,
+    )
+
+
+def _loss_note(mine: CandidateOutcome, other: CandidateOutcome) -> str:
+    notes = [
+        f"{outcome.title}: {words}"
+        for outcome in (mine, other)
+        for words, is_so in (
+            (f"{pluralize(outcome.lost, 'run')} lost", outcome.lost > 0),
+            ("best rate at the end of those tried", outcome.edge_of_grid),
+        )
+        if is_so
+    ]
+    return "; ".join(notes)
+
+
+def _speed_up_bounds(
+    speed_up: OpenInterval | None, mine: CandidateOutcome, baseline: CandidateOutcome
+) -> tuple[float, float]:
+    """Between which the speed-up lies. Who is shown to end above the baseline takes more tokens than it."""
+    if mine.lost > baseline.lost:
+        return 0.0, math.inf if baseline.lost else 0.0
+    low = (speed_up.low if speed_up else None) or 0.0
+    high = math.inf if speed_up is None or speed_up.high is None or mine.edge_of_grid else speed_up.high
+    is_above = _loss_bounds(mine.difference, mine, baseline)[0] > 0
+    low = 0.0 if baseline.edge_of_grid else low
+    return low, min(high, math.nextafter(1.0, 0.0)) if is_above else high
+
+
+def _open_note(speed_up: OpenInterval | None) -> str:
+    """Where nothing but an end of the interval is known."""
+    if speed_up is None:
+        return "no speed-up is shown"
+    if speed_up.mean is not None:
+        return ""
+    return f"above {speed_up.low:.2f} times" if speed_up.high is None else f"below {speed_up.high:.2f} times"

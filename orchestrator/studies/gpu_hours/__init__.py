@@ -1,0 +1,1 @@
+"""Micro-batches and speed under a memory cap."""

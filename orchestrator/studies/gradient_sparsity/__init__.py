@@ -1,0 +1,1 @@
+"""How sparse gradients are, by role."""

@@ -1,0 +1,1 @@
+"""Table 2's optimizer states, counted."""

@@ -1,0 +1,1 @@
+"""How concentrated momenta are, by role."""

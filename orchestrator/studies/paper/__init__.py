@@ -1,1 +1,0 @@
-"""The studies of the paper's claims: every `Study` in a module is one."""

@@ -1,0 +1,1 @@
+"""Main effects of what blocks keep."""

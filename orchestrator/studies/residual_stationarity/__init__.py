@@ -1,0 +1,1 @@
+"""How stationary residuals are, by role."""

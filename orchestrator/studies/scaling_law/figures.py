@@ -1,0 +1,42 @@
+"""`scaling-law`: whether AdaPM's losses lie on a law, and fall with size as AdamW's do."""
+
+from orchestrator.studies.result import Figure, StudyResult
+from orchestrator.studies.study import Study, StudyFigures
+
+GROWTH = "growth of the loss minus AdamW's, nats"
+DISTANCE = "largest distance of a point from its law, relative"
+EXPONENT = "exponent of the law"
+
+
+def measure(study: Study, result: StudyResult) -> list[Figure]:
+    """From the laws over the parts: each exponent; of AdaPM the point that lies farthest off, by its whole interval,
+    and the change of its difference to AdamW from the smallest model to the largest."""
+    if result.fit is None:
+        return []
+    figures = [
+        Figure(metric=EXPONENT, candidate=fit.candidate, value=alpha.value, low=alpha.low, high=alpha.high,
+               n=len(fit.points), note="no law" if fit.no_law else "")
+        for fit in result.fit.fits
+        if (alpha := fit.coefficients.get("alpha"))
+    ]  # fmt: skip
+    mine = next((fit for fit in result.fit.fits if fit.candidate == "adapm"), None)
+    if mine is None:
+        return figures
+    distances = [
+        max(abs(end / point.fitted - 1) for end in (point.loss, point.low, point.high) if end is not None)
+        for point in mine.points
+        if point.fitted is not None and not mine.no_law
+    ]
+    outcomes = [part.candidate("adapm") for part in result.parts]
+    # A law is that of the runs that were trained: it says nothing of those that were lost.
+    change = mine.change if all(outcome is not None and not outcome.lost for outcome in outcomes) else None
+    value, low, high = (change.value, change.low, change.high) if change else (None, None, None)
+    note = "" if change and distances else "no law, or runs were lost"
+    return [
+        Figure(metric=GROWTH, candidate="adapm", value=value, low=low, high=high, n=len(outcomes), note=note),
+        Figure(metric=DISTANCE, candidate="adapm", value=max(distances, default=None), note=note),
+        *figures,
+    ]
+
+
+FIGURES = StudyFigures(measure=measure, law="n0")

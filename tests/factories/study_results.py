@@ -1,0 +1,114 @@
+"""A study's result as a test wants it: candidates with losses by seed, at any scale."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from orchestrator.studies.claims import Finding, judge
+from orchestrator.studies.gathering import ResultSource, gather
+from orchestrator.studies.registry import figures_of
+from orchestrator.studies.result import StudyResult
+from orchestrator.studies.study import Study, StudyScale
+from orchestrator.sweeps.records import SweepReport
+from tests.factories.comparison import Outcome, evaluated_on, falling, tuned_records
+from tests.factories.stores import result
+from worker.records.result import Observation, Result, Verdict
+
+DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED)
+
+Ends = Mapping[str, Sequence[Outcome]]
+"""Candidate → how the run of each seed ended."""
+Seen = Sequence[Observation] | Callable[[RunRecord], Sequence[Observation]]
+"""What the probes of every run saw, or of each."""
+DRAWS = 100
+"""Of the bootstrap of fits: enough for the worlds that tests tell apart."""
+
+
+def made_result(
+    study: Study,
+    ends: Ends | Callable[[str], Ends],
+    *,
+    scale: StudyScale = StudyScale.TINY,
+    only: Sequence[str] | None = None,
+    observations: Seen = (),
+    state_shares: Mapping[str, float] | None = None,
+) -> StudyResult:
+    """The study's own experiments, each of which ended as `ends` says, for all parts or by the name of each; with
+    `only`, those parts alone. `state_shares`: of the usual state, by candidate. Laws are really fitted."""
+    measured = {}
+    for part, spec in study.experiments(scale).items():
+        assert isinstance(spec, ComparisonSpec)
+        if only is not None and part not in only:
+            continue
+        given = ends(part) if callable(ends) else ends
+        given = {name: _with_state(each, (state_shares or {}).get(name, 1.0)) for name, each in given.items()}
+        measured[part] = _ended(spec, given, experiment=part)
+    runs = {run.id: run for _, found in measured.values() for run in found}
+    return gather(
+        study,
+        figures_of(study.name),
+        scale,
+        {name: name for name in measured},
+        ResultSource(
+            compare=lambda name: _compared(*measured[name]),
+            sweep=_no_sweep,
+            runs=lambda name: measured[name][1],
+            observations=lambda run_id: _seen(observations, runs[run_id]),
+            fit=lambda names, form: fit_experiments([measured[name] for name in names], form=form, draws=DRAWS),
+        ),
+    )
+
+
+def judged(study: Study, result: StudyResult) -> Finding:
+    """What the result says of the study's claims."""
+    return judge(study, result, figures_of(study.name))
+
+
+def _with_state(outcomes: Sequence[Outcome], share: float) -> list[Outcome]:
+    found = [result(final_val_loss=each) if isinstance(each, float) else each for each in outcomes]
+    return [
+        each.model_copy(update={"optimizer_state_bytes": round(share * each.optimizer_state_bytes)})
+        if isinstance(each, Result) and each.optimizer_state_bytes is not None
+        else each
+        for each in found
+    ]
+
+
+def _seen(observations: Seen, run: RunRecord) -> Sequence[Observation]:
+    if run.result is None:
+        return ()
+    return observations(run) if callable(observations) else observations
+
+
+def _no_sweep(experiment_id: str) -> SweepReport:
+    raise AssertionError("no part is a sweep")
+
+
+def with_tokens(loss: float, tokens: int, parameters: int | None = None) -> Result:
+    """A trained run of so many tokens, and of a model of so many parameters."""
+    size = {} if parameters is None else {"parameters": parameters}
+    return result(final_val_loss=loss).model_copy(update={"tokens": tokens, **size})
+
+
+def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    def outcome(run: PlannedRun) -> Outcome:
+        if run.candidate not in ends:
+            return RunStatus.FAILED
+        given = ends[run.candidate]
+        if run.spec.seed not in spec.seeds:  # a tuning seed
+            return 8.0 + 1e-4 * math.log(run.spec.optimizer.lr / best[run.candidate]) ** 2
+        return given[spec.seeds.index(run.spec.seed) % len(given)]
+
+    best = {each.name(): each.learning_rates[len(each.learning_rates) // 2] for each in spec.candidates}
+    return tuned_records(spec, outcome, experiment=experiment)
+
+
+def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
+    """By losses of so much text that its error is nothing: tests give losses as they truly are."""
+    experiment = experiment.model_copy(update={"spec": evaluated_on(experiment.spec)})
+    return compare(experiment, runs, {run.id: falling(run) for run in runs})
