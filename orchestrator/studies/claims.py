@@ -115,17 +115,19 @@ def all_claims(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
 def count_sentence(verdicts: Sequence[ClaimVerdict]) -> str:
     """`Of 5 claims 3 are supported, 1 is contradicted and 1 is undecided.`"""
     counts = Counter(verdicts)
-    words = [
-        f"{counts[verdict]} {verdict.value if verdict is ClaimVerdict.BEYOND else f'{_is(counts[verdict])} {verdict}'}"
-        for verdict in ClaimVerdict
-        if counts[verdict]
-    ]
-    listed = " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-    return f"Of {pluralize(len(verdicts), 'claim')} {listed}." if words else "Nothing that is claimed was measured."
+    words = [f"{counts[verdict]} {_is_said(verdict, counts[verdict])}" for verdict in ClaimVerdict if counts[verdict]]
+    if not words:
+        return "Nothing that is claimed was measured."
+    if len(words) == 1:
+        subject = "The claim" if len(verdicts) == 1 else f"Each of {len(verdicts)} claims"
+        return f"{subject} {_is_said(verdicts[0], 1)}."
+    return f"Of {len(verdicts)} claims {', '.join(words[:-1])} and {words[-1]}."
 
 
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
+def _is_said(verdict: ClaimVerdict, count: int) -> str:
+    if verdict is ClaimVerdict.BEYOND:
+        return verdict.value
+    return f"{'is' if count == 1 else 'are'} {verdict.value}"
 
 
 def verdict_on(claim: Claim, low: float, high: float) -> ClaimVerdict | None:

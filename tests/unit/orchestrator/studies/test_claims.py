@@ -213,7 +213,8 @@ def test_a_result_of_another_specification_says_so() -> None:
 
 def test_verdicts_are_counted_in_words() -> None:
     assert count_sentence([SUPPORTED] * 2 + [UNDECIDED]) == "Of 3 claims 2 are supported and 1 is undecided."
-    assert count_sentence([SUPPORTED]) == "Of 1 claim 1 is supported."
+    assert count_sentence([SUPPORTED]) == "The claim is supported."
+    assert count_sentence([UNDECIDED] * 3) == "Each of 3 claims is undecided."
     assert all_claims([]) is ClaimVerdict.MISSING
 
 
