@@ -21,7 +21,7 @@ from worker.catalog.presets import parameter_count
 from worker.spec.task import PretrainTask
 
 STUDIES = pytest.mark.parametrize("one", all_studies(), ids=names())
-TINY_CORE_MINUTES = 90
+TINY_CORE_MINUTES = 150
 """Of one study, at most."""
 
 
@@ -96,9 +96,11 @@ def test_whoever_is_tuned_is_tuned_and_judged_by_the_one_procedure() -> None:
     assert len(tuned) > 50
     for one, spec in tuned:
         assert spec.tuning is not None
-        assert (len(spec.tuning.seeds), len(spec.seeds)) == (3, 10), one.name
-        if one.name != "full-tuning":
+        if one.name == "full-tuning":  # a search finds other settings each time
+            assert (spec.tuning.method, spec.tuning.replicates, len(spec.seeds)) == ("coordinate", 5, 10)
+        else:
             assert (spec.tuning.method, spec.tuning.trials) == ("line", 8), one.name
+            assert (len(spec.tuning.seeds), len(spec.seeds)) == (3, 10), one.name
         if one.name != "rlhf":  # whose loss is no cross-entropy
             assert evaluation_error(spec.workload) < 0.01 / 3, one.name
 
