@@ -12,7 +12,7 @@ from dashboards.figures.registry import STUDY
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import or_missing_page, page
-from dashboards.text.study import MEASURE_HEADS, answer_tone, cost_words, measure_cells, scale_words
+from dashboards.text.study import MEASURE_HEADS, answer_tone, cost_words, measure_cells, scale_words, summary_lines
 from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.reports import Studies
 from orchestrator.studies.study import StudyScale
@@ -24,7 +24,14 @@ def study_pages(studies: Studies) -> APIRouter:
 
     @router.get("/studies")
     def list_studies() -> HTMLResponse:
-        return page("studies/studies.html", studies=studies.summaries(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
+        listed = studies.summaries()
+        return page(
+            "studies/studies.html",
+            studies=listed,
+            summary=summary_lines(listed),
+            tone=answer_tone,
+            ClaimVerdict=ClaimVerdict,
+        )
 
     @router.get("/studies/{name}")
     @or_missing_page

@@ -124,30 +124,31 @@ candidate was tuned by 8 trials on 3 seeds, and judged on 10 others ([studies.md
 
 def reproduction(studies: Sequence[StudySummary]) -> str:
     """The whole report."""
-    lines = [HEAD.format(summary="\n".join(_summary(studies))), "", *_overview(studies), "", *_machines(studies)]
+    summary = "\n".join(
+        f"* {text}" if study is None else f"* [{study.title}](#{study.name}), {text}"
+        for study, text in summary_lines(studies)
+    )
+    lines = [HEAD.format(summary=summary), "", *_overview(studies), "", *_machines(studies)]
     for study in studies:
         lines += ["", *_section(study)]
     return "\n".join(lines) + "\n"
 
 
-def _summary(studies: Sequence[StudySummary]) -> Iterator[str]:
+def summary_lines(studies: Sequence[StudySummary]) -> list[tuple[StudySummary | None, str]]:
     """What one would say to a colleague: how many claims are decided, and the first effect of each study that decides,
-    in the paper's order."""
+    in the paper's order, with the study that it is of."""
     best = [(study, *found) for study in studies if (found := study.best()) is not None]
     judged = [measure for _, _, finding in best for measure in finding.measures if measure.verdict is not None]
     counts = Counter(measure.verdict for measure in judged)
     words = [f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]]
     measured = sum(finding.answer is not ClaimVerdict.MISSING for _, _, finding in best)
-    yield (
-        f"* {measured} of {len(studies)} studies have a result; of {pluralize(len(judged), 'claim')} measured "
-        f"{', '.join(words) or 'none'}."
-    )
-    decided = [(study, scale, measure) for study, scale, finding in best if (measure := _headline(finding)) is not None]
-    for study, scale, measure in decided[:SUMMARY_LINES]:
-        yield (
-            f"* [{study.title}](#{study.name}), {scale_words(study, study.scale(scale))}: "
-            f"{effect_sentence(measure)}; {measure.verdict}."
-        )
+    head = f"{measured} of {len(studies)} studies have a result; of {pluralize(len(judged), 'claim')} measured "
+    effects = [
+        (study, f"{scale_words(study, study.scale(scale))}: {effect_sentence(measure)}; {measure.verdict}.")
+        for study, scale, finding in best
+        if (measure := _headline(finding)) is not None
+    ]
+    return [(None, f"{head}{', '.join(words) or 'none'}."), *effects[:SUMMARY_LINES]]
 
 
 def _headline(finding: Finding) -> Measure | None:
