@@ -97,7 +97,7 @@ def bound_text(measure: Measure) -> str:
     return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
-MEASURE_HEADS = ("measured", "claimed", "says", "the paper's figure", "")
+MEASURE_HEADS = ("measured", "claimed", "verdict", "the paper's figure", "")
 
 
 def measure_cells(measure: Measure) -> tuple[str, ...]:
