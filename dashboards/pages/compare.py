@@ -21,7 +21,7 @@ from dashboards.figures.panels import Panel, external_lines, run_lines
 from dashboards.figures.registry import OVERLAY, RUNS_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.curation import deleted_experiment
-from dashboards.pages.views import edited_address, page_panels, page_views
+from dashboards.pages.panels import edited_address, page_panels
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats
@@ -43,7 +43,6 @@ from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.run_table import RunTable, read_query
 from orchestrator.specs.differences import differences_of
-from orchestrator.store.saved_views import SavedViews
 
 RUNS_FOUND = 25
 LONGEST_SEARCH = 200
@@ -53,12 +52,10 @@ SEARCHED = ("id", "experiment", "candidate", "optimizer", "model")
 LISTED = ("candidate", "lr", "seed", "experiment", "model", "state", "val_loss")
 
 
-def compare_pages(
-    reader: Reader, external_runs: ExternalRuns, monitor: Monitor, views: SavedViews, table: RunTable
-) -> APIRouter:
+def compare_pages(reader: Reader, external_runs: ExternalRuns, monitor: Monitor, table: RunTable) -> APIRouter:
     """The page and its figures."""
     router = APIRouter(include_in_schema=False)
-    handlers = ComparePages(reader, external_runs, monitor, views, table)
+    handlers = ComparePages(reader, external_runs, monitor, table)
     router.get("/compare")(handlers.page)
     router.get("/compare/figures/overlay.{form}")(handlers.overlay)
     router.get("/compare/figures/panel.{form}")(handlers.panel)
@@ -68,11 +65,9 @@ def compare_pages(
 class ComparePages:
     """What answers."""
 
-    def __init__(
-        self, reader: Reader, external_runs: ExternalRuns, monitor: Monitor, views: SavedViews, table: RunTable
-    ) -> None:
+    def __init__(self, reader: Reader, external_runs: ExternalRuns, monitor: Monitor, table: RunTable) -> None:
         self._reader, self._external_runs, self._monitor = reader, external_runs, monitor
-        self._views, self._table = views, table
+        self._table = table
 
     def page(self, request: Request) -> Response:
         """The chosen runs, and the search for others."""
@@ -91,7 +86,6 @@ class ComparePages:
             version=self._monitor.version(),
             view=view,
             panels=page_panels("/compare", view, figures, fields, Panel(), metrics=metrics),
-            page_views=page_views(self._views, "/compare", view.query()),
             runs=runs,
             external=len(external),
             undrawn=compare.undrawn_runs(runs, view.x),

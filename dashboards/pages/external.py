@@ -23,8 +23,8 @@ from dashboards.figures.curves import MOST_EXTERNAL_LINES, external_styles
 from dashboards.figures.panels import Panel, external_lines
 from dashboards.figures.registry import EXTERNAL_CURVES, EXTERNAL_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
+from dashboards.pages.panels import edited_address, page_panels
 from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
 from dashboards.render import or_missing_page, page, refused_page
 from dashboards.view_state import panel_words
@@ -32,7 +32,6 @@ from orchestrator.annotations import LabelChange
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 from orchestrator.services.external_runs import ExternalRuns
-from orchestrator.store.saved_views import SavedViews
 
 EXPERIMENTS_SHOWN = 200
 RUNS_SHOWN = 500
@@ -40,10 +39,10 @@ RUNS_SHOWN = 500
 LONGEST_CHOICE = 128
 
 
-def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIRouter:
+def external_pages(external_runs: ExternalRuns) -> APIRouter:
     """All of them."""
     router = APIRouter(include_in_schema=False)
-    handlers = ExternalPages(external_runs, saved_views)
+    handlers = ExternalPages(external_runs)
     router.get("/external")(handlers.experiments)
     for path, handler in (
         ("", handlers.experiment),
@@ -60,8 +59,8 @@ def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIR
 class ExternalPages:
     """What answers."""
 
-    def __init__(self, external_runs: ExternalRuns, saved_views: SavedViews) -> None:
-        self._external_runs, self._saved_views = external_runs, saved_views
+    def __init__(self, external_runs: ExternalRuns) -> None:
+        self._external_runs = external_runs
 
     def experiments(self) -> HTMLResponse:
         """The list."""
@@ -88,7 +87,6 @@ class ExternalPages:
             judgement=judgement,
             reason=reason,
             chosen=choice,
-            page_views=page_views(self._saved_views, path, view.query()),
             panels=page_panels(
                 path,
                 view,

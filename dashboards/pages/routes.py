@@ -6,7 +6,6 @@
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs, /runs.csv                         every run, external ones too: filtered, sorted, grouped
 /runs/{id}                               one run
-/views/{id}                              a saved view of a page
 /selection                               several runs or experiments: retry, label, delete
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
@@ -46,13 +45,13 @@ from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.external import external_pages
 from dashboards.pages.memory import memory_pages
+from dashboards.pages.panels import edited_address, page_panels
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.selection import selection_pages
 from dashboards.pages.service import concerns, key_pages, queue_pages
 from dashboards.pages.studies import study_pages
 from dashboards.pages.submit import submit_pages
-from dashboards.pages.views import edited_address, page_panels, page_views, saved_view_pages
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import words
@@ -83,7 +82,7 @@ def pages(
     """
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
-    laws = FitPages(reader, monitor, services.saved_views)
+    laws = FitPages(reader, monitor)
     html, data = (
         PageHandlers(reader, laws, services),
         FigureHandlers(reader, laws),
@@ -94,18 +93,15 @@ def pages(
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
     router.include_router(study_pages(studies))
-    router.include_router(all_runs_pages(services.run_table, services.saved_views))
-    router.include_router(saved_view_pages(services.saved_views))
+    router.include_router(all_runs_pages(services.run_table))
     router.include_router(selection_pages(services))
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications, services.analysis))
     router.include_router(curation_pages(experiments))
-    router.include_router(
-        compare_pages(reader, services.external_runs, monitor, services.saved_views, services.run_table)
-    )
+    router.include_router(compare_pages(reader, services.external_runs, monitor, services.run_table))
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
-    router.include_router(external_pages(services.external_runs, services.saved_views))
+    router.include_router(external_pages(services.external_runs))
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())
@@ -120,7 +116,6 @@ class PageHandlers:
         self._laws = laws
         self._monitor = services.monitor
         self._external_runs = services.external_runs
-        self._saved_views = services.saved_views
         self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], Response]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
@@ -168,7 +163,6 @@ class PageHandlers:
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             view=view,
-            page_views=page_views(self._saved_views, path, view.query()),
             panels=page_panels(path, view, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
             leaders=leaders,
@@ -202,7 +196,6 @@ class PageHandlers:
             drawn=searched,
             pair=contour_pair(searched, asked),
             axes=axes_of(report, searched),
-            page_views=page_views(self._saved_views, path, asked.query()),
             panels=page_panels(path, asked, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
 

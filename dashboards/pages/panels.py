@@ -1,29 +1,17 @@
-"""What readers add to pages: panels, which stand in the address, and names for addresses.
-
-POST /views                  saves the address of a page
-GET  /views/{id}             leads to it
-POST /views/{id}/delete      forgets it
-
-Pages list their own views, with the form that saves what they show (`saved_views` of `templates/parts.html`). A form of
-a panel leads to another address of the same page.
-"""
+"""The panels of a page: each stands in the page's address, and its form leads to another address of the same page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol, Self
+from typing import Protocol, Self
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Request
 from fastapi.responses import RedirectResponse
 
 from dashboards.data.series import XColumn
 from dashboards.figures.compare import X_TITLES
 from dashboards.figures.panels import METRICS, MOST_SMOOTHING, Panel, edit_panels
-from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.render import may_administer, or_missing_page, refused_page, visitor_id
 from dashboards.view_state import MOST_PANELS
-from orchestrator.records import SavedView
-from orchestrator.store.saved_views import SavedViews, ViewError
 
 
 class PanelView(Protocol):
@@ -127,51 +115,3 @@ def edited_address(
     changed = edit_panels([Panel.parse(word, metrics) for word in view.panels], form, metrics)
     query = view.replace(panels=tuple(each.word() for each in changed)).query()
     return RedirectResponse(f"{path}{query}#panels", status_code=303)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageViews:
-    """What a page says of its views."""
-
-    saved: tuple[SavedView, ...]
-    address: str
-    """Of what it shows."""
-
-    def may_delete(self, view: SavedView) -> bool:
-        """Whether who looks may forget it."""
-        return may_administer() or view.key_id in (None, visitor_id())
-
-
-def page_views(views: SavedViews, path: str, query: str) -> PageViews:
-    """Those of a page, which shows what the query says."""
-    return PageViews(saved=views.list_for_page(path), address=path + (query if query != "?" else ""))
-
-
-def saved_view_pages(views: SavedViews) -> APIRouter:
-    """The routes of this file."""
-    router = APIRouter(include_in_schema=False)
-
-    @router.post("/views")
-    def save(pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:
-        sent = dict(pairs)
-        try:
-            found = views.save(sent.get("name", ""), sent.get("address", ""), by=visitor_id())
-        except ViewError as error:
-            return refused_page(409, "Not saved", str(error))
-        return RedirectResponse(found.address, status_code=303)
-
-    @router.get("/views/{view_id}")
-    @or_missing_page
-    def open_view(view_id: str) -> Response:
-        return RedirectResponse(views.get(view_id).address, status_code=303)
-
-    @router.post("/views/{view_id}/delete")
-    @or_missing_page
-    def delete(view_id: str) -> Response:
-        try:
-            found = views.delete(view_id, by=visitor_id(), is_admin=may_administer())
-        except ViewError as error:
-            return refused_page(409, "Not deleted", str(error))
-        return RedirectResponse(found.page(), status_code=303)
-
-    return router
