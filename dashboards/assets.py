@@ -20,7 +20,7 @@ from dashboards import palette
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 OWN = (
     "app.css", "forms.css", "curation.css", "print.css", "theme.js", "keys.js", "live.js", "actions.js", "figures.js",
-    "form.js", "copy.js", "brush.js", "favicon.svg", "reference.css",
+    "form.js", "copy.js", "favicon.svg", "reference.css",
 )  # fmt: skip
 PLOTLY = "plotly-basic.min.js"
 PLOTLY_SHA256 = "99784e3abfb07b142a15e521a439e6d9addceadb3f79553fd24c72774f0649ba"

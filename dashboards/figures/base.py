@@ -6,7 +6,7 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import numbers
-from dashboards.data.trials import SweepView
 from dashboards.palette import THEMES, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
@@ -55,8 +54,8 @@ class ExperimentView:
     state: ViewState
     theme: ThemeName
     narrow: bool = False
-    trials: SweepView = field(default_factory=SweepView)
-    """Of a sweep: which of its trials are asked for."""
+    candidate: str = ""
+    """Of a sweep: whose hyperparameters are drawn; empty is the best one's."""
     panel: str = ""
     """The panel that is asked for, as an address says it."""
 

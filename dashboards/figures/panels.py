@@ -31,10 +31,8 @@ from dashboards.data.series import (
     thin_band,
     window_of,
 )
-from dashboards.data.trials import brushed_trials
 from dashboards.figures.base import ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
 from dashboards.figures.compare import X_TITLES
-from dashboards.figures.sweep import parallel_candidate
 from dashboards.palette import Style, ThemeName, numbered_style, variant
 from dashboards.text.words import candidate_title, run_title
 from dashboards.view_state import MOST_PANELS, ViewState
@@ -183,7 +181,7 @@ def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[Run
 
 def experiment_panel(view: ExperimentView) -> Figure:
     """The panel that is asked for: of a comparison its compared runs, of a scaling experiment those of every cell, of a
-    sweep the trials that its brushes keep."""
+    sweep all trials."""
     panel = Panel.parse(view.panel)
     lines = run_lines(view.reader, _experiment_runs(view, panel), panel, view.snapshot.styles)
     return draw_panel(lines.values(), panel, view.theme)
@@ -192,9 +190,7 @@ def experiment_panel(view: ExperimentView) -> Figure:
 def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
     snapshot = view.snapshot
     if snapshot.sweep is not None:
-        searched = parallel_candidate(snapshot, view.trials.candidate)
-        kept = {trial.run_id for trial in brushed_trials(snapshot.sweep, searched, view.trials.brushes)}
-        return [run for run in snapshot.runs if run.id in kept]
+        return list(snapshot.runs)
     whole = view.reader.experiments.get(snapshot.experiment.id)
     if view.state.cell or not whole.spec.cells():
         return compared_runs(snapshot, view.state, panel)

@@ -30,7 +30,7 @@ ComparisonFigure = Literal[
     "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
 ]
 LawFigure = Literal["law", "residuals"]
-SweepFigure = Literal["objective", "parallel", "slices", "contour", "importance"]
+SweepFigure = Literal["objective", "slices", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
@@ -111,32 +111,16 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="objective",
         title="Objective over trials",
         page=AnswerKind.FINDINGS,
-        caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early; "
-        "those at the upper edge have a loss above it, or none.",
+        caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
         draw=lambda view: sweep.objective(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
-    ),
-    FigureEntry(
-        name="parallel",
-        title="Hyperparameters of all trials",
-        page=AnswerKind.FINDINGS,
-        caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
-        draw=sweep.experiment_trials,
     ),
     FigureEntry(
         name="slices",
         title="Loss over each hyperparameter",
         page=AnswerKind.FINDINGS,
         caption="Loss of each trial of the best optimizer over the value of each hyperparameter. Hollow marks were "
-        "stopped early; those at the upper edge have a loss above it.",
+        "stopped early.",
         draw=sweep.experiment_slices,
-    ),
-    FigureEntry(
-        name="contour",
-        title="Loss over two hyperparameters",
-        page=AnswerKind.FINDINGS,
-        caption="Final loss over two hyperparameters of the best optimizer. Marks are trials; between them the field "
-        "is interpolated by the inverse square of the distance.",
-        draw=sweep.experiment_contour,
     ),
     FigureEntry(
         name="importance",

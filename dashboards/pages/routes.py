@@ -32,12 +32,12 @@ from dashboards.data import tables
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
-from dashboards.data.trials import SweepView, axes_of, brushed_trials, sorted_trials
+from dashboards.data.trials import SweepView, sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
-from dashboards.figures.sweep import contour_pair, parallel_candidate, sweep_report
+from dashboards.figures.sweep import searched_candidate, sweep_report
 from dashboards.files.figures import FileForm, figure_answer, table_file, unchanged_answer
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
@@ -176,26 +176,21 @@ class PageHandlers:
         return self._laws.scaling_page(whole, request)
 
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
-        """A sweep; the query says how its trials are sorted, whose space is drawn, and which trials are brushed."""
+        """A sweep; the query says how its trials are sorted, and whose hyperparameters are drawn."""
         asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
         if (edited := edited_address(path, asked, request)) is not None:
             return edited
         snapshot = self._reader.snapshot(whole.id, soon=True)
         report = sweep_report(snapshot)
-        searched = parallel_candidate(snapshot, asked.candidate)
-        trials = sorted_trials(brushed_trials(report, searched, asked.brushes), asked.order)
-        figures = f"{path}/figures/panel.json{asked.figure_query()}"
+        figures = f"{path}/figures/panel.json"
         return page(
             "experiments/sweep.html",
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             view=asked,
-            trials=trials[:TRIALS_SHOWN],
-            trials_found=len(trials),
-            drawn=searched,
-            pair=contour_pair(searched, asked),
-            axes=axes_of(report, searched),
+            trials=sorted_trials(report.trials, asked.order)[:TRIALS_SHOWN],
+            drawn=searched_candidate(snapshot, asked.candidate),
             panels=page_panels(path, asked, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
 
@@ -237,7 +232,7 @@ class FigureHandlers:
                 state=view,
                 theme=theme,
                 narrow=narrow,
-                trials=SweepView.parse(request.query_params.multi_items()),
+                candidate=request.query_params.get("candidate", ""),
                 panel=request.query_params.get("panel", ""),
             )
         )
