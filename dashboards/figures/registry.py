@@ -63,7 +63,7 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     page=AnswerKind.COMPARISON,
     caption="Final loss by optimizer state; bars are 95 % intervals of the difference to the baseline. The dotted line "
     "is the Pareto front. Filled marks are on it, or behind it, by their intervals; of hollow ones neither is shown.",
-    draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
+    draw=lambda view: loss_by_price(*_comparison_view(view), "memory"),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
@@ -96,7 +96,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="loss-hours",
         title="Loss and device time",
         page=AnswerKind.COMPARISON,
-        draw=lambda view: loss_by_price(*_comparison_view(view), "hours", narrow=view.narrow),
+        draw=lambda view: loss_by_price(*_comparison_view(view), "hours"),
     ),
     FigureEntry(
         name="breakdown",
