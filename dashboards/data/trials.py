@@ -62,7 +62,7 @@ class SweepView:
     candidate: str = ""
     """Whose hyperparameters are drawn; empty is the best one's."""
     panels: tuple[str, ...] = ()
-    """Further figures, as `dashboards/figures/panels.py` reads them."""
+    """Further figures, as `dashboards/data/panels.py` reads them."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "SweepView":

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, ParamSpec
 from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
-from dashboards.figures.curves import experiment_curves, external_curves
+from dashboards.figures.curves import experiment_curves
 from dashboards.figures.panels import draw_panel, experiment_panel
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
@@ -155,7 +155,7 @@ PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page=
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
-EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=external_curves)
+EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=draw_panel)
 RUNS_PANEL = FigureEntry(
     name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel, is_listed=False
 )

@@ -115,9 +115,9 @@ def _front(placed: Sequence[PricedLoss]) -> list[PricedLoss]:
 def _mark(one: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
     """`unit`: of a cost in time."""
     cost = formats.size(one.cost) if price == "memory" else f"{formats.hours(one.cost)} {unit}"
-    is_sure, place = one.is_front_shown or price != "memory", ""
+    is_sure, front = one.is_front_shown or price != "memory", ""
     if price == "memory":
-        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"
+        front = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"
     return trace(
         "markers",
         [one.cost],
@@ -125,7 +125,7 @@ def _mark(one: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
         name=plain(one.title),
         error_y=whiskers([one.loss.mean], [(one.loss.low, one.loss.high)], one.colour),
         marker={"size": 10, "symbol": one.symbol if is_sure else f"{one.symbol}-open", "color": one.colour},
-        hovertemplate=f"%{{y:.4f}} at {cost}{place}<extra>%{{fullData.name}}</extra>",
+        hovertemplate=f"%{{y:.4f}} at {cost}{front}<extra>%{{fullData.name}}</extra>",
         cliponaxis=False,
         showlegend=True,
     )

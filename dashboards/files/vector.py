@@ -159,7 +159,7 @@ class Sheet:
             self._note(axes, note)
 
     def _note(self, axes: Any, note: Mapping[str, Any]) -> None:
-        """Words at a place of the sheet (`paper`) or of an axis."""
+        """Words at a point of the sheet (`paper`) or of an axis."""
         left, bottom, width, height = self._box
         on_paper = note.get("xref") == "paper", note.get("yref") == "paper"
         x = note["x"] if on_paper[0] else self._scale("x").positions([note["x"]])[0]

@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from dashboards.data.compared import ComparedRun, group_fields
+from dashboards.data.panels import METRICS as PANEL_METRICS
+from dashboards.data.panels import Panel, edited_address, page_panels
 from dashboards.data.reader import Reader
-from dashboards.data.series import OWN_FIELDS, Series, external_columns, external_series, spiky_rows
+from dashboards.data.series import AXIS_TITLES, OWN_FIELDS, Series, external_columns, external_series, spiky_rows
 from dashboards.figures import compare
-from dashboards.figures.compare import METRICS, X_TITLES, CompareView
-from dashboards.figures.panels import METRICS as PANEL_METRICS
-from dashboards.figures.panels import Panel, external_lines, run_lines
+from dashboards.figures.compare import METRICS, CompareView
+from dashboards.figures.panels import external_lines, run_lines
 from dashboards.figures.registry import OVERLAY, RUNS_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.curation import deleted_experiment
-from dashboards.pages.panels import edited_address, page_panels
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats
@@ -74,8 +75,8 @@ class ComparePages:
         view = CompareView.parse(request.query_params.multi_items())
         runs, unknown = self._find(view.runs)
         metrics = _metrics(runs)
-        if (edited := edited_address("/compare", view, request, metrics)) is not None:
-            return edited
+        if (edited := edited_address("/compare", view, request.query_params, metrics)) is not None:
+            return RedirectResponse(edited, status_code=303)
         picker = find_runs(self._table, request.query_params.get("find"), view.runs)
         figures = f"/compare/figures/panel.json?runs={quote(','.join(view.runs))}"
         fields = group_fields([run.record for run in runs])
@@ -89,7 +90,7 @@ class ComparePages:
             runs=runs,
             external=len(external),
             undrawn=compare.undrawn_runs(runs, view.x),
-            undrawn_over=X_TITLES[view.x],
+            undrawn_over=AXIS_TITLES[view.x],
             unknown=unknown,
             styles=compare.run_styles(runs),
             results=compare.result_rows(runs) if runs else (),
@@ -97,7 +98,7 @@ class ComparePages:
                 differences_of({run.key: run.specification() for run in runs}), external
             ),
             picker=picker,
-            axes=[(view.replace(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
+            axes=[(view.replace(x=name).query(), text, view.x == name) for name, text in AXIS_TITLES.items()],
             metrics=[(view.replace(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
             most=compare.MOST_RUNS,
         )

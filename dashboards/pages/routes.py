@@ -24,18 +24,18 @@ from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.live import Pulse, changes
+from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
 from dashboards.data.trials import SweepView, sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
-from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
 from dashboards.figures.sweep import searched_candidate, sweep_report
 from dashboards.files.figures import FileForm, figure_answer, table_file, unchanged_answer
@@ -45,7 +45,6 @@ from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.external import external_pages
 from dashboards.pages.memory import memory_pages
-from dashboards.pages.panels import edited_address, page_panels
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.selection import selection_pages
@@ -153,8 +152,8 @@ class PageHandlers:
     def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
         """A leaderboard, or that of one cell."""
         path = f"/experiments/{whole.id}"
-        if (edited := edited_address(path, view, request)) is not None:
-            return edited
+        if (edited := edited_address(path, view, request.query_params)) is not None:
+            return RedirectResponse(edited, status_code=303)
         snapshot = self._reader.snapshot(whole.id, view.cell, baseline=view.baseline, soon=True)
         figures = f"{path}/figures/panel.json{view.figure_query()}"
         leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
@@ -178,8 +177,8 @@ class PageHandlers:
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
         """A sweep; the query says how its trials are sorted, and whose hyperparameters are drawn."""
         asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
-        if (edited := edited_address(path, asked, request)) is not None:
-            return edited
+        if (edited := edited_address(path, asked, request.query_params)) is not None:
+            return RedirectResponse(edited, status_code=303)
         snapshot = self._reader.snapshot(whole.id, soon=True)
         report = sweep_report(snapshot)
         figures = f"{path}/figures/panel.json"

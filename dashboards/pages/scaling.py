@@ -14,14 +14,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
+from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader, candidate_styles
-from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
-from dashboards.pages.panels import edited_address, page_panels
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text.answers import FORM_NAMES, law_headline, profile_headline
@@ -60,8 +59,8 @@ class FitPages:
         version = self._experiments.version(experiment.id)
         asked = LawQuery.parse(request)
         path = f"/experiments/{experiment.id}"
-        if (edited := edited_address(path, asked, request)) is not None:
-            return edited
+        if (edited := edited_address(path, asked, request.query_params)) is not None:
+            return RedirectResponse(edited, status_code=303)
         cells = self._reader.analysis.cells(experiment.id)
         figures = f"{path}/figures/panel.json"
         return page(
@@ -195,7 +194,7 @@ class LawQuery:
     predict: tuple[str, ...]
     """Sizes to predict; none are the next larger models of the catalog."""
     panels: tuple[str, ...] = ()
-    """Further figures, as `dashboards/figures/panels.py` reads them."""
+    """Further figures, as `dashboards/data/panels.py` reads them."""
 
     @classmethod
     def parse(cls, request: Request) -> "LawQuery":
