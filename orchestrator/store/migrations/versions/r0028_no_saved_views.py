@@ -1,9 +1,9 @@
-"""0026: a view of a page is its address, which a bookmark keeps; the table of saved ones goes."""
+"""0028: a view of a page is its address, which a bookmark keeps; the table of saved ones goes."""
 
 from alembic import op
 
-revision = "0026"
-down_revision = "0025"
+revision = "0028"
+down_revision = "0027"
 
 
 def upgrade() -> None:
