@@ -40,7 +40,6 @@ from api.routes import (
     login,
     reference,
     runs,
-    views,
     webhooks,
 )
 from api.routes.context import AppState
@@ -53,7 +52,7 @@ from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
-NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, views, keys, webhooks)
+NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI tells of them."""
 
 

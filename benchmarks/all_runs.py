@@ -22,7 +22,6 @@ from benchmarks.result_file import write_result
 from dashboards.pages.all_runs import all_runs_pages
 from orchestrator.services.run_table import RunTable
 from orchestrator.store.database import Database
-from orchestrator.store.saved_views import SavedViews
 from orchestrator.store.tables import (
     attempts,
     experiments,
@@ -115,7 +114,7 @@ def main() -> None:
         database.migrate()
         fill(database, asked.runs)
         app = FastAPI()
-        app.include_router(all_runs_pages(RunTable(database), SavedViews(database)))
+        app.include_router(all_runs_pages(RunTable(database)))
         views = {}
         with TestClient(app) as browser:
             for name, view in VIEWS.items():

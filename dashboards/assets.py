@@ -1,5 +1,7 @@
-"""Static files: our own and Plotly.js from the installed package (`plotly_cut.py`), compressed once, cached by browsers
-for a year.
+"""Static files: our own and Plotly.js, compressed once, cached by browsers for a year.
+
+Plotly.js is the official partial bundle for lines and bars (MIT, `static/plotly-basic.LICENSE.txt`), the file of that
+name in the npm package plotly.js-basic-dist-min 4.1.1, unchanged: its SHA-256 stands below.
 
 Addresses carry a digest of the content, so that a new version is a new address. Nothing is looked up on the disk by a
 name that a browser sent.
@@ -14,14 +16,14 @@ from importlib.resources import files
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from dashboards import palette
-from dashboards.plotly_cut import cut_plotly
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 OWN = (
     "app.css", "forms.css", "curation.css", "print.css", "theme.js", "keys.js", "live.js", "actions.js", "figures.js",
-    "form.js", "copy.js", "brush.js", "favicon.svg", "reference.css",
+    "form.js", "copy.js", "favicon.svg", "reference.css",
 )  # fmt: skip
-PLOTLY = "plotly.min.js"
+PLOTLY = "plotly-basic.min.js"
+PLOTLY_SHA256 = "99784e3abfb07b142a15e521a439e6d9addceadb3f79553fd24c72774f0649ba"
 FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
@@ -86,8 +88,6 @@ def _answer(found: Asset, *, compressed: bool) -> Response:
 def _body(name: str) -> bytes:
     if name == "palette.css":
         return palette.stylesheet().encode()
-    if name == PLOTLY:
-        return cut_plotly((files("plotly") / "package_data" / PLOTLY).read_text(encoding="utf-8")).encode()
-    if name in OWN:
+    if name == PLOTLY or name in OWN:
         return (files("dashboards") / "static" / name).read_bytes()
     raise KeyError(name)

@@ -129,10 +129,10 @@ def variant(base: Style, nth: int) -> Style:
     return replace(base, dash=dash, symbol=symbol)
 
 
-def numbered_style(place: int, hues: Sequence[str] = NUMBERED_HUES) -> Style:
+def numbered_style(index: int, hues: Sequence[str] = NUMBERED_HUES) -> Style:
     """The look of what has no optimizer's own: the first, the second …, up to twice as many as there are hues."""
-    dash = DASHES[place // len(hues) % len(DASHES)]
-    return Style(hue=hues[place % len(hues)], dash=dash, symbol=SYMBOLS[place % len(SYMBOLS)])
+    dash = DASHES[index // len(hues) % len(DASHES)]
+    return Style(hue=hues[index % len(hues)], dash=dash, symbol=SYMBOLS[index % len(SYMBOLS)])
 
 
 def stylesheet() -> str:

@@ -30,7 +30,7 @@ RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
 """Field → name in the URL, of what is on or off."""
 MOST_PAGES = 1_000
-LONGEST_GROUP = 80
+LONGEST_NAME = 80
 LONGEST_PANEL = 200
 LONGEST_STATE = 40
 """Characters of an unknown state that are repeated."""
@@ -55,8 +55,6 @@ class ViewState:
     """A line for each seed instead of their mean and band."""
     all_rates: bool = False
     """Every learning rate, not only each candidate's best."""
-    group: str = ""
-    """What loss curves are grouped by (`dashboards/figures/grouping.py`); empty is the candidate."""
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
     mark: str = ""
@@ -74,7 +72,7 @@ class ViewState:
     page: int = 1
     """Of the run table."""
     panels: tuple[str, ...] = ()
-    """Further figures, as `dashboards/figures/panels.py` reads them."""
+    """Further figures, as `dashboards/data/panels.py` reads them."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "ViewState":
@@ -87,11 +85,10 @@ class ViewState:
             part=_choice(given.get("part"), PARTS, "main"),
             smooth=_choice(given.get("smooth"), SMOOTHINGS, "light"),
             all_rates=given.get("rates") == "all",
-            group=given.get("group", "")[:LONGEST_GROUP],
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
-            mark=given.get("mark", "")[:LONGEST_GROUP],
+            mark=given.get("mark", "")[:LONGEST_NAME],
             cell=given.get("cell", ""),
-            baseline=given.get("baseline", "")[:LONGEST_GROUP],
+            baseline=given.get("baseline", "")[:LONGEST_NAME],
             sort=_choice(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
             run_state=state_filter(given.get("state"), RUN_STATES, "all"),
@@ -122,7 +119,6 @@ class ViewState:
                 ("x", self.x, "steps"),
                 ("part", self.part, "main"),
                 ("smooth", self.smooth, "light"),
-                ("group", self.group, ""),
                 ("mark", self.mark, ""),
             ]
         )

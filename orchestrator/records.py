@@ -642,34 +642,3 @@ class CellRecord(Record):
     ended: int
     runs: int
     comparison: Comparison
-
-
-LONGEST_VIEW_NAME = 80
-LONGEST_ADDRESS = 4_000
-
-
-class ViewRequest(Record):
-    """A view of a page, to be saved."""
-
-    name: str = Field(min_length=1, max_length=LONGEST_VIEW_NAME)
-    """Saving under a name of one's own again replaces that view."""
-    address: str = Field(min_length=1, max_length=LONGEST_ADDRESS)
-    """Path and query of a page whose view stands in its address: `/runs?q=state%3Dfailed`."""
-
-
-class SavedView(Record):
-    """A view of a page under a name, which everybody finds."""
-
-    id: str
-    name: str
-    address: str
-    """Path and query of a page."""
-    created_at: float
-    key_id: str | None
-    """Whose it is; null where the service had no keys."""
-    owner: str | None
-    """That key's label."""
-
-    def page(self) -> str:
-        """The path alone."""
-        return self.address.partition("?")[0]

@@ -71,7 +71,6 @@ TABLE = {
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
     GET /runs                                                        whole
-    GET /views/{view_id}
     GET /runs.csv                                                    heavy
     GET /runs/{run_id}
     GET /runs/{run_id}/figures/meters.{form}                         heavy
@@ -124,7 +123,6 @@ TABLE = {
     GET /v1/runs/{run_id}/samples
     GET /v1/runs/{run_id}/standing
     GET /v1/studies                                                  whole
-    GET /v1/views
     GET /v1/studies/{name}                                           whole
     """,
     Access.SUBMITTER: """
@@ -140,8 +138,6 @@ TABLE = {
     POST /external/{external_id}/labels
     GET /selection
     POST /selection
-    POST /views
-    POST /views/{view_id}/delete
     GET /new
     POST /new
     POST /v1/experiments
@@ -150,8 +146,6 @@ TABLE = {
     DELETE /v1/experiments/{experiment_id}
     POST /v1/experiments/{experiment_id}/clone
     POST /v1/experiments/{experiment_id}/restore
-    POST /v1/views
-    DELETE /v1/views/{view_id}
     GET /v1/webhooks
     POST /v1/webhooks
     DELETE /v1/webhooks/{webhook_id}

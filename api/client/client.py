@@ -73,7 +73,6 @@ from orchestrator.records import (
     QueuePosition,
     RunFile,
     RunRecord,
-    SavedView,
     SubmissionReceipt,
 )
 from orchestrator.specs.preview import Preview
@@ -366,22 +365,6 @@ class Endpoints:
         """Send lines of a spool (`api.client.spool.sync` sends whole ones); what comes again changes nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"
         return self._ask("POST", path, LinesReceipt, again=True, content=json_body(batch), headers=JSON)
-
-    @Endpoint
-    def saved_views(self, page: str = "") -> tuple[SavedView, ...]:
-        """The views that people saved under a name, of one page (`/runs`) or of all."""
-        return self._get("/v1/views", Page[SavedView], {"page": page} if page else None).items
-
-    @Endpoint
-    def save_view(self, name: str, address: str) -> SavedView:
-        """Save a view, `/runs?q=state%3Dfailed`, under a name; one of yours of that name is replaced."""
-        content = json_body({"name": name, "address": address})
-        return self._ask("POST", "/v1/views", SavedView, again=True, content=content, headers=JSON)
-
-    @Endpoint
-    def delete_view(self, view_id: str) -> SavedView:
-        """Forget a view of your own; an admin any."""
-        return self._ask("DELETE", f"/v1/views/{segment(view_id)}", SavedView, again=False)
 
     @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:

@@ -3,8 +3,6 @@
 import gc
 import resource
 import socket
-import time
-from threading import Thread
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,7 +12,6 @@ from api.middleware.connections import MOST_CONNECTIONS, BoundedProtocol
 from api.middleware.forwarded import ForwardedMiddleware
 from api.processes.address import require_keys
 from api.processes.lifetime import stop_with_parent
-from dashboards.assets import PLOTLY, asset
 from orchestrator.logs import configure_logs
 from orchestrator.services.composition import compose_services
 from orchestrator.settings import Settings
@@ -54,7 +51,6 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
 
     if watch_stdin:
         stop_with_parent(stop)
-    Thread(target=lambda: _compress_plotly(server), daemon=True).start()
     server.run(sockets=[listener])
     tracing.stop()
 
@@ -80,14 +76,6 @@ def _open_files(wanted: int) -> int:
     if soft < wanted:
         resource.setrlimit(_OPEN_FILES, (min(wanted, hard), resource.getrlimit(_OPEN_FILES)[1]))
     return max(soft, min(wanted, hard))
-
-
-def _compress_plotly(server: uvicorn.Server) -> None:
-    """Before the first browser waits for it, and after the first answer: it takes a while."""
-    while not server.started:
-        time.sleep(0.05)
-    time.sleep(1)
-    asset(PLOTLY).gzipped_body  # noqa: B018 - made by being looked at
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:

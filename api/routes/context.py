@@ -31,7 +31,6 @@ from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.attempts import Attempts
-from orchestrator.store.saved_views import SavedViews
 from orchestrator.studies.reports import Studies
 
 # Answers of the busiest routes: a record written to JSON once, on the thread that has read it.
@@ -113,7 +112,6 @@ KeyringDependency = Annotated[Keyring, dependency(lambda state: state.services.k
 AuditDependency = Annotated[AuditLog, dependency(lambda state: state.services.audit)]
 WebhooksDependency = Annotated[Webhooks, dependency(lambda state: state.services.webhooks)]
 ExternalRunsDependency = Annotated[ExternalRuns, dependency(lambda state: state.services.external_runs)]
-SavedViewsDependency = Annotated[SavedViews, dependency(lambda state: state.services.saved_views)]
 StudiesDependency = Annotated[Studies, dependency(lambda state: state.studies)]
 FigureFilesDependency = Annotated[FigureFiles, dependency(lambda state: state.figure_files)]
 PulseDependency = Annotated[Pulse, dependency(lambda state: state.pulse)]

@@ -17,6 +17,9 @@ from orchestrator.external_runs import USUAL_METRICS, ExternalSeries
 
 LossColumn = Literal["train_loss", "smoothed", "smoother", "val_loss"]
 XColumn = Literal["steps", "tokens", "seconds", "hours"]
+AXIS_TITLES: dict[XColumn, str] = {
+    "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
+}  # fmt: skip
 
 SMOOTHING_SHARE = 0.03
 """Width of the moving average over training losses, as a share of the points: it calms batch noise and keeps bends."""
@@ -140,11 +143,11 @@ def evenly_spaced_rows(one: Series, steps_total: int) -> Series:
     evaluations where they are no more than `MAX_POINTS`. Every row of a short run."""
     if steps_total <= 2 * MAX_POINTS:
         return one
-    place = np.floor(one.steps * MAX_POINTS / steps_total)
-    chosen = np.diff(place, prepend=-1.0) > 0
+    column = np.floor(one.steps * MAX_POINTS / steps_total)
+    chosen = np.diff(column, prepend=-1.0) > 0
     evaluated = np.flatnonzero(np.isfinite(one.val_loss))
     if evaluated.size > MAX_POINTS:
-        evaluated = evaluated[np.diff(place[evaluated], prepend=-1.0) > 0]
+        evaluated = evaluated[np.diff(column[evaluated], prepend=-1.0) > 0]
     chosen[evaluated] = True
     return _rows(one, chosen)
 
@@ -237,8 +240,8 @@ def numbers(values: Array) -> list[float | None]:
     digits = 4 - np.floor(np.log10(size))
     up, down = 10.0 ** np.clip(digits, 0, EXACT_DECADES), 10.0 ** np.clip(-digits, 0, EXACT_DECADES)
     rounded: list[float | None] = (np.rint(np.where(known, values, 0.0) * up / down) / up * down).tolist()
-    for place in np.flatnonzero(~known | (np.abs(digits) > EXACT_DECADES)).tolist():
-        rounded[place] = float(f"{values[place]:.5g}") if known[place] else None
+    for index in np.flatnonzero(~known | (np.abs(digits) > EXACT_DECADES)).tolist():
+        rounded[index] = float(f"{values[index]:.5g}") if known[index] else None
     return rounded
 
 
@@ -256,7 +259,7 @@ def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tup
     losses = np.full((len(seeds), steps.size), np.nan)
     xs = np.full((len(seeds), steps.size), np.nan)
     for row, one in enumerate(seeds):
-        places = np.searchsorted(steps, one.steps)
-        losses[row, places] = getattr(one, column)
-        xs[row, places] = getattr(one, x)
+        columns = np.searchsorted(steps, one.steps)
+        losses[row, columns] = getattr(one, column)
+        xs[row, columns] = getattr(one, x)
     return steps, losses, xs

@@ -6,7 +6,7 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import numbers
-from dashboards.data.trials import SweepView
 from dashboards.palette import THEMES, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
@@ -55,8 +54,8 @@ class ExperimentView:
     state: ViewState
     theme: ThemeName
     narrow: bool = False
-    trials: SweepView = field(default_factory=SweepView)
-    """Of a sweep: which of its trials are asked for."""
+    candidate: str = ""
+    """Of a sweep: whose hyperparameters are drawn; empty is the best one's."""
     panel: str = ""
     """The panel that is asked for, as an address says it."""
 
@@ -65,13 +64,13 @@ def bytes_axis(most: float, least: float = 0.0) -> dict[str, Any]:
     """Ticks of a linear axis of bytes from `least` to `most`, written as tables write sizes: Plotly's own say
     `500MB`."""
     step = round_step(max(most - least, 1.0) / MOST_BYTE_TICKS)
-    ticks = [step * place for place in range(math.ceil(least / step), math.ceil(most / step) + 1)]
+    ticks = [step * index for index in range(math.ceil(least / step), math.ceil(most / step) + 1)]
     return {"tickvals": ticks, "ticktext": [_round_size(each) for each in ticks]}
 
 
 def percent_ticks(step: float) -> dict[str, Any]:
     """Ticks of an axis of shares of one, written as tables write them: Plotly's own say `20%`."""
-    ticks = [step * place for place in range(round(1 / step) + 1)]
+    ticks = [step * index for index in range(round(1 / step) + 1)]
     return {"tickvals": ticks, "ticktext": [f"{100 * each:.0f} %" for each in ticks]}
 
 
@@ -209,10 +208,10 @@ Span = tuple[float, float]
 
 
 def add_axes(
-    layout: dict[str, Any], theme: ThemeName, place: int, across: Span, up: Span, title: str = ""
+    layout: dict[str, Any], theme: ThemeName, index: int, across: Span, up: Span, title: str = ""
 ) -> dict[str, str]:
     """A further pair of axes, and what tells a trace to be on it: x1 and y1 are called x and y."""
-    number = "" if place == 1 else str(place)
+    number = "" if index == 1 else str(index)
     layout[f"xaxis{number}"] = axis(theme, title) | {"domain": list(across), "anchor": f"y{number}", "nticks": 4}
     layout[f"yaxis{number}"] = axis(theme, "") | {"domain": list(up), "anchor": f"x{number}", "nticks": 4}
     return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
@@ -275,7 +274,7 @@ def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: 
 def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str]:
     """The colour of each value as `#rrggbb`, from dark at `low` to bright at `high`. Plotly would find them itself, and
     complain of every bar whose colour is a number."""
-    stops = np.array([[int(each[place : place + 2], 16) for place in (1, 3, 5)] for each in CIVIDIS], dtype=float)
+    stops = np.array([[int(each[index : index + 2], 16) for index in (1, 3, 5)] for each in CIVIDIS], dtype=float)
     shares = (np.asarray(values, dtype=float) - low) / ((high - low) or 1.0) * (len(stops) - 1)
     parts = [np.interp(shares, range(len(stops)), part).round().astype(int) for part in stops.T]
     return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in zip(*parts, strict=True)]
@@ -283,5 +282,5 @@ def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str
 
 def transparent(colour: str, alpha: float) -> str:
     """`#rrggbb` as `rgba(…)`."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"

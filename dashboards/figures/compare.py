@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from dashboards.data.compared import ComparedRun
-from dashboards.data.series import Series, XColumn, external_metric
+from dashboards.data.series import AXIS_TITLES, Series, XColumn, external_metric
 from dashboards.figures.base import HEADROOM, Figure, figure, layout_of, line, plain
 from dashboards.palette import Style, ThemeName, numbered_style, styles
 from dashboards.text import formats
@@ -33,9 +33,6 @@ METRICS: dict[Metric, str] = {
     "step_seconds": "step time, s",
 }
 MetricReader = Callable[[RunRecord], float | None]
-X_TITLES: dict[XColumn, str] = {
-    "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,7 @@ class CompareView:
     metric: Metric = "loss"
     log: bool = False
     panels: tuple[str, ...] = ()
-    """Further figures, as `dashboards/figures/panels.py` reads them."""
+    """Further figures, as `dashboards/data/panels.py` reads them."""
     left_out: int = 0
     """Runs that were asked for beyond the most that are shown; in no address."""
 
@@ -99,7 +96,7 @@ def run_styles(runs: Sequence[ComparedRun]) -> dict[str, Style]:
     each run instead."""
     if len({run.candidate for run in runs}) == len(runs):
         return styles((run.key, run.candidate[1]) for run in runs)
-    return {run.key: numbered_style(place) for place, run in enumerate(runs)}
+    return {run.key: numbered_style(index) for index, run in enumerate(runs)}
 
 
 def metric_title(runs: Sequence[ComparedRun], metric: Metric) -> str:
@@ -136,7 +133,7 @@ def overlay(runs: Sequence[ComparedRun], series: Sequence[Series], view: Compare
             )
             marks = line(x[known], one.val_loss[known], title, look.colour(theme)) | told
             data.append(marks | {"marker": {"size": 7, "symbol": look.symbol, "color": look.colour(theme)}})
-    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=metric_title(runs, view.metric))
+    layout = layout_of(theme, x_title=AXIS_TITLES[view.x], y_title=metric_title(runs, view.metric))
     layout["hovermode"] = "x unified" if len(runs) <= 6 else "closest"
     layout["uirevision"] = view.query()
     if view.log and not (view.metric == "loss" and _has_negative_loss(series)):
@@ -226,8 +223,8 @@ def _measured_row(
     if name in LOSSES and not _same_measure(runs):
         known = []
     best = (max if name in MORE_IS_BETTER else min)(known) if len(set(known)) > 1 else None
-    place = values.index(best) if best is not None else None
-    return ComparedValues(name=name, values=tuple(shown(value) for value in values), best=place)
+    index = values.index(best) if best is not None else None
+    return ComparedValues(name=name, values=tuple(shown(value) for value in values), best=index)
 
 
 def _result(name: str, fallback: str | None = None) -> MetricReader:

@@ -1,7 +1,6 @@
-"""The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band; or
-a line for each value of what the page groups runs by. Of external runs: a line each."""
+"""The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
+    AXIS_TITLES,
     Band,
     LossColumn,
     Series,
@@ -19,32 +19,27 @@ from dashboards.data.series import (
     numbers,
     thin_band,
 )
-from dashboards.figures import compare
 from dashboards.figures.base import (
     HEADROOM,
     ExperimentView,
     Figure,
-    add_legend,
     band,
     fade,
     figure,
     layout_of,
-    line,
     plain,
     trace,
 )
-from dashboards.figures.grouping import find_grouping, group_runs
-from dashboards.palette import KNOWN, NUMBERED_HUES, Style, ThemeName, numbered_style, style, styles, variant
+from dashboards.palette import KNOWN, NUMBERED_HUES, Style, ThemeName, numbered_style, styles
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
-from dashboards.text.words import candidate_title, loss_title, run_title
+from dashboards.text.words import loss_title
 from dashboards.view_state import Smoothing, ViewState
 from orchestrator.columns import Array
-from orchestrator.external_runs import ExternalRun, ExternalSeries
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, RunRecord
 
-X_TITLES = compare.X_TITLES | {"flops": "model FLOPs"}
+X_TITLES = AXIS_TITLES | {"flops": "model FLOPs"}
 SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
@@ -54,8 +49,6 @@ PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
 """Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
 MOST_EXTERNAL_LINES = 48
 """More of them nobody tells apart."""
-MOST_EXTERNAL_POINTS = 1_000
-"""Of one line, evenly taken: a screen has not many more columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +58,7 @@ class Curve:
     candidate: str
     title: str
     lr: float | None
-    """None where it is a group of runs, at whatever rates."""
+    """None where no rate has a result."""
     is_best: bool
     """The candidate's best learning rate so far: drawn in full."""
     style: Style
@@ -114,8 +107,6 @@ def loss_curves(
         layout["xaxis"]["exponentformat"] = "e"
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, across, budget)
-    if any(curve.lr is None for curve in shown):  # the page's own legend is of candidates
-        add_legend(layout)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
@@ -168,7 +159,6 @@ def _validation_line(curve: Curve, found: Band, colour: str) -> dict[str, Any]:
         line={"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
         marker={"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
         hovertemplate="%{y:.4f}",
-        showlegend=curve.lr is None,
     )
 
 
@@ -202,14 +192,14 @@ def _loss_bounds(
     """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count. What
     begins below zero is a reward's negative, of which training losses rise and fall."""
     losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
-    places = [np.tile(across.values(one), 2) for one in seeds]
+    positions = [np.tile(across.values(one), 2) for one in seeds]
     if not seeds:
         return None
-    loss, place = np.concatenate(losses), np.concatenate(places)
+    loss, position = np.concatenate(losses), np.concatenate(positions)
     untrained = [one.val_loss[0] for one in seeds if np.isfinite(one.val_loss[0])]
     limit = HEADROOM * max(untrained) if untrained and min(untrained) > 0 else np.inf
     sane = np.isfinite(loss) & (loss <= limit)
-    chosen = sane & (place >= PART_STARTS[view.part] * end)
+    chosen = sane & (position >= PART_STARTS[view.part] * end)
     every = loss[chosen] if chosen.sum() >= 2 else loss[sane]  # too early for that part: show all that there is
     if every.size < 2:
         return None
@@ -227,42 +217,26 @@ def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
 
 
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
-    """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by
-    and each whose runs have it; points of the others are not read."""
-    grouping = find_grouping(snapshot.experiment.spec, view.group)
-    shown = list(
-        _visible_rates(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates))
-    )
-    if grouping is None:
-        for row, lr, is_best in shown:
-            runs = _runs(snapshot, row, lr, is_best=is_best)
-            yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
-        return
-    every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
-    groups = group_runs(every, grouping)
-    several = len({group.owner for group in groups}) > 1
-    for group in groups:
-        name = title = f"{grouping.title} {group.value}"
-        look = numbered_style(group.value_place)
-        if several:  # each in its own colour, its values told apart by dash and mark
-            is_candidate = grouping.within == "candidate"
-            own = snapshot.styles[group.owner] if is_candidate else style(group.owner)
-            owner = snapshot.titles[group.owner] if is_candidate else candidate_title(group.owner, group.owner)
-            look = variant(own, group.value_place)
-            title = title if group.owner == group.value else f"{owner} · {title}"
-            name = group.owner if is_candidate else title
-        yield _curve(reader, name, title, None, look, group.runs, is_best=True)
+    """One curve for each candidate and learning rate that the view shows; points of the others are not read."""
+    for row, lr, is_best in _visible_rates(snapshot, view):
+        runs = _runs(snapshot, row, lr, is_best=is_best)
+        yield Curve(
+            candidate=row.candidate,
+            title=row.title,
+            lr=lr,
+            is_best=is_best,
+            style=snapshot.styles[row.candidate],
+            seeds=reader.series(runs, marks=not is_best),
+        )
 
 
-def _visible_rates(
-    snapshot: Snapshot, view: ViewState, *, all_rates: bool
-) -> Iterator[tuple[CandidateRow, float, bool]]:
+def _visible_rates(snapshot: Snapshot, view: ViewState) -> Iterator[tuple[CandidateRow, float, bool]]:
     """(candidate, learning rate, is it its best one) of every curve that is shown."""
     for row in snapshot.comparison.rows:
         best = _best_rate(row, snapshot.runs)
         rates = sorted({run.lr for run in snapshot.runs if run.candidate == row.candidate})
         for lr in rates:
-            if row.candidate not in view.hidden and (all_rates or lr == best):
+            if row.candidate not in view.hidden and (view.all_rates or lr == best):
                 yield row, lr, lr == best
 
 
@@ -273,20 +247,6 @@ def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) ->
     chosen = [run for run in mine if final is None or run.id in final]
     # A run that broke off has no part in the leaderboard's mean; here it would end the mean of the others.
     return [run for run in chosen if run.outcome() not in BROKEN_OFF] or chosen
-
-
-def _curve(
-    reader: Reader,
-    name: str,
-    title: str,
-    lr: float | None,
-    style: Style,
-    runs: Sequence[RunRecord],
-    *,
-    is_best: bool,
-) -> Curve:
-    seeds = reader.series(runs, marks=not is_best)
-    return Curve(candidate=name, title=title, lr=lr, is_best=is_best, style=style, seeds=seeds)
 
 
 def _flops_per_token(runs: tuple[RunRecord, ...]) -> float | None:
@@ -316,36 +276,4 @@ def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
     looks = styles(known.items())
     free = [hue for hue in NUMBERED_HUES if hue not in {look.hue for look in looks.values()}] or NUMBERED_HUES
     others = (name for name in candidates if name not in known)
-    return looks | {name: numbered_style(place, free) for place, name in enumerate(others)}
-
-
-def external_curves(
-    runs: Sequence[ExternalRun],
-    series: Mapping[str, ExternalSeries],
-    metric: str,
-    looks: Mapping[str, Style],
-    theme: ThemeName,
-) -> Figure:
-    """One metric of the runs over their steps; what is not finite is a gap, and a run that rises far above where all
-    began leaves the figure instead of flattening the others."""
-    data, known = [], []
-    for run in runs:
-        steps, values = (
-            np.array(column.get(metric, ()), dtype=float) for column in (series[run.id].steps, series[run.id].values)
-        )
-        places = np.unique(np.linspace(0, steps.size - 1, min(steps.size, MOST_EXTERNAL_POINTS)).astype(int))
-        if not np.isfinite(values).any():
-            continue
-        known.append(values[np.isfinite(values)])
-        look = looks[run.candidate]
-        drawn = line(steps[places], values[places], plain(run_title(run)), look.colour(theme))
-        drawn["line"] |= {"dash": look.dash}
-        mode = "lines+markers" if places.size <= 30 else "lines"  # a single point has no line
-        data.append(drawn | {"mode": mode, "marker": {"size": 4, "color": look.colour(theme)}})
-    layout = layout_of(theme, x_title="step", y_title=plain(metric))
-    layout["hovermode"] = "x unified" if len(data) <= 6 else "closest"
-    if data:
-        first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
-        if first > low >= 0 and max(float(each.max()) for each in known) > HEADROOM * first:
-            layout["yaxis"]["range"] = [low - 0.05 * (first - low), HEADROOM * first]
-    return figure(data, layout, theme, empty=f"None of these runs has logged {metric}.")
+    return looks | {name: numbered_style(index, free) for index, name in enumerate(others)}

@@ -50,8 +50,8 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
         chosen = styles.get(fit.candidate) or style(fit.candidate)
         colour = chosen.colour(theme)
         data += _curve_traces(fit, chosen, colour, axis) + _point_traces(fit, chosen, colour, axis)
-        intervals += [(_place(each, axis), each.low, each.high, colour) for each in fit.points]
-        intervals += [(_place(each, axis), each.loss.low, each.loss.high, colour) for each in fit.predictions]
+        intervals += [(_size_on_axis(each, axis), each.low, each.high, colour) for each in fit.points]
+        intervals += [(_size_on_axis(each, axis), each.loss.low, each.loss.high, colour) for each in fit.predictions]
     layout = layout_of(theme, x_title=AXES[axis], y_title=f"{LOSS_IN_NATS} (log)")
     _log_axis(layout["xaxis"], [value for each in data for value in each["x"]], _tick)
     predicted = [each.loss for fit in fits for each in fit.predictions]
@@ -77,7 +77,7 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
         if fit.candidate in hidden or not known:
             continue
         chosen = styles.get(fit.candidate) or style(fit.candidate)
-        x = [_place(point, axis) for point, _ in known]
+        x = [_size_on_axis(point, axis) for point, _ in known]
         y = [100 * (point.loss / fitted - 1) for point, fitted in known]
         data.append(_marks(fit.title, x, y, chosen, chosen.colour(theme), "%{y:+.2f} % at %{x:.3s}"))
     layout = layout_of(theme, x_title=AXES[axis], y_title="measured relative to fitted, %")
@@ -136,7 +136,7 @@ def _curve_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> l
     found: list[Any] = []
     look = {"width": 1.8, "color": colour, "dash": chosen.dash}
     for curve in fit.curves:
-        x = [_place(point, axis) for point in curve.points]
+        x = [_size_on_axis(point, axis) for point in curve.points]
         ends = [(point.loss.low, point.loss.high) for point in curve.points]
         if all(low and high and low > 0 and math.isfinite(high) for low, high in ends):
             found += band(x, [low for low, _ in ends], [high for _, high in ends], colour, 0.12)
@@ -147,14 +147,14 @@ def _curve_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> l
 
 
 def _point_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> list[Any]:
-    x, y = [_place(point, axis) for point in fit.points], [point.loss for point in fit.points]
+    x, y = [_size_on_axis(point, axis) for point in fit.points], [point.loss for point in fit.points]
     measured = _marks(fit.title, x, y, chosen, colour, "%{y:.4f} at %{x:.3s} · n = %{customdata}")
     measured["customdata"] = [point.n for point in fit.points]
     if any(point.low is not None for point in fit.points):
         measured["error_y"] = whiskers(y, [(point.low, point.high) for point in fit.points], colour)
     if not fit.predictions:
         return [measured]
-    x, y = [_place(each, axis) for each in fit.predictions], [each.loss.value for each in fit.predictions]
+    x, y = [_size_on_axis(each, axis) for each in fit.predictions], [each.loss.value for each in fit.predictions]
     title, hover = f"{fit.title}, predicted", "%{y:.4f} predicted at %{x:.3s}"
     predicted = _marks(title, x, y, chosen, colour, hover, hollow=True)
     ends = [(each.loss.low, each.loss.high) for each in fit.predictions]
@@ -182,7 +182,7 @@ def _axis(report: FitReport) -> int:
     return 1 if FORMS[report.form].variables == (1,) else 0
 
 
-def _place(one: ScalingPoint | Prediction | CurvePoint, axis: int) -> int:
+def _size_on_axis(one: ScalingPoint | Prediction | CurvePoint, axis: int) -> int:
     return (one.parameters, one.tokens)[axis]
 
 

@@ -1,25 +1,18 @@
-"""Panels: figures that readers add to a page, any metric of points over any axis. A panel is a word of the address.
+"""The figures of panels (`dashboards/data/panels.py`): a line for each run, or means with their bands."""
 
-    panel=grad_norm*tokens*s10*ly*lx*0.1..2*by-lr*wide
-
-The metric, the horizontal axis, the smoothing in per cent of the points, logarithmic axes, the range of the vertical
-axis, what runs are averaged by, whether it is large. What is not understood is left out: an edited link still opens.
-"""
-
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote, unquote
 
 import numpy as np
 
 from dashboards.data.compared import fields_of
+from dashboards.data.panels import METRICS, Panel
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
+    AXIS_TITLES,
     MAX_POINTS,
     Series,
-    XColumn,
     across_seeds,
     even_indices,
     external_columns,
@@ -31,147 +24,29 @@ from dashboards.data.series import (
     thin_band,
     window_of,
 )
-from dashboards.data.trials import brushed_trials
 from dashboards.figures.base import ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
-from dashboards.figures.compare import X_TITLES
-from dashboards.figures.sweep import parallel_candidate
 from dashboards.palette import Style, ThemeName, numbered_style, variant
 from dashboards.text.words import candidate_title, run_title
-from dashboards.view_state import MOST_PANELS, ViewState
-from orchestrator.columns import FIELDS, STEP, Array
+from dashboards.view_state import ViewState
+from orchestrator.columns import Array
 from orchestrator.external_runs import USUAL_METRICS, ExternalRun, ExternalSeries, ExternalState
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunRecord
 from orchestrator.run_table.fields import EXTERNAL
 
-TITLES = {
-    "train_loss": "training loss",
-    "val_loss": "validation loss",
-    "kl_nats": "KL divergence, nats",
-    "lr": "learning rate",
-    "grad_norm": "gradient norm",
-    "step_seconds": "step time, s",
-    "host_rss_bytes": "host RSS, bytes",
-    "cpu_cores": "CPU cores in use",
-    "host_cpu_utilization": "busy share of the host's CPUs",
-    "gpu_utilization": "busy share of the GPU",
-    "gpu_memory_bytes": "GPU memory in use, bytes",
-    "gpu_power_watts": "GPU power, W",
-}
-METRICS: Mapping[str, str] = {
-    name: TITLES.get(name, name.replace("_", " ").replace(" seconds", " time, s"))
-    for name in FIELDS
-    if name not in (STEP, "tokens")
-}
-"""What can be drawn, and what it is called."""
 MOST_LINES = 96
 """Runs of one panel, the first ones."""
-MOST_SMOOTHING = 30
-"""Per cent of the points."""
-LONGEST_FIELD = 80
 LEGEND_SHARE = 0.3
 """Of a panel's height: many means are more names than fit, and the plot needs its room."""
 FEW_POINTS = 60
 """So few are marked, too: what is reported now and then has no line to speak of."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One of them."""
-
-    metric: str = "train_loss"
-    x: XColumn = "steps"
-    smooth: int = 3
-    """Per cent of the points; 0 leaves them as they were reported."""
-    log: bool = False
-    log_x: bool = False
-    low: float | None = None
-    high: float | None = None
-    by: str = ""
-    """A field: runs that share it are drawn as their mean, in the band from the lowest to the highest. Empty is a line
-    for each run."""
-    wide: bool = False
-
-    @classmethod
-    def parse(cls, text: str, metrics: Collection[str] = METRICS) -> "Panel":
-        """Read the word of an address; a metric that there is not becomes the first one."""
-        metric, *words = text.split("*")
-        found = cls(metric=unquote(metric) if unquote(metric) in metrics else next(iter(metrics), ""))
-        for word in words:
-            if word in X_TITLES:
-                found = replace(found, x=word)
-            elif word[:1] == "s" and word[1:].isdecimal() and len(word) < 5:
-                found = replace(found, smooth=min(int(word[1:]), MOST_SMOOTHING))
-            elif word.startswith("by-"):
-                found = replace(found, by=word.removeprefix("by-")[:LONGEST_FIELD])
-            elif ".." in word:
-                low, _, high = word.partition("..")
-                found = replace(found, low=read_number(low), high=read_number(high))
-        return replace(found, log="ly" in words, log_x="lx" in words, wide="wide" in words)
-
-    def word(self) -> str:
-        """The word of an address for it."""
-        words = [
-            quote(self.metric, safe=""),
-            self.x,
-            f"s{self.smooth}",
-            *(["ly"] if self.log else []),
-            *(["lx"] if self.log_x else []),
-        ]
-        if self.low is not None or self.high is not None:
-            words.append("..".join("" if end is None else f"{end:g}" for end in (self.low, self.high)))
-        return "*".join([*words, *([f"by-{self.by}"] if self.by else []), *(["wide"] if self.wide else [])])
-
-    def enlarge(self) -> "Panel":
-        """The same, large; or small again."""
-        return replace(self, wide=not self.wide)
-
-
-def read_number(text: str) -> float | None:
-    """The end of a range that was written; None where it is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def edit_panels(
-    panels: Sequence[Panel], form: Mapping[str, str], metrics: Collection[str] = METRICS
-) -> tuple[Panel, ...]:
-    """The panels after a form was sent: `edit` is the place of the one that it is about, one more adds one.
-    Its fields begin with `p_`, since the page has fields of its own."""
-    place = int(form["edit"]) if form["edit"].isdecimal() and len(form["edit"]) < 3 else len(panels)
-    smoothing = read_number(form.get("p_smooth", ""))
-    sent = Panel.parse(quote(form.get("p_metric", ""), safe=""), metrics)
-    across = form.get("p_across", "")
-    changed = replace(
-        sent,
-        x=next((each for each in X_TITLES if each == across), "steps"),
-        smooth=min(max(int(smoothing), 0), MOST_SMOOTHING) if smoothing is not None else 3,
-        log=form.get("p_log_y") == "1",
-        log_x=form.get("p_log_x") == "1",
-        by=form.get("p_by", "").strip().replace("*", "")[:LONGEST_FIELD],
-        wide=place < len(panels) and panels[place].wide,
-        low=read_number(form.get("p_low", "")),
-        high=read_number(form.get("p_high", "")),
-    )
-    return (*panels[:place], changed, *panels[place + 1 :])[:MOST_PANELS]
-
-
-def experiment_fields(spec: ExperimentSpec) -> tuple[str, ...]:
-    """The fields by which the runs of an experiment can be averaged, known without reading them."""
-    options = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
-    sizes = ("model",) if spec.cells() else ()
-    return ("candidate", "optimizer", *sizes, "lr", "seed", *(f"optimizer.options.{name}" for name in options))
-
-
 def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[RunRecord]:
     """The runs of an experiment that its page compares: of each candidate that is shown those at its best learning
     rate; all rates where they are told apart."""
     best = {row.candidate: row.best_lr for row in snapshot.comparison.rows}
-    order = {name: place for place, name in enumerate(best)}
+    order = {name: index for index, name in enumerate(best)}
     everywhere = view.all_rates or panel.by == "lr"
     shown = (
         run
@@ -183,7 +58,7 @@ def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[Run
 
 def experiment_panel(view: ExperimentView) -> Figure:
     """The panel that is asked for: of a comparison its compared runs, of a scaling experiment those of every cell, of a
-    sweep the trials that its brushes keep."""
+    sweep all trials."""
     panel = Panel.parse(view.panel)
     lines = run_lines(view.reader, _experiment_runs(view, panel), panel, view.snapshot.styles)
     return draw_panel(lines.values(), panel, view.theme)
@@ -192,9 +67,7 @@ def experiment_panel(view: ExperimentView) -> Figure:
 def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
     snapshot = view.snapshot
     if snapshot.sweep is not None:
-        searched = parallel_candidate(snapshot, view.trials.candidate)
-        kept = {trial.run_id for trial in brushed_trials(snapshot.sweep, searched, view.trials.brushes)}
-        return [run for run in snapshot.runs if run.id in kept]
+        return list(snapshot.runs)
     whole = view.reader.experiments.get(snapshot.experiment.id)
     if view.state.cell or not whole.spec.cells():
         return compared_runs(snapshot, view.state, panel)
@@ -283,27 +156,30 @@ def external_lines(
 
 def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName) -> Figure:
     """The metric of the panel: a line for each run, or a mean for each value of the field that it groups by."""
-    title = METRICS.get(panel.metric, panel.metric)
+    title = plain(METRICS.get(panel.metric, panel.metric))
     data = _bands(lines, panel, theme) if panel.by else _lines(lines, panel, theme)
-    layout = layout_of(theme, x_title=X_TITLES[panel.x], y_title=plain(title))
+    layout = layout_of(theme, x_title=AXIS_TITLES[panel.x], y_title=title)
     named = sum(1 for each in data if "name" in each)
     layout["hovermode"] = "x unified" if named <= 6 else "closest"
     layout["uirevision"] = panel.word()
     if panel.by:
         add_legend(layout, maxheight=LEGEND_SHARE)
-    _set_axes(layout, panel, data)
+    if panel.log_x:
+        layout["xaxis"] |= {"type": "log", "nticks": 6}
+    if panel.log:
+        layout["yaxis"] |= {"type": "log", "nticks": 6}
     return figure(data, layout, theme, empty=f"None of these runs has reported {title}.")
 
 
 def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
-    """The rows of a run with the panel's metric, whose place in a series is that of what is drawn."""
+    """The rows of a run with the panel's metric, whose index in a series is that of what is drawn."""
     return replace(whole, smoothed=smooth(values, window_of(values.size, panel.smooth / 100)))
 
 
 def _lines(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
     data = []
-    for place, each in enumerate(lines):
-        look, one = each.look or numbered_style(place), each.rows
+    for index, each in enumerate(lines):
+        look, one = each.look or numbered_style(index), each.rows
         x = getattr(one, panel.x)
         known = np.flatnonzero(np.isfinite(one.smoothed) & np.isfinite(x))
         known = known[even_indices(known.size, MAX_POINTS)]
@@ -323,12 +199,12 @@ def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
     has_several = len({(owner, is_external) for owner, is_external, _ in groups}) > 1
     values = list(dict.fromkeys(value for _, _, value in groups))
     data: list[dict[str, Any]] = []
-    for place, ((owner, is_external, value), some) in enumerate(groups.items()):
+    for index, ((owner, is_external, value), some) in enumerate(groups.items()):
         found = thin_band(across_seeds([each.rows for each in some], "smoothed", panel.x))
         if not found.x.size:
             continue
         look = some[0].own_look if panel.by == "candidate" or has_several else None
-        look = variant(look, 0 if panel.by == "candidate" else values.index(value)) if look else numbered_style(place)
+        look = variant(look, 0 if panel.by == "candidate" else values.index(value)) if look else numbered_style(index)
         colour = look.colour(theme)
         title = f"{owner} · external" if is_external else candidate_title(owner, some[0].optimizer)
         name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
@@ -339,17 +215,3 @@ def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
         mean["line"] |= {"dash": look.dash}
         data.append(mean | {"showlegend": True, "marker": {"size": 4, "symbol": look.symbol, "color": colour}})
     return data
-
-
-def _set_axes(layout: dict[str, Any], panel: Panel, data: Sequence[dict[str, Any]]) -> None:
-    if panel.log_x:
-        layout["xaxis"] |= {"type": "log", "nticks": 6}
-    if panel.log:
-        layout["yaxis"] |= {"type": "log", "nticks": 6}
-    known = [value for each in data for value in each["y"] if value is not None and (value > 0 or not panel.log)]
-    if not known or (panel.low is None and panel.high is None):
-        return
-    low = min(known) if panel.low is None else panel.low
-    high = max(known) if panel.high is None else panel.high
-    if low < high and (low > 0 or not panel.log):  # else the range shows nothing
-        layout["yaxis"]["range"] = [math.log10(low), math.log10(high)] if panel.log else [low, high]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboards.figures.base import Figure, fade, figure, final_loss_title, layout_of, plain, say_above, trace
-from dashboards.palette import THEMES, Style, ThemeName
+from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.view_state import ViewState
 from orchestrator.records import Comparison, RunRecord
@@ -65,7 +65,7 @@ def learning_rates(
         "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
     }  # fmt: skip
     letters = NARROW_LETTERS if narrow else WIDE_LETTERS
-    say_above(layout, _key(comparison.tuning_seeds, shown), letters, theme)
+    say_above(layout, _key(comparison.tuning_seeds, shown, edge), letters, theme)
     ended = any(each["x"] for each in data)
     empty = "No run finished." if comparison.complete else "Finished runs will appear here."
     return figure(data if ended else [], layout, theme, empty=empty)
@@ -94,15 +94,17 @@ def _tuning_line(
     }
 
 
-def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord]) -> str:
-    """What is drawn: `line: mean over seeds; small circles: each seed; ×: diverged`."""
+def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord], edge: float) -> str:
+    """What is drawn: `line: mean over seeds; small circles: each seed; ×: diverged, up to lr 1000`."""
     if tuning_seeds:
         said = ["filled: mean of the compared seeds", f"dotted and hollow: {_seed_words(tuning_seeds)}"]
     else:
         said = ["line: mean over seeds"]
     several = "each compared seed" if len(tuning_seeds) == 1 else "each seed"
     lost = dict.fromkeys(run.state_word() for run in runs if _has_diverged(run))
-    return "; ".join([*said, f"small circles: {several}", *([f"×: {' or '.join(lost)}"] if lost else [])])
+    largest = max((run.lr for run in runs), default=0.0)
+    beyond = f", up to lr\N{NO-BREAK SPACE}{formats.rate(largest)}" if largest > edge else ""
+    return "; ".join([*said, f"small circles: {several}", *([f"×: {' or '.join(lost)}{beyond}"] if lost else [])])
 
 
 def _seed_words(seeds: Sequence[int]) -> str:
@@ -127,38 +129,27 @@ def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = 
 
 def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float) -> list[Any]:
     """Runs that have no loss to be drawn at as × along the upper edge, each kind by its outcome: none is left out."""
-    lost = [run for run in runs if _has_diverged(run)]
-    beyond = sorted((run for run in lost if run.lr > edge), key=lambda run: run.lr)
-    rates = dict.fromkeys(formats.rate(run.lr) for run in beyond[:1] + beyond[-1:])
-    notes = {run.id: f"lr {' to '.join(rates)} → " for run in beyond[:1]}  # all of them lie at one place
-    words = dict.fromkeys(run.state_word() for run in lost)
-    by_word = ([run for run in lost if run.state_word() == word] for word in words)
-    return [_crosses(word, each, notes, styles, theme, edge) for word, each in zip(words, by_word, strict=True)]
-
-
-def _crosses(
-    word: str,
-    lost: Sequence[RunRecord],
-    notes: Mapping[str, str],
-    styles: Mapping[str, Style],
-    theme: ThemeName,
-    edge: float,
-) -> dict[str, Any]:
-    colours = [styles[run.candidate].colour(theme) for run in lost]
-    return trace(
-        "markers+text",
-        [min(run.lr, edge) for run in lost],
-        [1.0] * len(lost),
-        name=word,
-        yaxis="y2",
-        text=[notes.get(run.id, "") for run in lost],
-        textposition="middle left",
-        textfont={"size": 11, "color": THEMES[theme].muted},
-        customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in lost],
-        marker={"size": 9, "symbol": "x-thin", "line": {"width": 2.2, "color": colours}},
-        hovertemplate=f"{word}: %{{customdata}}<extra></extra>",
-        cliponaxis=False,
-    )
+    lost: dict[str, list[RunRecord]] = {}
+    for run in filter(_has_diverged, runs):
+        lost.setdefault(run.state_word(), []).append(run)
+    return [
+        trace(
+            "markers",
+            [min(run.lr, edge) for run in some],
+            [1.0] * len(some),
+            name=word,
+            yaxis="y2",
+            customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in some],
+            marker={
+                "size": 9,
+                "symbol": "x-thin",
+                "line": {"width": 2.2, "color": [styles[run.candidate].colour(theme) for run in some]},
+            },
+            hovertemplate=f"{word}: %{{customdata}}<extra></extra>",
+            cliponaxis=False,
+        )
+        for word, some in lost.items()
+    ]
 
 
 def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, ParamSpec
 from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
-from dashboards.figures.curves import experiment_curves, external_curves
+from dashboards.figures.curves import experiment_curves
 from dashboards.figures.panels import draw_panel, experiment_panel
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
@@ -30,7 +30,7 @@ ComparisonFigure = Literal[
     "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
 ]
 LawFigure = Literal["law", "residuals"]
-SweepFigure = Literal["objective", "parallel", "slices", "contour", "importance"]
+SweepFigure = Literal["objective", "slices", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
@@ -63,7 +63,7 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     page=AnswerKind.COMPARISON,
     caption="Final loss by optimizer state; bars are 95 % intervals of the difference to the baseline. The dotted line "
     "is the Pareto front. Filled marks are on it, or behind it, by their intervals; of hollow ones neither is shown.",
-    draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
+    draw=lambda view: loss_by_price(*_comparison_view(view), "memory"),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
@@ -96,7 +96,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="loss-hours",
         title="Loss and device time",
         page=AnswerKind.COMPARISON,
-        draw=lambda view: loss_by_price(*_comparison_view(view), "hours", narrow=view.narrow),
+        draw=lambda view: loss_by_price(*_comparison_view(view), "hours"),
     ),
     FigureEntry(
         name="breakdown",
@@ -111,32 +111,16 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="objective",
         title="Objective over trials",
         page=AnswerKind.FINDINGS,
-        caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early; "
-        "those at the upper edge have a loss above it, or none.",
+        caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
         draw=lambda view: sweep.objective(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
-    ),
-    FigureEntry(
-        name="parallel",
-        title="Hyperparameters of all trials",
-        page=AnswerKind.FINDINGS,
-        caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
-        draw=sweep.experiment_trials,
     ),
     FigureEntry(
         name="slices",
         title="Loss over each hyperparameter",
         page=AnswerKind.FINDINGS,
         caption="Loss of each trial of the best optimizer over the value of each hyperparameter. Hollow marks were "
-        "stopped early; those at the upper edge have a loss above it.",
+        "stopped early.",
         draw=sweep.experiment_slices,
-    ),
-    FigureEntry(
-        name="contour",
-        title="Loss over two hyperparameters",
-        page=AnswerKind.FINDINGS,
-        caption="Final loss over two hyperparameters of the best optimizer. Marks are trials; between them the field "
-        "is interpolated by the inverse square of the distance.",
-        draw=sweep.experiment_contour,
     ),
     FigureEntry(
         name="importance",
@@ -171,7 +155,7 @@ PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page=
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
-EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=external_curves)
+EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=draw_panel)
 RUNS_PANEL = FigureEntry(
     name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel, is_listed=False
 )

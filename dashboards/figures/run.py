@@ -98,12 +98,12 @@ def run_series(
     layout["yaxis"] |= {"domain": [0.6 if narrow else 0.42, 1.0]}
     layout["xaxis"] |= ends | {"anchor": "y"}
     small = (("learning rate", one.lr), ("gradient norm", one.grad_norm), ("step time, ms", 1000 * one.step_seconds))
-    for place, (name, values) in enumerate(small, start=2):
-        left, low = (0.0, 0.18 * (4 - place)) if narrow else (0.36 * (place - 2), 0.0)
+    for index, (name, values) in enumerate(small, start=2):
+        left, low = (0.0, 0.18 * (4 - index)) if narrow else (0.36 * (index - 2), 0.0)
         right, high = (1.0, low + 0.11) if narrow else (left + 0.28, 0.24)
-        axes = add_axes(layout, theme, place, (left, right), (low, high), "" if narrow else "step")
-        layout[f"xaxis{place}"] |= ends
-        layout[f"yaxis{place}"] |= {"nticks": 3 if narrow else 4, "rangemode": "tozero", "exponentformat": "none"}
+        axes = add_axes(layout, theme, index, (left, right), (low, high), "" if narrow else "step")
+        layout[f"xaxis{index}"] |= ends
+        layout[f"yaxis{index}"] |= {"nticks": 3 if narrow else 4, "rangemode": "tozero", "exponentformat": "none"}
         data.append(line(one.steps, values, name, colour) | axes)
         layout["annotations"].append(heading(name, left, high + 0.01, theme))
     if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
@@ -118,14 +118,14 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
     rows = -(-len(names) // across) or 1
     layout = layout_of(theme, x_title="", y_title="")
     data: list[Any] = []
-    for place, name in enumerate(names):
-        row, column = divmod(place, across)
+    for index, name in enumerate(names):
+        row, column = divmod(index, across)
         left, top = column * (1 / across), 1 - row / rows
         domains = (left + 0.12 / across, left + 0.94 / across), (top - (1 - GAP) / rows, top - GAP / 2 / rows)
         chosen = columns.rows(spikes(columns, (name,), RANGES))
         known = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
-        axes = add_axes(layout, theme, place + 1, *domains)
+        axes = add_axes(layout, theme, index + 1, *domains)
         if name.endswith("_utilization"):
             layout["yaxis" + axes["yaxis"].removeprefix("y")]["range"] = [0, 103]  # per cent, to be seen as such
         mode = "lines+markers" if len(known) <= FEW_POINTS else "lines"
@@ -147,17 +147,17 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
     blocks = list(dict.fromkeys(name for one in mine for name in one.blocks))[::-1]
     most = max(8, min(MOST_STEPS, MOST_CELLS // max(len(blocks), 1)))
     if len(mine) > most:
-        mine = [mine[place] for place in np.linspace(0, len(mine) - 1, most).astype(int)]
+        mine = [mine[index] for index in np.linspace(0, len(mine) - 1, most).astype(int)]
     cells = [
-        (place, row, one.blocks[name][quantity])
-        for place, one in enumerate(mine)
+        (index, row, one.blocks[name][quantity])
+        for index, one in enumerate(mine)
         for row, name in enumerate(blocks)
         if quantity in one.blocks.get(name, {})
     ]
     layout = layout_of(theme, x_title="step", y_title="") | {"bargap": 0, "barmode": "overlay"}
     ticks = list(range(0, len(mine), max(1, len(mine) // 10)))
     layout["xaxis"] |= {
-        "tickvals": ticks, "ticktext": [str(mine[place].step) for place in ticks], "showgrid": False,
+        "tickvals": ticks, "ticktext": [str(mine[index].step) for index in ticks], "showgrid": False,
         "range": [-0.5, len(mine) - 0.5],
     }  # fmt: skip
     layout["yaxis"] |= {
@@ -168,11 +168,11 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
     low, high = min(values, default=0.0), max(values, default=0.0)
     bars = {
         "type": "bar",
-        "x": [place for place, _, _ in cells],
+        "x": [index for index, _, _ in cells],
         "y": [1] * len(cells),
         "base": [row - 0.5 for _, row, _ in cells],
         "width": 1,
-        "customdata": [f"{plain(blocks[row])}, step {mine[place].step}" for place, row, _ in cells],
+        "customdata": [f"{plain(blocks[row])}, step {mine[index].step}" for index, row, _ in cells],
         "text": [f"{value:.4g}" for value in values],
         "textposition": "none",
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",

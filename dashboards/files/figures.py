@@ -22,8 +22,7 @@ from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, page_figures
 from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
-from dashboards.files.vector import FigureError, vector
-from dashboards.files.vector_parts import as_list, letters
+from dashboards.files.vector import FigureError, as_list, letters, vector
 from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState

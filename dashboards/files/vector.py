@@ -1,36 +1,24 @@
 """Figures as SVG, PNG and PDF: our Plotly figures, drawn by matplotlib, offline and without a browser.
 
-It knows what our figures are made of: scatter traces (lines, marks, bands, error bars, steps, words), bars (standing,
-lying, grouped, stacked, cells), axes of numbers, logarithms, dates and names with their places, annotations, straight
-shapes (`vector_parts.py`). Another kind of trace is a `FigureError`, never a picture that lacks something. Text is
-drawn letter by letter: no mathematics, no markup.
+    axes ─ a scale (linear, logarithmic, of dates, of names) for each ─ traces (`scatter`, lying bars, cells) ─ words
 
-matplotlib takes time and memory the first time, so nothing imports it before a figure is asked for; its
-drawing is not made for several threads, so one figure is drawn at a time.
+It knows the features that our figures have, and no others; another kind of trace is a `FigureError`, never a picture
+that lacks something. Text is drawn letter by letter: no mathematics, no markup. matplotlib takes half a second to load,
+so nothing imports it before the first file; it is not made for several threads, so one figure is drawn at a time.
 """
 
+import html
 import io
-from collections.abc import Mapping
-from itertools import pairwise
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import shorten
 from threading import Lock
 from typing import Any, Literal
 from warnings import catch_warnings, simplefilter
 
 from dashboards.figures.base import Figure
-from dashboards.files.vector_parts import (
-    DASHES,
-    DPI,
-    HATCHES,
-    POINTS,
-    SYMBOLS,
-    AxisScale,
-    Bars,
-    colour,
-    first_value,
-    letters,
-    scatter,
-)
-from dashboards.palette import THEMES, ThemeName
+from dashboards.palette import THEMES, Theme, ThemeName
 from orchestrator.errors import ConflictError
 
 VectorFormat = Literal["svg", "png", "pdf"]
@@ -38,18 +26,22 @@ MEDIA_TYPES: dict[VectorFormat, str] = {"svg": "image/svg+xml", "png": "image/pn
 PNG_SCALE = 2.0
 WIDTH_PIXELS, HEIGHT_PIXELS = 760, 430
 """Of a figure that does not say."""
-TRACES = ("scatter", "bar")
+DPI = 96.0
+"""CSS pixels an inch: sizes in figures are CSS pixels."""
+POINTS = 72.0 / DPI
+"""Points in a CSS pixel."""
+TITLE_LETTERS, TITLE_BOTTOM = 96, 0.93
+"""As many fit on a sheet; below them is this share of its height."""
 MOST_COLUMNS = 5
 """Of names above a figure, or fewer where they are long."""
-MARGIN_SHARE = 0.015
-"""Of a sheet's width: beside its title."""
-TITLE_SIZES = (11, 9.5, 8)
-TITLE_BOTTOM = 0.93
-"""Share of a sheet's height below its title."""
-SLANT = 30
-"""Degrees by which names above a plot are turned where they would meet each other."""
-NAMES_APART = 4
-"""Pixels between two names above a plot, at the least."""
+DAY_MILLISECONDS = 86_400_000.0
+DASHES = {"solid": "-", "dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "dashdot": (0, (5, 2, 1.2, 2))}
+SYMBOLS = {
+    "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "pentagon": "p", "star": "*",
+    "hexagon": "h", "x": "X", "triangle-down": "v",
+}  # fmt: skip
+HATCHES = {"/": "///", ".": "...", "x": "xx"}
+RGBA = re.compile(r"rgba\((\d+),\s*(\d+),\s*(\d+),\s*([\d.]+)\)")
 _DRAWING = Lock()
 
 
@@ -88,60 +80,38 @@ class Sheet:
     """One figure on its way to matplotlib."""
 
     def __init__(self, drawn: Any, figure: Figure, theme: ThemeName, title: str) -> None:
-        self._drawn, self._theme, self._title = drawn, THEMES[theme], title
+        self._drawn, self._theme = drawn, THEMES[theme]
+        self._title = shorten(title, TITLE_LETTERS, placeholder="…")
         self._data: list[dict[str, Any]] = figure["data"]
         self._layout: dict[str, Any] = figure["layout"]
         self._axes: dict[tuple[str, str], Any] = {}
         self._scales: dict[str, AxisScale] = {}
-        self._box = (0.1, 0.14, 0.87, 0.75 if title else 0.83)
+        self._top = TITLE_BOTTOM if title else 1.0
+        self._box = (0.1, 0.14, 0.87, self._top - 0.18)
         """Left, bottom, width and height of the whole plot, as shares of the sheet."""
 
     def draw(self) -> None:
         """Every trace, then what lies on top of them."""
-        if self._title:
-            self._write_title()
-        bars = {key: Bars(mine, self._layout.get("barmode", "group")) for key, mine in self._bars().items()}
-        before: dict[str, Any] = {}
-        for trace in self._data:
-            if trace["type"] not in TRACES:
+        self._drawn.text(0.015, 0.975, self._title, va="top", size=10, color=self._theme.ink, weight="bold")
+        stacked: dict[float, float] = {}
+        for before, trace in zip([{}, *self._data], self._data, strict=False):
+            if trace["type"] not in ("scatter", "bar"):
                 raise FigureError(f"figures with a {trace['type']!r} cannot be drawn as files; open their page instead")
             key = _key(trace)
             axes, x, y = self._axes_of(*key), self._scale(key[0]), self._scale(key[1])
-            if trace["type"] == "bar":
-                bars[key].draw(axes, trace, x, y, self._theme)
+            if trace["type"] == "scatter":
+                _scatter(axes, trace, before, x, y)
+            elif "base" in trace:
+                _cells(axes, trace)
             else:
-                scatter(axes, trace, before, x, y, self._theme)
-            before = trace
+                _lying_bars(axes, trace, y, self._theme, stacked)
         main = self._axes_of("x", "y") if not self._data else next(iter(self._axes.values()))
         if len(self._axes) == 1 and self._scale("y").has_words():
             self._make_room(main)
-        if len(self._axes) == 1 and self._scale("x").stands_above():
-            self._slant(main)
         self._notes(main)
         self._legend(main)
 
-    def _write_title(self) -> None:
-        """In smaller letters where it is wider than the sheet, and without its end where these are, too."""
-        title = self._drawn.text(
-            MARGIN_SHARE, 0.975, self._title, va="top", ha="left", size=11, color=self._theme.ink, weight="bold"
-        )
-        widest, left = (1 - 2 * MARGIN_SHARE) * self._drawn.bbox.width, self._title
-        for size in TITLE_SIZES:
-            title.set_size(size)
-            if title.get_window_extent().width <= widest:
-                return
-        while left and title.get_window_extent().width > widest:
-            left = left[: min(len(left) - 1, int(len(left) * widest / title.get_window_extent().width))]
-            title.set_text(left.rstrip() + "…")
-
-    def _bars(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for trace in self._data:
-            if trace["type"] == "bar":
-                found.setdefault(_key(trace), []).append(trace)
-        return found
-
-    def _scale(self, name: str) -> AxisScale:
+    def _scale(self, name: str) -> "AxisScale":
         if name not in self._scales:
             layout = self._layout.get(f"{name[0]}axis{name[1:]}", {})
             values = (value for trace in self._data if name in _key(trace) for value in trace[name[0]])
@@ -163,19 +133,14 @@ class Sheet:
             axes = self._drawn.add_axes(
                 (left + x0 * width, bottom + y0 * height, (x1 - x0) * width, (y1 - y0) * height), facecolor="none"
             )
-            self._dress(axes, x, y)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.spines[["left", "bottom"]].set_color(self._theme.line)
+            axes.tick_params(colors=self._theme.muted, labelsize=8, length=3, color=self._theme.line)
+            axes.tick_params(which="minor", length=0)
+            self._scale(x).dress(axes.xaxis, self._theme)
+            self._scale(y).dress(axes.yaxis, self._theme)
         self._axes[x, y] = axes
         return axes
-
-    def _dress(self, axes: Any, x: str, y: str) -> None:
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_color(self._theme.line)
-        axes.tick_params(colors=self._theme.muted, labelsize=8, length=3, color=self._theme.line)
-        axes.tick_params(which="minor", length=0)
-        self._scale(x).dress(axes.xaxis, self._theme)
-        self._scale(y).dress(axes.yaxis, self._theme)
 
     def _make_room(self, axes: Any) -> None:
         """Move the left edge so that the longest name fits, as Plotly's automargin does."""
@@ -186,78 +151,49 @@ class Sheet:
         wanted = max(left, min(0.45, (widest + beside) / self._drawn.bbox.width))
         axes.set_position((wanted, bottom, left + width - wanted, height))
 
-    def _slant(self, axes: Any) -> None:
-        """Turn names above the plot where they would meet, as Plotly does, and give them the room that they take."""
-        self._drawn.canvas.draw()
-        names = axes.get_xticklabels()
-        extents = [name.get_window_extent() for name in names]
-        if all(one.x1 + NAMES_APART < other.x0 for one, other in pairwise(extents)):
-            return
-        for name in names:
-            name.set(rotation=SLANT, rotation_mode="anchor", ha="left", va="bottom")
-        self._drawn.canvas.draw()
-        extents = [name.get_window_extent() for name in names]
-        left, bottom, width, height = axes.get_position().bounds
-        sheet, top = self._drawn.bbox, TITLE_BOTTOM if self._title else 1.0
-        above = max(one.y1 for one in extents) / sheet.height - bottom - height
-        right = max(one.x1 for one in extents) / sheet.width - left - width
-        axes.set_position((left, bottom, min(width, 0.99 - right - left), min(height, top - above - bottom)))
-
     def _notes(self, axes: Any) -> None:
         for shape in self._layout.get("shapes", []):
-            line = shape.get("line", {})
-            axes.axvline(shape["x0"], color=colour(line.get("color")), linestyle=DASHES.get(line.get("dash", ""), "-"),
-                         linewidth=line.get("width", 1) * POINTS,
-                         zorder=0.5 if shape.get("layer") == "below" else 2)  # fmt: skip
+            line = shape["line"]
+            axes.axvline(shape["x0"], color=line["color"], linewidth=line["width"] * POINTS, zorder=0.5)
         for note in self._layout.get("annotations", []):
             self._note(axes, note)
 
     def _note(self, axes: Any, note: Mapping[str, Any]) -> None:
+        """Words at a point of the sheet (`paper`) or of an axis."""
         left, bottom, width, height = self._box
         on_paper = note.get("xref") == "paper", note.get("yref") == "paper"
-        x = note["x"] if on_paper[0] else self._scale("x").places([note["x"]])[0]
-        y = note["y"] if on_paper[1] else self._scale("y").places([note["y"]])[0]
+        x = note["x"] if on_paper[0] else self._scale("x").positions([note["x"]])[0]
+        y = note["y"] if on_paper[1] else self._scale("y").positions([note["y"]])[0]
         where = {
             (True, True): self._drawn.transFigure,
             (False, True): axes.get_xaxis_transform(),
-            (True, False): axes.get_yaxis_transform(),
             (False, False): axes.transData,
         }[on_paper]
-        at = (left + x * width, bottom + y * height) if all(on_paper) else (x, y)
-        font, ground = note.get("font", {}), note.get("bgcolor")
         axes.annotate(
-            letters(note["text"]), at, xycoords=where, color=colour(font.get("color", self._theme.muted)), size=8.5,
-            xytext=(note.get("xshift", 0) * POINTS, note.get("yshift", 0) * POINTS), textcoords="offset points",
-            ha={"left": "left", "right": "right"}.get(note.get("xanchor", ""), "center"),
-            va={"bottom": "bottom", "top": "top"}.get(note.get("yanchor", ""), "center"), annotation_clip=False,
-            bbox={"facecolor": colour(ground), "linewidth": 0, "pad": 1} if ground else None,
+            letters(note["text"]), (left + x * width, bottom + y * height) if all(on_paper) else (x, y),
+            xycoords=where, color=note["font"]["color"], size=8.5, annotation_clip=False,
+            xytext=(note.get("xshift", 0) * POINTS, 0), textcoords="offset points",
+            ha=note.get("xanchor", "center"), va=note.get("yanchor", "center"),
         )  # fmt: skip
 
     def _legend(self, axes: Any) -> None:
-        """One entry a name, but for what has its name beside it; a lone line needs none where nobody asks for one."""
+        """One entry a name; a lone line needs none where nobody asks for one."""
         entries: dict[str, Any] = {}
         for trace in self._data:
-            if _key(trace)[0] != _key(self._data[0])[0]:
-                continue  # small plots have titles of their own
             name = letters(trace.get("name", ""))
-            beside = letters(str(first_value(trace.get("text", "")))).strip()
-            if not name or trace.get("hoverinfo") == "skip" or beside == name:
-                continue
-            if trace["type"] == "bar":
-                entries.setdefault(name, _swatch(trace))
-            else:
-                _line(entries, name, trace)
+            # Small plots have titles of their own.
+            if name and trace.get("hoverinfo") != "skip" and _key(trace)[0] == _key(self._data[0])[0]:
+                _add_entry(entries, name, trace)
         if len(entries) < (1 if self._layout.get("showlegend") else 2):
             return
-        above = self._layout.get("legend", {}).get("orientation") == "h"
         look: dict[str, Any] = {
-            "fontsize": 8, "frameon": not above, "framealpha": 0.85, "handlelength": 1.8, "edgecolor": "none",
+            "fontsize": 8, "framealpha": 0.85, "handlelength": 1.8, "edgecolor": "none",
             "facecolor": self._theme.surface, "labelcolor": self._theme.ink,
         }  # fmt: skip
-        if not above:
+        if self._layout.get("legend", {}).get("orientation") != "h":
             axes.legend(entries.values(), entries.keys(), loc="best", **look)
             return
-        look |= {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "columnspacing": 1.2}
+        look |= {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "columnspacing": 1.2, "frameon": False}
         for columns in range(min(len(entries), MOST_COLUMNS), 0, -1):
             legend = axes.legend(entries.values(), entries.keys(), ncols=columns, **look)
             if legend.get_window_extent().x1 <= self._drawn.bbox.width:
@@ -265,7 +201,178 @@ class Sheet:
         # Further rows of names take their height from the plot below.
         left, bottom, width, height = axes.get_position().bounds
         names = legend.get_window_extent().y1 / self._drawn.bbox.height - bottom - height  # with their distance
-        axes.set_position((left, bottom, width, min(height, (TITLE_BOTTOM if self._title else 1.0) - names - bottom)))
+        axes.set_position((left, bottom, width, min(height, self._top - names - bottom)))
+
+
+class AxisScale:
+    """One axis: its layout, and the values that stand on it."""
+
+    def __init__(self, layout: Mapping[str, Any], values: Iterable[Any]) -> None:
+        """`values`: of every trace on this axis, in the order of drawing."""
+        self.layout = layout
+        self._names = list(dict.fromkeys(value for value in values if isinstance(value, str)))
+        """Empty where the values are numbers."""
+        self._is_log = layout.get("type") == "log"
+        self._is_date = layout.get("type") == "date"
+
+    def positions(self, values: Sequence[Any]) -> list[float]:
+        """Where the values stand, in matplotlib's numbers: names by their order, dates in days."""
+        if self._names:
+            return [float(self._names.index(value)) for value in values]
+        unit = DAY_MILLISECONDS if self._is_date else 1.0
+        return [value / unit for value in _numbers(values)]
+
+    def has_words(self) -> bool:
+        """Whether words stand at its ticks, which may be long."""
+        return bool(self._names or self.layout.get("ticktext"))
+
+    def dress(self, axis: Any, theme: Theme) -> None:
+        """Give a matplotlib axis its ends, ticks, grid and title."""
+        self._limit(axis)
+        self._set_ticks(axis)
+        if self.layout.get("zeroline"):
+            line = axis.axes.axvline if axis.axis_name == "x" else axis.axes.axhline
+            line(0, color=self.layout["zerolinecolor"], linewidth=0.8, zorder=1)
+        if self.layout.get("showgrid", True):
+            axis.grid(visible=True, color=theme.line, linewidth=0.6)
+            axis.axes.set_axisbelow(True)
+        if text := letters(self.layout.get("title", {}).get("text", "")):
+            axis.set_label_text(text, color=theme.muted, size=8.5)
+        if self.layout.get("visible") is False:
+            axis.set_visible(False)
+            axis.axes.spines[{"x": "bottom", "y": "left"}[axis.axis_name]].set_visible(False)
+
+    def _limit(self, axis: Any) -> None:
+        limit = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
+        if self._is_log:
+            (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+        if self.layout.get("range"):
+            limit(*((10**end if self._is_log else end) for end in self.layout["range"]))
+        elif self._names:
+            ends = (-0.6, len(self._names) - 0.4)
+            limit(*(reversed(ends) if self.layout.get("autorange") == "reversed" else ends))
+
+    def _set_ticks(self, axis: Any) -> None:
+        from matplotlib import dates, ticker  # takes half a second: loaded with the first file
+
+        if self._names:
+            axis.set_ticks(range(len(self._names)), [letters(name) for name in self._names])
+        elif self.layout.get("tickvals") is not None:
+            axis.set_major_locator(ticker.FixedLocator(self.layout["tickvals"]))
+            axis.set_major_formatter(ticker.FixedFormatter([letters(text) for text in self.layout["ticktext"]]))
+            axis.set_minor_locator(ticker.NullLocator())
+        elif self._is_date:
+            locator = dates.AutoDateLocator(maxticks=7)  # type: ignore[no-untyped-call]  # matplotlib's
+            axis.set_major_locator(locator)
+            axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # as above
+        elif self._is_log:  # plain numbers: matplotlib's own are formulas
+            low, high = axis.get_view_interval()
+            whole_decades = low > 0 and high / low >= 10
+            axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)) if whole_decades else ticker.MaxNLocator(5))
+            axis.set_major_formatter(ticker.FuncFormatter(lambda value, _position: f"{value:g}"))
+            axis.set_minor_formatter(ticker.NullFormatter())
+        elif self.layout.get("dtick"):
+            step = self.layout["dtick"]
+            axis.set_major_locator(ticker.MultipleLocator(step, offset=self.layout["tick0"] % step))
+        elif self.layout.get("nticks"):
+            axis.set_major_locator(ticker.MaxNLocator(self.layout["nticks"]))
+
+
+def _scatter(axes: Any, trace: Mapping[str, Any], before: Mapping[str, Any], x: AxisScale, y: AxisScale) -> None:
+    """A line, marks, or both, with the band down to the trace `before` where it is filled."""
+    xs, ys = x.positions(trace["x"]), y.positions(trace["y"])
+    line, mode, alpha = trace.get("line", {}), trace["mode"], trace.get("opacity")
+    if trace.get("fill") == "tonexty":
+        axes.fill_between(xs, y.positions(before["y"]), ys, color=_colour(trace["fillcolor"]), linewidth=0)
+    width = line.get("width", 1.4) * POINTS
+    if "lines" in mode and width:
+        axes.plot(
+            xs, ys, color=_colour(line.get("color")), linewidth=width, linestyle=DASHES[line.get("dash", "solid")],
+            alpha=alpha, drawstyle="steps-post" if line.get("shape") == "hv" else "default", solid_capstyle="butt",
+        )  # fmt: skip
+    if "markers" in mode:
+        _marks(axes, xs, ys, trace, alpha)
+    for name in ("x", "y"):
+        if error := trace.get(f"error_{name}"):
+            spread = [_numbers(error["arrayminus"]), _numbers(error["array"])]
+            axes.errorbar(
+                xs, ys, **{f"{name}err": spread}, fmt="none", ecolor=error["color"], capsize=3,
+                elinewidth=error["thickness"] * POINTS,
+            )  # fmt: skip
+
+
+def _marks(axes: Any, xs: Sequence[float], ys: Sequence[float], trace: Mapping[str, Any], alpha: float | None) -> None:
+    """Marks of one symbol at a time: matplotlib draws no others."""
+    marker = trace.get("marker", {})
+    edge, count = marker.get("line", {}), len(xs)
+    colours = [_colour(value) for value in as_list(_mark_colour(trace), count)]
+    symbols = as_list(marker.get("symbol", "circle"), count)
+    look: dict[str, Any] = {
+        "s": (marker.get("size", 6) * POINTS) ** 2, "alpha": alpha, "zorder": 3,
+        "clip_on": trace.get("cliponaxis", True),
+    }  # fmt: skip
+    for symbol in dict.fromkeys(symbols):
+        rows = [row for row in range(count) if symbols[row] == symbol]
+        spots = [xs[row] for row in rows], [ys[row] for row in rows]
+        own = [colours[row] for row in rows]
+        name, hollow = symbol.removesuffix("-open"), symbol.endswith("-open")
+        width = edge.get("width", 1.2 if hollow else 0) * POINTS
+        if name.endswith("-thin"):
+            axes.scatter(*spots, marker="x", c=own, linewidths=width or 1.2, **look)
+        else:
+            faces = "none" if hollow else own
+            axes.scatter(*spots, marker=SYMBOLS[name], facecolors=faces, edgecolors=own, linewidths=width, **look)
+
+
+def _lying_bars(axes: Any, trace: Mapping[str, Any], y: AxisScale, theme: Theme, stacked: dict[float, float]) -> None:
+    """Bars to the right, each from where the ones before it end, with their words at the end."""
+    rows, lengths, marker = y.positions(trace["y"]), _numbers(trace["x"]), trace["marker"]
+    look: dict[str, Any] = {"color": [_colour(value) for value in as_list(marker["color"], len(rows))]}
+    if hatch := HATCHES.get(marker.get("pattern", {}).get("shape", "")):
+        look |= {"hatch": hatch, "edgecolor": marker["pattern"]["fgcolor"], "linewidth": 0}
+    axes.barh(rows, lengths, trace["width"], left=[stacked.get(row, 0.0) for row in rows], **look)
+    for row, length, text in zip(rows, lengths, as_list(trace.get("text", ""), len(rows)), strict=True):
+        stacked[row] = end = stacked.get(row, 0.0) + length
+        look = {"xytext": (4, 0), "textcoords": "offset points", "size": 8, "va": "center", "color": theme.ink}
+        axes.annotate(letters(text), (end, row), **look)
+
+
+def _cells(axes: Any, trace: Mapping[str, Any]) -> None:
+    """Bars that hang in the air, as one object: thousands of single ones would take seconds."""
+    from matplotlib.collections import PolyCollection  # takes half a second: loaded with the first file
+
+    half = trace["width"] / 2
+    corners = [
+        ((x - half, low), (x + half, low), (x + half, low + height), (x - half, low + height))
+        for x, low, height in zip(trace["x"], trace["base"], trace["y"], strict=True)
+    ]
+    cells = PolyCollection(corners, linewidths=0, antialiaseds=False)
+    cells.set_facecolor(trace["marker"]["color"])
+    axes.add_collection(cells)
+
+
+def _add_entry(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
+    """Put into a legend what stands for a trace; traces of one name share an entry."""
+    from matplotlib.lines import Line2D  # loaded with the first file
+    from matplotlib.patches import Patch
+
+    marker, line = trace.get("marker", {}), trace.get("line", {})
+    own = _colour(first_value(_mark_colour(trace)))
+    if trace["type"] == "bar":
+        pattern = marker.get("pattern", {})
+        hatch = HATCHES.get(pattern.get("shape", ""))
+        edge = pattern["fgcolor"] if hatch else "none"
+        entries.setdefault(name, Patch(facecolor=own, hatch=hatch, edgecolor=edge, linewidth=0))
+        return
+    entry = entries.setdefault(name, Line2D([], [], linestyle="none", color=own))
+    if "lines" in trace["mode"]:
+        entry.set_linestyle(DASHES[line.get("dash", "solid")])
+        entry.set_linewidth(1.5)
+    if "markers" in trace["mode"] and entry.get_marker() in ("None", None):
+        symbol = first_value(marker.get("symbol")) or "circle"
+        entry.set_marker("X" if symbol.endswith("-thin") else SYMBOLS[symbol.removesuffix("-open")])
+        entry.set_markersize(5)
+        entry.set_markerfacecolor("none" if symbol.endswith("-open") else own)
 
 
 def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
@@ -273,31 +380,36 @@ def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
     return trace.get("xaxis", "x"), trace.get("yaxis", "y")
 
 
-def _swatch(trace: Mapping[str, Any]) -> Any:
-    """What stands for bars in the legend."""
-    from matplotlib.patches import Patch  # loaded with the first file
-
-    marker = trace["marker"]
-    pattern = marker.get("pattern", {})
-    hatch = HATCHES.get(pattern.get("shape", ""))
-    edge = pattern.get("fgcolor", "none") if hatch else "none"
-    return Patch(facecolor=colour(first_value(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
+def _mark_colour(trace: Mapping[str, Any]) -> Any:
+    """The colour of a trace's marks, or one for each; its line's where they have none."""
+    marker = trace.get("marker", {})
+    return marker.get("color") or marker.get("line", {}).get("color") or trace.get("line", {}).get("color")
 
 
-def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
-    """What stands for lines and marks of that name, all traces of it together."""
-    from matplotlib.lines import Line2D  # loaded with the first file
+def letters(text: str) -> str:
+    """What Plotly's pseudo-HTML shows, letter by letter; line breaks stay."""
+    return html.unescape(re.sub(r"<[^>]*>", "", text.replace("<br>", "\n")))
 
-    line, marker = trace.get("line", {}), trace.get("marker", {})
-    symbol = str(first_value(marker.get("symbol", "")))
-    own = colour(
-        first_value(marker.get("color")) or first_value(marker.get("line", {}).get("color")) or line.get("color")
-    )
-    drawn = entries.setdefault(name, Line2D([], [], linestyle="none", color=own))
-    if "lines" in trace["mode"]:
-        drawn.set_linestyle(DASHES.get(line.get("dash", "solid"), "-"))
-        drawn.set_linewidth(1.5)
-    if "markers" in trace["mode"] and drawn.get_marker() in ("None", None):
-        drawn.set_marker(SYMBOLS.get(symbol.removesuffix("-open").removesuffix("-thin"), "o"))
-        drawn.set_markersize(5)
-        drawn.set_markerfacecolor("none" if symbol.endswith("-open") else own)
+
+def as_list(value: Any, count: int) -> list[Any]:
+    """One value for each of `count` marks, where a figure gives one for all of them."""
+    return list(value) if isinstance(value, list | tuple) else [value] * count
+
+
+def first_value(value: Any) -> Any:
+    """The value of the first mark."""
+    return (value[0] if value else None) if isinstance(value, list | tuple) else value
+
+
+def _numbers(values: Iterable[Any]) -> list[float]:
+    """Gaps are not-a-number."""
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def _colour(text: str | None) -> Any:
+    """A colour as matplotlib takes it, `#rrggbb` or numbers between 0 and 1; "none" where there is none."""
+    shine = RGBA.fullmatch(text or "")
+    if shine is None:
+        return text or "none"
+    red, green, blue, alpha = shine.groups()
+    return int(red) / 255, int(green) / 255, int(blue) / 255, float(alpha)

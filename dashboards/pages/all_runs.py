@@ -11,7 +11,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
 from dashboards.files.publication import run_table_csv
-from dashboards.pages.views import page_views
 from dashboards.render import page, refused_page
 from dashboards.text.words import field_value
 from orchestrator.run_table.fields import (
@@ -23,7 +22,6 @@ from orchestrator.run_table.fields import (
 )
 from orchestrator.run_table.filters import FilterError
 from orchestrator.services.run_table import RunTable, TableQuery, group_filter, read_query
-from orchestrator.store.saved_views import SavedViews
 
 ROWS_SHOWN = 100
 LONGEST_TEXT = 2_000
@@ -81,7 +79,7 @@ class TableView:
         return replace(self, after=cursor).query()
 
 
-def all_runs_pages(table: RunTable, views: SavedViews) -> APIRouter:
+def all_runs_pages(table: RunTable) -> APIRouter:
     """The page and its file."""
     router = APIRouter(include_in_schema=False)
 
@@ -107,7 +105,6 @@ def all_runs_pages(table: RunTable, views: SavedViews) -> APIRouter:
             "runs/all_runs.html",
             status=422 if fault else 200,
             view=view,
-            page_views=page_views(views, "/runs", replace(view, after="").query()),
             asked=asked,
             fault=fault,
             rows=found,

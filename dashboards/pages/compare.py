@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from dashboards.data.compared import ComparedRun, group_fields
+from dashboards.data.panels import METRICS as PANEL_METRICS
+from dashboards.data.panels import Panel, edited_address, page_panels
 from dashboards.data.reader import Reader
-from dashboards.data.series import OWN_FIELDS, Series, external_columns, external_series, spiky_rows
+from dashboards.data.series import AXIS_TITLES, OWN_FIELDS, Series, external_columns, external_series, spiky_rows
 from dashboards.figures import compare
-from dashboards.figures.compare import METRICS, X_TITLES, CompareView
-from dashboards.figures.panels import METRICS as PANEL_METRICS
-from dashboards.figures.panels import Panel, external_lines, run_lines
+from dashboards.figures.compare import METRICS, CompareView
+from dashboards.figures.panels import external_lines, run_lines
 from dashboards.figures.registry import OVERLAY, RUNS_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.curation import deleted_experiment
-from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats
@@ -43,7 +44,6 @@ from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.run_table import RunTable, read_query
 from orchestrator.specs.differences import differences_of
-from orchestrator.store.saved_views import SavedViews
 
 RUNS_FOUND = 25
 LONGEST_SEARCH = 200
@@ -53,12 +53,10 @@ SEARCHED = ("id", "experiment", "candidate", "optimizer", "model")
 LISTED = ("candidate", "lr", "seed", "experiment", "model", "state", "val_loss")
 
 
-def compare_pages(
-    reader: Reader, external_runs: ExternalRuns, monitor: Monitor, views: SavedViews, table: RunTable
-) -> APIRouter:
+def compare_pages(reader: Reader, external_runs: ExternalRuns, monitor: Monitor, table: RunTable) -> APIRouter:
     """The page and its figures."""
     router = APIRouter(include_in_schema=False)
-    handlers = ComparePages(reader, external_runs, monitor, views, table)
+    handlers = ComparePages(reader, external_runs, monitor, table)
     router.get("/compare")(handlers.page)
     router.get("/compare/figures/overlay.{form}")(handlers.overlay)
     router.get("/compare/figures/panel.{form}")(handlers.panel)
@@ -68,19 +66,17 @@ def compare_pages(
 class ComparePages:
     """What answers."""
 
-    def __init__(
-        self, reader: Reader, external_runs: ExternalRuns, monitor: Monitor, views: SavedViews, table: RunTable
-    ) -> None:
+    def __init__(self, reader: Reader, external_runs: ExternalRuns, monitor: Monitor, table: RunTable) -> None:
         self._reader, self._external_runs, self._monitor = reader, external_runs, monitor
-        self._views, self._table = views, table
+        self._table = table
 
     def page(self, request: Request) -> Response:
         """The chosen runs, and the search for others."""
         view = CompareView.parse(request.query_params.multi_items())
         runs, unknown = self._find(view.runs)
         metrics = _metrics(runs)
-        if (edited := edited_address("/compare", view, request, metrics)) is not None:
-            return edited
+        if (edited := edited_address("/compare", view, request.query_params, metrics)) is not None:
+            return RedirectResponse(edited, status_code=303)
         picker = find_runs(self._table, request.query_params.get("find"), view.runs)
         figures = f"/compare/figures/panel.json?runs={quote(','.join(view.runs))}"
         fields = group_fields([run.record for run in runs])
@@ -91,11 +87,10 @@ class ComparePages:
             version=self._monitor.version(),
             view=view,
             panels=page_panels("/compare", view, figures, fields, Panel(), metrics=metrics),
-            page_views=page_views(self._views, "/compare", view.query()),
             runs=runs,
             external=len(external),
             undrawn=compare.undrawn_runs(runs, view.x),
-            undrawn_over=X_TITLES[view.x],
+            undrawn_over=AXIS_TITLES[view.x],
             unknown=unknown,
             styles=compare.run_styles(runs),
             results=compare.result_rows(runs) if runs else (),
@@ -103,7 +98,7 @@ class ComparePages:
                 differences_of({run.key: run.specification() for run in runs}), external
             ),
             picker=picker,
-            axes=[(view.replace(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
+            axes=[(view.replace(x=name).query(), text, view.x == name) for name, text in AXIS_TITLES.items()],
             metrics=[(view.replace(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
             most=compare.MOST_RUNS,
         )

@@ -18,13 +18,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
 from dashboards.data.compared import group_fields
-from dashboards.figures.compare import X_TITLES
+from dashboards.data.panels import Panel, edited_address, page_panels
+from dashboards.data.series import AXIS_TITLES
 from dashboards.figures.curves import MOST_EXTERNAL_LINES, external_styles
-from dashboards.figures.panels import Panel, external_lines
+from dashboards.figures.panels import external_lines
 from dashboards.figures.registry import EXTERNAL_CURVES, EXTERNAL_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
 from dashboards.render import or_missing_page, page, refused_page
 from dashboards.view_state import panel_words
@@ -32,7 +32,6 @@ from orchestrator.annotations import LabelChange
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 from orchestrator.services.external_runs import ExternalRuns
-from orchestrator.store.saved_views import SavedViews
 
 EXPERIMENTS_SHOWN = 200
 RUNS_SHOWN = 500
@@ -40,10 +39,10 @@ RUNS_SHOWN = 500
 LONGEST_CHOICE = 128
 
 
-def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIRouter:
+def external_pages(external_runs: ExternalRuns) -> APIRouter:
     """All of them."""
     router = APIRouter(include_in_schema=False)
-    handlers = ExternalPages(external_runs, saved_views)
+    handlers = ExternalPages(external_runs)
     router.get("/external")(handlers.experiments)
     for path, handler in (
         ("", handlers.experiment),
@@ -60,8 +59,8 @@ def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIR
 class ExternalPages:
     """What answers."""
 
-    def __init__(self, external_runs: ExternalRuns, saved_views: SavedViews) -> None:
-        self._external_runs, self._saved_views = external_runs, saved_views
+    def __init__(self, external_runs: ExternalRuns) -> None:
+        self._external_runs = external_runs
 
     def experiments(self) -> HTMLResponse:
         """The list."""
@@ -75,8 +74,8 @@ class ExternalPages:
         found, runs = self._external_runs.experiment(external_id), self._external_runs.runs(external_id)
         metrics = sorted({name for run in runs for name in run.metrics})
         titles = {name: name for name in metrics}
-        if (edited := edited_address(path, view, request, titles)) is not None:
-            return edited
+        if (edited := edited_address(path, view, request.query_params, titles)) is not None:
+            return RedirectResponse(edited, status_code=303)
         judgement, reason = self._judge(found, choice)
         metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
         return page(
@@ -88,7 +87,6 @@ class ExternalPages:
             judgement=judgement,
             reason=reason,
             chosen=choice,
-            page_views=page_views(self._saved_views, path, view.query()),
             panels=page_panels(
                 path,
                 view,
@@ -96,7 +94,7 @@ class ExternalPages:
                 group_fields(runs),
                 Panel(metric=metric or "", by="candidate"),
                 metrics=titles,
-                axes={"steps": X_TITLES["steps"]},
+                axes={"steps": AXIS_TITLES["steps"]},
             ),
             metric=metric,
             metrics=metrics,
@@ -115,8 +113,9 @@ class ExternalPages:
         judgement, _ = self._judge(found, choice)
         runs = _drawn_runs(self._external_runs.runs(found.id), judgement, choice.workload)
         metric = choice.metric or (judgement.metric if judgement else "")
-        series = {run.id: self._external_runs.series(run.id, (metric,)) for run in runs}
-        drawn = EXTERNAL_CURVES.draw(runs, series, metric, external_styles(found.candidates), theme)
+        panel, styles = Panel(metric=metric, smooth=0), external_styles(found.candidates)
+        lines = external_lines(runs, self._external_runs.series, panel, styles)
+        drawn = EXTERNAL_CURVES.draw(lines.values(), panel, theme)
         title = EXTERNAL_CURVES.title.format(metric=metric)
         return figure_answer(drawn, form, theme, name=f"external-{found.id}", title=title, tag=tag)
 
@@ -177,7 +176,7 @@ class ExternalView:
 
     choice: JudgementChoice
     panels: tuple[str, ...] = ()
-    """Further figures, as `dashboards/figures/panels.py` reads them."""
+    """Further figures, as `dashboards/data/panels.py` reads them."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "ExternalView":

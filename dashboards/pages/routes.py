@@ -6,7 +6,6 @@
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs, /runs.csv                         every run, external ones too: filtered, sorted, grouped
 /runs/{id}                               one run
-/views/{id}                              a saved view of a page
 /selection                               several runs or experiments: retry, label, delete
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
@@ -25,20 +24,20 @@ from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.live import Pulse, changes
+from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
-from dashboards.data.trials import SweepView, axes_of, brushed_trials, sorted_trials
+from dashboards.data.trials import SweepView, sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
-from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
-from dashboards.figures.sweep import contour_pair, parallel_candidate, sweep_report
+from dashboards.figures.sweep import searched_candidate, sweep_report
 from dashboards.files.figures import FileForm, figure_answer, table_file, unchanged_answer
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
@@ -52,7 +51,6 @@ from dashboards.pages.selection import selection_pages
 from dashboards.pages.service import concerns, key_pages, queue_pages
 from dashboards.pages.studies import study_pages
 from dashboards.pages.submit import submit_pages
-from dashboards.pages.views import edited_address, page_panels, page_views, saved_view_pages
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import words
@@ -83,7 +81,7 @@ def pages(
     """
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
-    laws = FitPages(reader, monitor, services.saved_views)
+    laws = FitPages(reader, monitor)
     html, data = (
         PageHandlers(reader, laws, services),
         FigureHandlers(reader, laws),
@@ -94,18 +92,15 @@ def pages(
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
     router.include_router(study_pages(studies))
-    router.include_router(all_runs_pages(services.run_table, services.saved_views))
-    router.include_router(saved_view_pages(services.saved_views))
+    router.include_router(all_runs_pages(services.run_table))
     router.include_router(selection_pages(services))
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications, services.analysis))
     router.include_router(curation_pages(experiments))
-    router.include_router(
-        compare_pages(reader, services.external_runs, monitor, services.saved_views, services.run_table)
-    )
+    router.include_router(compare_pages(reader, services.external_runs, monitor, services.run_table))
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
-    router.include_router(external_pages(services.external_runs, services.saved_views))
+    router.include_router(external_pages(services.external_runs))
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())
@@ -120,7 +115,6 @@ class PageHandlers:
         self._laws = laws
         self._monitor = services.monitor
         self._external_runs = services.external_runs
-        self._saved_views = services.saved_views
         self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], Response]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
@@ -158,8 +152,8 @@ class PageHandlers:
     def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
         """A leaderboard, or that of one cell."""
         path = f"/experiments/{whole.id}"
-        if (edited := edited_address(path, view, request)) is not None:
-            return edited
+        if (edited := edited_address(path, view, request.query_params)) is not None:
+            return RedirectResponse(edited, status_code=303)
         snapshot = self._reader.snapshot(whole.id, view.cell, baseline=view.baseline, soon=True)
         figures = f"{path}/figures/panel.json{view.figure_query()}"
         leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
@@ -168,7 +162,6 @@ class PageHandlers:
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             view=view,
-            page_views=page_views(self._saved_views, path, view.query()),
             panels=page_panels(path, view, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
             leaders=leaders,
@@ -182,27 +175,21 @@ class PageHandlers:
         return self._laws.scaling_page(whole, request)
 
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
-        """A sweep; the query says how its trials are sorted, whose space is drawn, and which trials are brushed."""
+        """A sweep; the query says how its trials are sorted, and whose hyperparameters are drawn."""
         asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
-        if (edited := edited_address(path, asked, request)) is not None:
-            return edited
+        if (edited := edited_address(path, asked, request.query_params)) is not None:
+            return RedirectResponse(edited, status_code=303)
         snapshot = self._reader.snapshot(whole.id, soon=True)
         report = sweep_report(snapshot)
-        searched = parallel_candidate(snapshot, asked.candidate)
-        trials = sorted_trials(brushed_trials(report, searched, asked.brushes), asked.order)
-        figures = f"{path}/figures/panel.json{asked.figure_query()}"
+        figures = f"{path}/figures/panel.json"
         return page(
             "experiments/sweep.html",
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             view=asked,
-            trials=trials[:TRIALS_SHOWN],
-            trials_found=len(trials),
-            drawn=searched,
-            pair=contour_pair(searched, asked),
-            axes=axes_of(report, searched),
-            page_views=page_views(self._saved_views, path, asked.query()),
+            trials=sorted_trials(report.trials, asked.order)[:TRIALS_SHOWN],
+            drawn=searched_candidate(snapshot, asked.candidate),
             panels=page_panels(path, asked, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
 
@@ -244,7 +231,7 @@ class FigureHandlers:
                 state=view,
                 theme=theme,
                 narrow=narrow,
-                trials=SweepView.parse(request.query_params.multi_items()),
+                candidate=request.query_params.get("candidate", ""),
                 panel=request.query_params.get("panel", ""),
             )
         )

@@ -159,7 +159,7 @@ class RunHandlers:
         steps = self._runs.sampled_steps(run.id)
         step = next((each for each in steps if str(each) == asked), steps[-1] if steps else None)
         written = () if step is None else self._runs.samples(run.id, after_step=step - 1, most_steps=1)
-        offered = {steps[place] for place in even_indices(len(steps), MOST_SAMPLED_STEPS)}
+        offered = {steps[index] for index in even_indices(len(steps), MOST_SAMPLED_STEPS)}
         offered.update(one.step for one in written)
         return ShownSamples(step=step, steps=tuple(sorted(offered)), written=written)
 

@@ -14,14 +14,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
+from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader, candidate_styles
-from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
-from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text.answers import FORM_NAMES, law_headline, profile_headline
@@ -34,7 +33,6 @@ from orchestrator.jobs import Outcome
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.monitor import Monitor
-from orchestrator.store.saved_views import SavedViews
 from worker.words import pluralize
 
 MOST_EXPERIMENTS = 64
@@ -44,9 +42,8 @@ MOST_TARGETS = 8
 class FitPages:
     """What answers about several sizes, with HTML and with figures."""
 
-    def __init__(self, reader: Reader, monitor: Monitor, saved_views: SavedViews) -> None:
+    def __init__(self, reader: Reader, monitor: Monitor) -> None:
         self._reader, self._experiments, self._monitor = reader, reader.experiments, monitor
-        self._saved_views = saved_views
 
     def router(self) -> APIRouter:
         """The addresses of this file, but for those under an experiment."""
@@ -62,8 +59,8 @@ class FitPages:
         version = self._experiments.version(experiment.id)
         asked = LawQuery.parse(request)
         path = f"/experiments/{experiment.id}"
-        if (edited := edited_address(path, asked, request)) is not None:
-            return edited
+        if (edited := edited_address(path, asked, request.query_params)) is not None:
+            return RedirectResponse(edited, status_code=303)
         cells = self._reader.analysis.cells(experiment.id)
         figures = f"{path}/figures/panel.json"
         return page(
@@ -73,7 +70,6 @@ class FitPages:
             cells=cells,
             titles={row.candidate: row.title for row in cells[-1].comparison.rows},
             dispatch_blocker=self._monitor.dispatch_blocker(),
-            page_views=page_views(self._saved_views, path, asked.query()),
             panels=page_panels(path, asked, figures, experiment_fields(experiment.spec), Panel(by="model")),
             **self._law([experiment], asked, lambda form: f"{path}{asked.replace(form=form).query()}"),
         )
@@ -198,7 +194,7 @@ class LawQuery:
     predict: tuple[str, ...]
     """Sizes to predict; none are the next larger models of the catalog."""
     panels: tuple[str, ...] = ()
-    """Further figures, as `dashboards/figures/panels.py` reads them."""
+    """Further figures, as `dashboards/data/panels.py` reads them."""
 
     @classmethod
     def parse(cls, request: Request) -> "LawQuery":

@@ -38,7 +38,7 @@ class ShownFault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _FormPart:
     """Where in the form a part of the specification is."""
 
     title: str
@@ -49,8 +49,8 @@ class _Place:
 
 def form_faults(faults: Iterable[Fault], form: SubmitForm) -> list[ShownFault]:
     """What is wrong with the form, by its labels."""
-    places = dict(_places(form))
-    return [_form_fault(fault, form, places) for fault in faults]
+    parts = dict(_form_parts(form))
+    return [_form_fault(fault, form, parts) for fault in faults]
 
 
 def texts_by_field(faults: Iterable[ShownFault]) -> dict[str, list[str]]:
@@ -64,10 +64,10 @@ def texts_by_field(faults: Iterable[ShownFault]) -> dict[str, list[str]]:
 
 def text_faults(faults: Iterable[Fault], text: str) -> list[ShownFault]:
     """What is wrong with a specification as text, by its lines; as the command line says it."""
-    places = Places(text, TextForm.YAML)
+    positions = Places(text, TextForm.YAML)
     return [
         ShownFault(
-            title=f"line {(line := places.position(fault.pointer).line)}",
+            title=f"line {(line := positions.position(fault.pointer).line)}",
             target="yaml",
             text=without_names(fault.allowed),
             line=line,
@@ -83,45 +83,45 @@ def without_names(allowed: str) -> str:
     return _NAMES_AGAIN.sub(r"\1", allowed)
 
 
-def _places(form: SubmitForm) -> Iterator[tuple[str, _Place]]:
+def _form_parts(form: SubmitForm) -> Iterator[tuple[str, _FormPart]]:
     """Pointer → where it is in the form; groups too, for what is about them as a whole."""
-    yield "/workload", _Place(title="Model", target="field-model")
-    yield "/candidates", _Place(title="Candidates", target="find-optimizer")
-    yield "/tuning", _Place(title="Tune first", target="tuning")
-    yield "/tuning/search", _Place(title="Tuned beside the learning rate", target="searched")
-    yield "/sequential", _Place(title="Add seeds one after another", target="sequential")
-    yield "/resources", _Place(title=TITLES["cpus"], target="field-cpus")
-    named = {"/" + "/".join(place): name for name, place in WORKLOAD.items()}
+    yield "/workload", _FormPart(title="Model", target="field-model")
+    yield "/candidates", _FormPart(title="Candidates", target="find-optimizer")
+    yield "/tuning", _FormPart(title="Tune first", target="tuning")
+    yield "/tuning/search", _FormPart(title="Tuned beside the learning rate", target="searched")
+    yield "/sequential", _FormPart(title="Add seeds one after another", target="sequential")
+    yield "/resources", _FormPart(title=TITLES["cpus"], target="field-cpus")
+    named = {"/" + "/".join(path): name for name, path in WORKLOAD.items()}
     named |= {f"/tuning/{name}": field for name, field in TUNING.items()}
     named |= {f"/sequential/{name}": field for name, field in SEQUENTIAL.items()}
     for pointer, name in named.items():
-        yield pointer, _Place(title=TITLES[name], target=f"field-{name}", field=name, is_list=True)
+        yield pointer, _FormPart(title=TITLES[name], target=f"field-{name}", field=name, is_list=True)
     for number, entry in enumerate(chosen_entries(form)):
         candidate = f"/candidates/{number}"
-        yield candidate, _Place(title=entry.title, target=f"use:{entry.name}")
+        yield candidate, _FormPart(title=entry.title, target=f"use:{entry.name}")
         rates = f"rates:{entry.name}"
         title = f"Learning rates of {entry.title}"
-        yield f"{candidate}/learning_rates", _Place(title=title, target=rates, field=rates, is_list=True)
+        yield f"{candidate}/learning_rates", _FormPart(title=title, target=rates, field=rates, is_list=True)
         for option in entry.options:
             name = f"option:{entry.name}:{option.name}"
             title = f"{option.name} of {entry.title}"
-            yield f"{candidate}/options/{option.name}", _Place(title=title, target=name, field=name)
+            yield f"{candidate}/options/{option.name}", _FormPart(title=title, target=name, field=name)
 
 
-def _form_fault(fault: Fault, form: SubmitForm, places: Mapping[str, _Place]) -> ShownFault:
+def _form_fault(fault: Fault, form: SubmitForm, parts: Mapping[str, _FormPart]) -> ShownFault:
     pointer = fault.pointer
-    while pointer and pointer not in places:
+    while pointer and pointer not in parts:
         pointer = pointer.rpartition("/")[0]
-    place = places.get(pointer, _Place(title="Specification", target="specification"))
+    part = parts.get(pointer, _FormPart(title="Specification", target="specification"))
     text = _special_words(fault, form)
     if text is None:
         text = _replace_names(without_names(fault.allowed))
         inside = fault.pointer.removeprefix(pointer)
-        if place.is_list and re.fullmatch(r"/\d+", inside):
+        if part.is_list and re.fullmatch(r"/\d+", inside):
             text = text if fault.value is None else f"{_quoted(fault.value)}{'' if _goes_on(text) else ':'} {text}"
         elif inside:
             text = f"{inside.lstrip('/')} {text}"
-    return ShownFault(title=place.title, target=place.target, text=text, field=place.field)
+    return ShownFault(title=part.title, target=part.target, text=text, field=part.field)
 
 
 def _special_words(fault: Fault, form: SubmitForm) -> str | None:
@@ -145,8 +145,8 @@ def _replace_names(allowed: str) -> str:
 def _labels() -> dict[str, str]:
     """`budget.steps`, `workload.budget.steps` and what else faults call a field → its label."""
     found: dict[str, str] = {}
-    for name, place in WORKLOAD.items():
-        found |= {".".join(place[start:]): TITLES[name] for start in range(max(len(place) - 1, 1))}
+    for name, path in WORKLOAD.items():
+        found |= {".".join(path[start:]): TITLES[name] for start in range(max(len(path) - 1, 1))}
     for group, fields in (("tuning", TUNING), ("sequential", SEQUENTIAL)):
         found |= {f"{group}.{name}": TITLES[field] for name, field in fields.items()}
     names = {name: TITLES[name] for name in SEQUENTIAL}

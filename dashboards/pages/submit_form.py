@@ -188,10 +188,10 @@ def read_form(pairs: Iterable[tuple[str, str]]) -> SubmitForm:
 def fields_of(form: SubmitForm) -> dict[str, Any]:
     """The specification that a form stands for, unchecked: what is no number stays text, for its fault to name."""
     fields: dict[str, Any] = {}
-    for name, place in WORKLOAD.items():
+    for name, path in WORKLOAD.items():
         text = form.value(name)
         if text or name in ("name", "model"):
-            _put(fields, place, _parse_field(name, text))
+            _put(fields, path, _parse_field(name, text))
     fields["workload"].setdefault("budget", {})  # not it, but its steps are missing
     fields["candidates"] = [_candidate(form, entry) for entry in chosen_entries(form)]
     if form.tuning:
@@ -256,10 +256,10 @@ def _number(text: str) -> int | float | str:
     return float(text) if NUMBER.fullmatch(text) else text
 
 
-def _put(fields: dict[str, Any], place: tuple[str, ...], value: Any) -> None:
-    for name in place[:-1]:
+def _put(fields: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
         fields = fields.setdefault(name, {})
-    fields[place[-1]] = value
+    fields[path[-1]] = value
 
 
 def form_of(fields: Mapping[str, Any]) -> tuple[SubmitForm, tuple[str, ...]]:
@@ -267,7 +267,7 @@ def form_of(fields: Mapping[str, Any]) -> tuple[SubmitForm, tuple[str, ...]]:
     rest = copy.deepcopy(dict(fields))
     if rest.get("kind") == "comparison":
         del rest["kind"]
-    values = {name: _take(rest, name, place) for name, place in WORKLOAD.items()}
+    values = {name: _take(rest, name, path) for name, path in WORKLOAD.items()}
     chosen = _take_candidates(rest, values)
     values["baseline"] = values["baseline"] or next(iter(chosen), "")
     is_tuned, is_sequential = isinstance(rest.get("tuning"), dict), isinstance(rest.get("sequential"), dict)
@@ -296,19 +296,19 @@ def form_of(fields: Mapping[str, Any]) -> tuple[SubmitForm, tuple[str, ...]]:
     return form, tuple(_leaves(rest or None, ""))
 
 
-def _take(rest: dict[str, Any], name: str, place: tuple[str, ...]) -> str:
+def _take(rest: dict[str, Any], name: str, path: tuple[str, ...]) -> str:
     """Take out of `rest` what a field of the form can hold, as the field's text; what it cannot stays."""
     holders: list[Any] = [rest]
-    for step in place[:-1]:
+    for step in path[:-1]:
         holders.append(holders[-1].get(step))
         if not isinstance(holders[-1], dict):
             return ""
-    value = holders[-1].get(place[-1])
+    value = holders[-1].get(path[-1])
     text = "" if value is None else _field_text(value)
     fits = text == text.strip() and _parse_field(name, text) == value and text in CHOICES.get(name, {text})
     if value is not None and not fits:
         return ""
-    for holder, step in zip(reversed(holders), reversed(place), strict=True):
+    for holder, step in zip(reversed(holders), reversed(path), strict=True):
         if step in holder and holder[step] in (value, {}):
             del holder[step]
     return text

@@ -50,8 +50,8 @@ def predictions(report: FitReport) -> tuple[PredictedSize, ...]:
     """Predictions by size, in the order in which they were asked for."""
     most = max((len(fit.predictions) for fit in report.fits), default=0)
     found = []
-    for place in range(most):
-        rows = tuple((fit, fit.predictions[place]) for fit in report.fits if fit.predictions)
+    for index in range(most):
+        rows = tuple((fit, fit.predictions[index]) for fit in report.fits if fit.predictions)
         first = rows[0][1]
         found.append(PredictedSize(title=size_title(first), rows=rows))
     return tuple(found)

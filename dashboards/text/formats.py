@@ -195,11 +195,11 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def queue_position(place: QueuePosition) -> str:
+def queue_position(position: QueuePosition) -> str:
     """`3 of 120, starts in about 4 min`; the estimate only where there is one, and the quota that it waits for."""
-    text = f"{count(place.position)} of {count(place.waiting)}"
-    if place.waits_for is not None:
-        return f"{text}, {place.waits_for}"
-    if place.starts_in_seconds is None:
+    text = f"{count(position.position)} of {count(position.waiting)}"
+    if position.waits_for is not None:
+        return f"{text}, {position.waits_for}"
+    if position.starts_in_seconds is None:
         return text
-    return f"{text}, starts in about {duration(place.starts_in_seconds)}"
+    return f"{text}, starts in about {duration(position.starts_in_seconds)}"

@@ -59,19 +59,19 @@ def _is_allowed(url: str) -> bool:
     return url.lower().startswith(ALLOWED_ADDRESSES)
 
 
-def _open_link(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
-    tokens[place].attrSet("rel", "noopener noreferrer nofollow")
-    return str(renderer.renderToken(tokens, place, options, env))
+def _open_link(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+    tokens[index].attrSet("rel", "noopener noreferrer nofollow")
+    return str(renderer.renderToken(tokens, index, options, env))
 
 
-def _drop_style(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
+def _drop_style(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
     """A column's alignment: the policy of pages forbids inline styles."""
-    tokens[place].attrs.pop("style", None)
-    return str(renderer.renderToken(tokens, place, options, env))
+    tokens[index].attrs.pop("style", None)
+    return str(renderer.renderToken(tokens, index, options, env))
 
 
-def _lower_heading(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
+def _lower_heading(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
     """One level below what was written: the first one is the page's own."""
-    token = tokens[place]
+    token = tokens[index]
     token.tag = f"h{min(int(token.tag[1]) + 1, LOWEST_HEADING)}"
-    return str(renderer.renderToken(tokens, place, options, env))
+    return str(renderer.renderToken(tokens, index, options, env))

@@ -176,7 +176,7 @@ def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leade
     baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
     return tuple(
         LeaderboardLine(
-            rank=place if row.val_loss is not None else None,
+            rank=rank if row.val_loss is not None else None,
             row=row,
             style=styles[row.candidate],
             whisker=whiskers.get(row.candidate),
@@ -184,7 +184,7 @@ def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leade
             runs_ended=sum(one.runs_ended for one in row.all_runs()),
             runs_total=sum(one.runs_total for one in row.all_runs()),
         )
-        for place, row in enumerate(comparison.rows, start=1)
+        for rank, row in enumerate(comparison.rows, start=1)
     )
 
 
@@ -374,12 +374,12 @@ def _whiskers(by_candidate: Mapping[str, Interval]) -> dict[str, Whisker]:
 
 
 def _whisker(loss: Interval, left: float, width: float) -> Whisker:
-    def place(value: float) -> float:
+    def percent_of_width(value: float) -> float:
         return 100 * (value - left) / width
 
-    middle = place(loss.mean)
-    low = middle if loss.low is None else place(loss.low)
-    high = middle if loss.high is None else place(loss.high)
+    middle = percent_of_width(loss.mean)
+    low = middle if loss.low is None else percent_of_width(loss.low)
+    high = middle if loss.high is None else percent_of_width(loss.high)
     return Whisker(
         middle=round(middle, 1),
         low=round(max(low, 0.0), 1),

@@ -18,7 +18,6 @@ from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.database import Database
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.attempts import Attempts
-from orchestrator.store.saved_views import SavedViews
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,6 @@ class Services:
     webhooks: Webhooks
     external_runs: ExternalRuns
     run_table: RunTable
-    saved_views: SavedViews
     footprints: Footprints
     storage: Storage
 
@@ -69,7 +67,6 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         webhooks=Webhooks(database, storage.data_folder, settings.webhook_policy()),
         external_runs=ExternalRuns(database, most_runs=settings.external_runs),
         run_table=RunTable(database),
-        saved_views=SavedViews(database),
         footprints=footprints,
         storage=storage,
     )

@@ -408,16 +408,6 @@ external_chunks = Table(
     Column("checksum", sa.BigInteger, nullable=False),
 )
 
-saved_views = Table(
-    "saved_views",
-    metadata,
-    Column("id", sa.Text, primary_key=True),
-    Column("name", sa.Text, nullable=False, unique=True),
-    Column("address", sa.Text, nullable=False),  # a page of ours: path and query
-    Column("created_at", sa.Double, nullable=False),
-    Column("key_id", sa.Text, nullable=True),  # who saved it
-)
-
 webhooks = Table(
     "webhooks",
     metadata,

@@ -18,7 +18,7 @@ from tests.factories.environments import link_distributions, run, variables
 from tests.factories.waiting import until
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-WEB = {"fastapi", "starlette", "uvicorn", "httptools", "plotly", "matplotlib"}
+WEB = {"fastapi", "starlette", "uvicorn", "httptools", "matplotlib"}
 HEAVY = {"torch", "transformers", "datasets", "tokenizers", "ray", "mlflow"}
 STORE = {"sqlalchemy", "alembic", "scipy", "optuna"}
 

@@ -62,7 +62,7 @@ def _open(watched: Watched, url: str) -> None:
 
 
 def _sweep(site: Site) -> str:
-    """A sweep of enough ended trials over two hyperparameters for a contour."""
+    """A sweep of enough ended trials over two hyperparameters."""
     space = {"lr": RATES, "rank_ratio": {"kind": "catalog"}}
     spec = sweep_spec(trials=5, candidates=[{"optimizer": "adapm", "space": space}])
     sweep_id = site.experiments.submit(spec).experiment.id

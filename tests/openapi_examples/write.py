@@ -126,7 +126,6 @@ def made_examples(folder: Path) -> dict[str, Any]:
             _curation(story, experiment_id)
             _several(story, services, player, experiment_id)
             _webhooks(story)
-            _saved_views(story)
             _external_runs(story)
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
@@ -253,12 +252,6 @@ def _webhooks(story: Story) -> None:
     story.ask(f"POST {WEBHOOK}/test", **here)
     story.ask(f"GET {WEBHOOK}/deliveries", **here)
     story.ask(f"DELETE {WEBHOOK}", **here)
-
-
-def _saved_views(story: Story) -> None:
-    made = story.ask("POST /v1/views", {"name": "What failed", "address": "/runs?q=state%3Dfailed"})
-    story.ask("GET /v1/views", query={"page": "/runs"})
-    story.ask("DELETE /v1/views/{view_id}", view_id=made["id"])
 
 
 def _external_runs(story: Story) -> None:

@@ -341,7 +341,7 @@ def even(answer: Response, folder: Path) -> bytes:
     if kind.endswith("json"):
         return pretty(json.loads(body))
     body = TIMED.sub(rb"\1", body) if answer.url.path == "/metrics" else body
-    if answer.url.path.endswith("plotly.min.js"):
+    if answer.url.path.endswith("plotly-basic.min.js"):
         return f"SHA-256 {hashlib.sha256(body).hexdigest()}\n".encode()
     return NONCE.sub(rb"\1", ASSET.sub(rb"\1", PLOTLY.sub(_shortened, body)))
 

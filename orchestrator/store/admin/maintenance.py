@@ -22,7 +22,6 @@ from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.store import external_runs, integrity
 from orchestrator.store.column_types import JsonText, Words
 from orchestrator.store.database import Database
-from orchestrator.store.saved_views import read_address
 from orchestrator.store.series import decode
 from orchestrator.store.tables import (
     attempts,
@@ -36,7 +35,6 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
     samples,
-    saved_views,
 )
 from orchestrator.store.tables import external_runs as external_run_rows
 
@@ -127,7 +125,6 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     samples.c.texts: ("texts", lambda row: integrity.unpack(row["texts"], row["checksum"])),
     external_chunks.c.data: ("lines", external_runs.read_chunk),
     external_run_rows.c.state: ("state", lambda row: external_runs.read_state(row["state"])),
-    saved_views.c.address: ("address", lambda row: read_address(row["address"])),
 } | dict(
     (
         _json(external_experiments.c.labels, "labels", external_runs.LABELS),

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.client.client import Client, ClientError
+from api.client.client import Client
 from orchestrator.jobs import Lease
 from orchestrator.store.migrations import newest_revision
 from tests.factories.external_runs import batch as external_batch
@@ -80,7 +80,7 @@ def test_runs_of_all_experiments_are_listed_filtered_and_written_as_csv(
     assert answer.status_code == 422 and "did you mean lr?" in answer.json()["detail"]
 
 
-def test_external_experiments_have_labels_and_views_are_saved_over_rest(cli: Cli, service: Service) -> None:
+def test_external_experiments_have_labels(cli: Cli, service: Service) -> None:
     service.external_runs.append("mine", external_batch({0: 5.0}))
     added = cli("edit", "a study", "--label", "paper", "--label", "lion", "--external")
     assert added.stdout.endswith(": lion, paper\n")
@@ -92,15 +92,6 @@ def test_external_experiments_have_labels_and_views_are_saved_over_rest(cli: Cli
     with Client(service.url) as client:
         assert [one.name for one in client.external_experiments(labels=["paper"])] == ["a study"]
         assert client.external_experiments(labels=["paper", "lion"]) == ()
-        saved = client.save_view("what failed", "/runs?q=state%3Dfailed")
-        assert client.save_view("what failed", "/runs?q=state%3Dlost").id == saved.id
-        assert [one.address for one in client.saved_views("/runs")] == ["/runs?q=state%3Dlost"]
-        assert client.saved_views("/compare") == () and len(client.saved_views()) == 1
-        with pytest.raises(ClientError, match="must be that of a page"):
-            client.save_view("elsewhere", "//evil.example")
-        client.delete_view(saved.id)
-        with pytest.raises(ClientError, match="no saved view"):
-            client.delete_view(saved.id)
 
 
 def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: Lease, tmp_path: Path) -> None:

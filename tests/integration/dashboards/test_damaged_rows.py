@@ -27,7 +27,6 @@ from orchestrator.store.tables import (
     outbox,
     runs,
     samples,
-    saved_views,
     webhook_messages,
     webhooks,
 )
@@ -61,7 +60,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with opened(unpacked(tmp_path_factory.mktemp("damaged"))) as folder, client_of(folder.app) as client:
         services = folder.services
         newest = services.experiments.page(limit=1)[0].id
-        view = fill(folder.database, services)
+        fill(folder.database, services)
         services.keyring.create(KeyRequest(label="first", scope=Scope.VIEWER))
         secret = services.keyring.create(KeyRequest(label="admin", scope=Scope.ADMIN)).secret
         client.headers["Authorization"] = f"Bearer {secret}"
@@ -77,16 +76,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             f"/external/{external}",
             f"/v1/external-experiments/{external}/runs",
             "/v1/webhooks/hook/deliveries",
-            f"/views/{view}",
         )
         yield House(client, folder.database, lists, whole)
 
 
-def fill(database: Database, services: Any) -> str:
-    """Rows of the tables that the stored folder has none of; the newest view."""
+def fill(database: Database, services: Any) -> None:
+    """Rows of the tables that the stored folder has none of."""
     for name in ("first", "second"):
         services.external_runs.append(f"run-{name}", batch({0: 3.0, 1: 2.0}, run=header(experiment=name)))
-        view: str = services.saved_views.save(name, "/runs?sort=lr", by=None).id
     with database.writing() as connection:
         run_id, attempt = connection.execute(sa.select(attempts.c.run_id, attempts.c.attempt).limit(1)).one()
         texts = zstandard.compress(b"[]")
@@ -102,7 +99,6 @@ def fill(database: Database, services: Any) -> str:
         row = {"kind": "experiment_submitted", "experiment_id": experiment, "created_at": 1.0, "available_at": 1e12}
         connection.execute(sa.insert(outbox).values(row))
         connection.execute(sa.update(runs).values(limit_reached=TimeLimit.DEADLINE_SECONDS).where(runs.c.id == run_id))
-    return view
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=str)
@@ -138,14 +134,3 @@ def set_to(connection: sa.Connection, column: sa.Column[Any], rowid: int, value:
 def test_every_column_of_bytes_is_read_by_the_check() -> None:
     bytes_columns = {column for column in COLUMNS if isinstance(column.type, sa.LargeBinary)}
     assert bytes_columns <= set(maintenance.CONTENTS)
-
-
-def test_a_damaged_view_leads_nowhere(house: House) -> None:
-    oldest = sa.select(saved_views.c.id).order_by(saved_views.c.created_at).limit(1)
-    with house.database.writing() as connection:
-        id = connection.execute(oldest).scalar_one()
-        connection.execute(sa.update(saved_views).where(saved_views.c.id == id).values(address="javascript:alert(1)"))
-    answer = house.client.get(f"/views/{id}")
-    assert (answer.status_code, "location" in answer.headers) == (500, False)
-    assert "the stored address" in answer.json()["detail"]
-    assert house.client.post(f"/views/{id}/delete").status_code in (200, 303)

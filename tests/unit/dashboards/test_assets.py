@@ -1,6 +1,7 @@
 """Static files: known by name only, compressed, cached for long."""
 
 import gzip
+import hashlib
 
 import pytest
 
@@ -24,6 +25,6 @@ def test_the_address_carries_the_content():
     assert gzip.decompress(found.gzipped_body) == found.body
 
 
-def test_plotly_comes_from_the_installed_package():
-    assert assets.asset(assets.PLOTLY).body.lstrip().startswith(b"/**\n* plotly.js v")
-    assert len(assets.asset(assets.PLOTLY).gzipped_body) < 500_000
+def test_plotly_is_the_official_bundle_unchanged():
+    assert hashlib.sha256(assets.asset(assets.PLOTLY).body).hexdigest() == assets.PLOTLY_SHA256
+    assert len(assets.asset(assets.PLOTLY).gzipped_body) < 400_000

@@ -5,9 +5,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from dashboards.data.compared import group_fields
+from dashboards.data.panels import METRICS, Panel, edit_panels
 from dashboards.data.reader import Reader
 from dashboards.figures.base import Figure, plain
-from dashboards.figures.panels import METRICS, Panel, draw_panel, edit_panels, run_lines
+from dashboards.figures.panels import draw_panel, run_lines
 from dashboards.files.vector import vector
 from dashboards.palette import ThemeName, style
 from dashboards.text.words import candidate_title
@@ -27,8 +28,8 @@ def panel_figure(reader: Reader, runs, panel: Panel, theme: ThemeName = "light")
     "panel",
     [
         Panel(),
-        Panel(metric="grad_norm", x="tokens", smooth=0, log=True, log_x=True, low=0.1, by="seed", wide=True),
-        Panel(metric="lr", high=-2e-05, by="optimizer.options.rank_ratio"),
+        Panel(metric="grad_norm", x="tokens", smooth=0, log=True, log_x=True, by="seed"),
+        Panel(metric="lr", by="optimizer.options.rank_ratio"),
     ],
 )
 def test_a_panel_survives_its_word(panel: Panel) -> None:
@@ -36,7 +37,8 @@ def test_a_panel_survives_its_word(panel: Panel) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["", "*", "secret*furlongs*s99999*..*nan..inf*by-", "train_loss*s\u00b2*1..x", "<b>*by-<b>" + "x" * 999]
+    "word",
+    ["", "*", "secret*furlongs*s99999*..*nan..inf*by-", "train_loss*s\u00b2*1..x*wide", "<b>*by-<b>" + "x" * 999],
 )
 def test_a_word_that_is_not_understood_opens_all_the_same(word: str, services, runs) -> None:
     panel = Panel.parse(word)
@@ -47,11 +49,11 @@ def test_a_word_that_is_not_understood_opens_all_the_same(word: str, services, r
 
 
 def test_a_form_changes_one_panel_or_adds_one() -> None:
-    panels = (Panel(metric="lr", wide=True), Panel(metric="grad_norm"))
-    sent = {"metric": "val_loss", "across": "hours", "smooth": "7", "log_y": "1", "low": "2", "high": "x"}
+    panels = (Panel(metric="lr"), Panel(metric="grad_norm"))
+    sent = {"metric": "val_loss", "across": "hours", "smooth": "7", "log_y": "1"}
     sent = {"edit": "0"} | {f"p_{name}": value for name, value in sent.items()}
     changed = edit_panels(panels, sent)
-    assert changed == (Panel(metric="val_loss", x="hours", smooth=7, log=True, low=2.0, wide=True), panels[1])
+    assert changed == (Panel(metric="val_loss", x="hours", smooth=7, log=True), panels[1])
     assert edit_panels(panels, {"edit": "\u00b2"}) == (*panels, Panel())
     assert len(edit_panels(panels * 4, {"edit": "8"})) == 8
 
@@ -92,20 +94,12 @@ def test_means_of_several_optimizers_keep_their_colours(services, runs) -> None:
     assert len({(each["line"]["color"], each["line"]["dash"]) for each in means}) == len(means) > len(looks)
 
 
-def test_the_vertical_range_holds_on_both_scales_and_an_impossible_one_is_left_out(services, runs) -> None:
+def test_a_metric_that_nobody_reported_is_a_sentence_and_axes_may_be_logarithmic(services, runs) -> None:
     reader = Reader(services.experiments, services.runs, services.analysis)
-
-    def axis(**fields):
-        return panel_figure(reader, runs[:1], Panel(**fields))["layout"]["yaxis"]
-
-    assert axis(low=1.0, high=10.0)["range"] == [1.0, 10.0]
-    assert axis(low=1.0, high=10.0, log=True)["range"] == [0.0, 1.0]
-    assert axis(low=1.0)["range"][0] == 1.0 and axis(high=9.0)["range"][1] == 9.0
-    for fields in ({"low": 5.0, "high": 1.0}, {"low": -1.0, "high": 1.0, "log": True}):
-        assert "range" not in axis(**fields)
     nothing = panel_figure(reader, runs, Panel(metric="kl_nats"))
     assert nothing["data"] == [] and "reported" in str(nothing["layout"]["annotations"])
-    drawn = panel_figure(reader, runs, Panel(by="lr", log=True, log_x=True, low=1.0))
+    drawn = panel_figure(reader, runs, Panel(by="lr", log=True, log_x=True))
+    assert [drawn["layout"][name]["type"] for name in ("xaxis", "yaxis")] == ["log", "log"]
     assert vector(drawn, "svg", title="a panel", theme="light").startswith(b"<?xml")
 
 

@@ -13,8 +13,7 @@ from dashboards.figures.base import Figure
 from dashboards.figures.laws import law, log_ticks, residuals
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.figures import Picture, figure_csv, figure_html, script_hash
-from dashboards.files.vector import TITLE_BOTTOM, FigureError, Sheet, VectorFormat, vector
-from dashboards.files.vector_parts import letters
+from dashboards.files.vector import FigureError, Sheet, VectorFormat, letters, vector
 from dashboards.palette import styles
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import comparisons
@@ -51,29 +50,10 @@ def report() -> FitReport:
 STYLES = styles([("adamw", "adamw"), (HOSTILE, "adapm")])
 
 
-def above(names: list[str]) -> Figure:
-    """Lines through axes that are named above the plot."""
-    places = list(range(len(names)))
-    axis = {"tickvals": places, "ticktext": names, "side": "top", "range": [-0.25, len(names) - 0.75]}
-    line = {"type": "scatter", "mode": "lines", "x": places, "y": [0.0] * len(names), "line": {"color": "#000000"}}
-    return {"data": [line], "layout": {"xaxis": axis, "yaxis": {"visible": False, "range": [0, 1]}}}
-
-
-def test_names_above_a_plot_slant_where_they_would_meet() -> None:
-    long = [f"rule:*.{one}_proj.weight" for one in "abcdefgh"]
-    for names, turned in ((["lr", "rank", "loss"], 0), (long, 30)):
-        drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
-        FigureCanvasAgg(drawn)
-        Sheet(drawn, above(names), "light", "A title").draw()
-        drawn.canvas.draw()
-        (axes,) = drawn.axes
-        labels = axes.get_xticklabels()
-        assert [label.get_text() for label in labels] == names
-        assert {label.get_rotation() for label in labels} == {turned}
-        for place, label in enumerate(labels):
-            box, tick = label.get_window_extent(), axes.transData.transform((place, 1))[0]
-            assert abs((box.x0 if turned else (box.x0 + box.x1) / 2) - tick) < 10
-            assert box.x0 >= 0 and box.x1 <= drawn.bbox.width and box.y1 <= drawn.bbox.height * (TITLE_BOTTOM + 0.02)
+def line_figure(colour: str = "#000000") -> Figure:
+    """A line of two points."""
+    line = {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0.0, 0.0], "line": {"color": colour}}
+    return {"data": [line], "layout": {}}
 
 
 @pytest.mark.parametrize("words", [1, 8, 60])
@@ -81,15 +61,16 @@ def test_a_title_stays_on_the_sheet(words: int) -> None:
     title = " ".join(["optimizers"] * words)
     drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
     FigureCanvasAgg(drawn)
-    Sheet(drawn, above(["lr", "loss"]), "light", title).draw()
+    Sheet(drawn, line_figure(), "light", title).draw()
     (text,) = (text for text in drawn.texts if text.get_text().startswith("optimizers"))
     assert text.get_window_extent().x1 <= drawn.bbox.width
     assert text.get_text() == title or (words == 60 and text.get_text().endswith("…"))
 
 
 def test_a_line_below_the_bars_is_below_them_in_files() -> None:
-    figure = above(["lr", "loss"])
-    figure["layout"]["shapes"] = [{"type": "line", "x0": 0.5, "x1": 0.5, "layer": "below"}]
+    figure = line_figure()
+    look = {"color": "#000000", "width": 2}
+    figure["layout"]["shapes"] = [{"type": "line", "x0": 0.5, "x1": 0.5, "layer": "below", "line": look}]
     drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
     FigureCanvasAgg(drawn)
     Sheet(drawn, figure, "light", "").draw()
@@ -98,8 +79,7 @@ def test_a_line_below_the_bars_is_below_them_in_files() -> None:
 
 
 def test_a_colour_that_shines_through_does_so_in_files() -> None:
-    faint, solid = above(["a", "b"]), above(["a", "b"])
-    faint["data"][0]["line"] = {"color": "rgba(0,0,0,0.2)"}
+    faint, solid = line_figure("rgba(0,0,0,0.2)"), line_figure()
     assert "stroke-opacity: 0.2" in vector(faint, "svg").decode()
     assert "stroke-opacity: 0.2" not in vector(solid, "svg").decode()
 

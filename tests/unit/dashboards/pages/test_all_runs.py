@@ -48,17 +48,3 @@ def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
         assert len(lines) == 1 + 120 + 1 and sum("finished" in line for line in lines) == 1
         assert next(line for line in lines if line.startswith("mine")).endswith("'=1+1,running"), "no formula"
         assert browser.get(f"/runs?q=experiment_id={experiment.id}&sort=metric.val_loss").status_code == 200
-        saved = {"name": "<i>finished", "address": "/runs?q=state%3Dfinished"}
-        assert browser.post("/views", data=saved, follow_redirects=False).headers["Location"] == saved["address"]
-        page = browser.get(saved["address"]).text
-        assert "&lt;i&gt;finished" in page and "<i>finished" not in page and 'aria-current="true"><bdi>' in page
-        (view,) = services.saved_views.list_for_page("/runs")
-        assert browser.get(f"/views/{view.id}").url.query == b"q=state%3Dfinished"
-        assert browser.post("/views", data=saved | {"address": "//evil.example"}).status_code == 409
-        assert browser.get("/views/none").status_code == browser.post("/views/none/delete").status_code == 404
-        assert browser.post(f"/views/{view.id}/delete").url.path == "/runs" and not services.saved_views.list_for_page(
-            "/runs"
-        )
-        for path in (f"/experiments/{experiment.id}?x=tokens", "/compare?runs=nothing"):
-            browser.post("/views", data={"name": path, "address": path})
-            assert f'value="{path}"' in browser.get(path).text and f"<bdi>{path}</bdi>" in browser.get(path).text

@@ -334,7 +334,7 @@ def test_damaged_rows_are_marked_and_everything_else_is_shown(services, player):
         f"/compare?runs={first}&runs={second}&runs={third}&runs={whole}",
         f"/compare/figure.json?runs={second}&runs={whole}",
         f"/experiments/{experiment.id}/figures/curves.json",
-        f"/experiments/{experiment.id}/figures/curves.json?group=seed",
+        f"/experiments/{experiment.id}/figures/curves.json?seeds=1",
         f"/experiments/{experiment.id}/report.html",
         f"/runs/{third}/figures/series.json",
         f"/v1/runs?experiment_id={experiment.id}",

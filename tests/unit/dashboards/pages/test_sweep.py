@@ -1,20 +1,17 @@
 """The page of a sweep: what its tables and figures say, sorted as its address asks, with names that try to be code."""
 
 import html
-import math
 import re
 from typing import Any
 from urllib.parse import parse_qsl
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from dashboards.data.reader import Reader
-from dashboards.data.trials import Brush, SweepView, TrialOrder, sorted_trials
-from dashboards.figures.base import CIVIDIS
+from dashboards.data.trials import SweepView, TrialOrder, sorted_trials
 from dashboards.figures.registry import SWEEP_FIGURES
-from dashboards.figures.sweep import CELLS, MARGIN_RIGHT, SLANT, contour, interpolate, parallel, slices
+from dashboards.figures.sweep import slices
 from dashboards.files.figures import FigureFiles
 from dashboards.files.report import report
 from dashboards.files.vector import FigureError
@@ -91,9 +88,7 @@ def test_the_report_has_the_sweeps_answer_figures_and_trials(services: Services,
 
 
 def test_a_sweep_has_no_figures_of_a_comparison(services: Services, swept: str):
-    with pytest.raises(
-        FigureError, match="a sweep has no figure 'curves'; it has objective, parallel, slices, contour, importance"
-    ):
+    with pytest.raises(FigureError, match="a sweep has no figure 'curves'; it has objective, slices, importance"):
         FigureFiles(Reader(services.experiments, services.runs, services.analysis)).picture(
             swept, "curves", ViewState()
         )
@@ -127,28 +122,10 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
     shown = {number: symbol for trace in marks for number, symbol in _pairs(trace)}
     assert set(shown) == {0, 1, 2, 3}
     assert str(shown[2]).endswith("-open")
-    lost, said = drawn("objective", "layout")["annotations"]
-    assert (lost["text"], lost["x"], lost["y"], lost["yref"]) == ("×", 4, 1.0, "paper"), "it has no loss"
-    assert said["text"] == "at the upper edge: 1 trial without a loss"
-    lines = drawn("parallel")  # of the best one, AdaPM: two trials over two hyperparameters and the loss
-    assert [trace["x"] for trace in lines] == [[0, 1, 2, None], [0, 1, 2, None]]
+    (said,) = drawn("objective", "layout")["annotations"]
+    assert said["text"] == "not shown: 1 trial without a loss"
+    assert [len(trace["x"]) for trace in drawn("slices")] == [2, 2], "of the best one, AdaPM: two hyperparameters"
     assert drawn("importance") == []  # too few trials
-
-
-def test_every_axis_of_parallel_coordinates_has_room_for_its_name(services: Services, swept: str):
-    """Names slant to the right, so that the first one is not cut, and the last one has its room."""
-    report = services.analysis.sweep(swept, importance=False)
-    rules = {f"rule:*.{letter}_proj.weight": {"kind": "choice", "values": ["full", "none"]} for letter in "abcdefgh"}
-    rights = []
-    for space in ({}, rules):
-        fields = {"optimizer": "adapm", "label": HOSTILE, "space": {"lr": RATES} | space}
-        searched = sweep_spec(candidates=[fields]).candidates[0]
-        kept = dict.fromkeys(space, "full")
-        trials = [each.model_copy(update={"parameters": each.parameters | kept}) for each in report.trials]
-        drawn = parallel(report.model_copy(update={"trials": tuple(trials)}), searched, style("adapm"), "light")
-        assert drawn["layout"]["xaxis"]["autotickangles"] == [0, -SLANT]
-        rights.append(drawn["layout"]["margin"]["r"])
-    assert rights[0] == MARGIN_RIGHT and rights[1] > 5 * len("validation loss")
 
 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
@@ -180,7 +157,7 @@ def _pairs(trace: dict[str, object]) -> list[tuple[int, str]]:
 def test_a_figure_of_another_kind_is_nowhere(client: TestClient, services: Services, swept: str):
     comparison = services.experiments.submit(DEMO).experiment.id
     assert client.get(f"/experiments/{swept}/figures/curves.json").status_code == 404
-    assert client.get(f"/experiments/{comparison}/figures/parallel.json").status_code == 404
+    assert client.get(f"/experiments/{comparison}/figures/slices.json").status_code == 404
 
 
 def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
@@ -212,42 +189,14 @@ def test_orders_and_values_in_words(services: Services, swept: str):
     assert words == ["null", "true", "3", "0.00123", "svd"]
 
 
-def test_a_brush_keeps_the_trials_that_cross_its_axis_there(client: TestClient, services: Services, swept: str):
-    report = services.analysis.sweep(swept, importance=False)
-    (rate,) = {each.parameters["lr"] for each in report.trials if each.number == 3}
-    assert isinstance(rate, float)
-    place = 100 * math.log(rate / 1e-4) / math.log(1e-1 / 1e-4)  # the axis is logarithmic
-    path, brush = f"/experiments/{swept}", f"brush=lr*{place - 1:.1f}*{place + 1:.1f}"
-    page = client.get(f"{path}?{brush}").text
-    assert re.findall(r'name="runs" value="([^"]+)"', page) == [f"{swept}-0003"]
-    assert "1 of 6, those that the brushes keep" in page
-    drawn = client.get(f"{path}/figures/parallel.json?{brush}").json()["data"]
-    kept = [each for each in drawn if each["line"]["width"] == 3.2]
-    assert [each["text"][0].partition(":")[0] for each in kept] == ["trial 3"]
-    assert [each["line"]["width"] for each in drawn] == [1.3, 3.2, 12], "what is left out, what is kept, the brush"
-    assert "The brushes keep no trial." in client.get(f"{path}?brush=lr*0*0.1").text
-    assert client.get(f"{path}?axis=lr&from=0&to=100").text.count('name="runs"') == 6, "a form's whole axis is no brush"
-
-
-@pytest.mark.parametrize("word", ["", "lr", "lr*1", "lr*a*b", "lr*nan*3", "*" * 9])
-def test_a_brush_that_is_not_understood_is_left_out(client: TestClient, swept: str, word: str):
-    view = SweepView.parse([("brush", word), ("candidate", "<b>"), ("up", "x" * 999)])
-    assert view.brushes == () and len(view.up) < 999
-    assert client.get(f"/experiments/{swept}", params={"brush": word}).status_code == 200
-
-
 def test_a_view_of_a_sweep_survives_its_address():
-    brushes = Brush(axis="rule:*.weight", low=12.5, high=60), Brush(axis="loss", low=0, high=50)
     view = SweepView(
-        order=TrialOrder(key="number", descending=True), candidate="adamw", across="lr", up="beta2", brushes=brushes,
-        panels=("lr*steps*s3",),
+        order=TrialOrder(key="number", descending=True), candidate="adamw", panels=("lr*steps*s3",)
     )  # fmt: skip
     assert SweepView.parse(parse_qsl(view.query()[1:])) == view
-    assert view.replace(candidate="adapm").brushes == (), "another candidate has another space"
-    assert view.remove(brushes[0]).brushes == brushes[1:]
 
 
-def test_slices_and_contour_show_the_losses_where_the_hyperparameters_are(services: Services, swept: str):
+def test_slices_show_the_losses_where_the_hyperparameters_are(services: Services, swept: str):
     report = services.analysis.sweep(swept, importance=False)
     space = {"lr": RATES, "rank_ratio": {"kind": "uniform", "low": 0.1, "high": 0.5}}
     searched = sweep_spec(candidates=[{"optimizer": "adapm", "space": space}]).candidates[0]
@@ -262,28 +211,10 @@ def test_slices_and_contour_show_the_losses_where_the_hyperparameters_are(servic
     sliced = slices(found, searched, style("adapm"), "light")["data"]
     assert [each["y"] for each in sliced] == [[loss for _, _, loss in SPOTS]] * 2
     assert sliced[0]["x"] == pytest.approx([(4 - power) / 3 for power, _, _ in SPOTS])
-    cells, marks = contour(found, searched, ("lr", "rank_ratio"), "light")["data"]
-    assert marks["y"] == pytest.approx([(share - 0.1) / 0.4 for _, share, _ in SPOTS])
-    assert len(cells["x"]) == len(cells["marker"]["color"]) == CELLS**2
-    places = zip(cells["x"], cells["base"], strict=True)
-    corners = dict(zip(places, cells["marker"]["color"], strict=True))
-    ends = corners[max(corners)], corners[min(corners)]
-    assert ends == (CIVIDIS[0], CIVIDIS[-1]), "near a trial the field is its loss"
-    few = contour(found.model_copy(update={"trials": trials[:3]}), searched, ("lr", "rank_ratio"), "light")
-    assert few["data"] == [] and contour(found, searched, None, "light")["data"] == []
 
 
 SPOTS = ((4, 0.1, 2.8), (1, 0.5, 2.4), (2, 0.2, 2.6), (3, 0.4, 2.5))
 """(minus the exponent of the rate, rank ratio, loss)."""
-
-
-def test_the_field_of_a_contour_is_the_mean_by_inverse_squares():
-    spots, values = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([2.0, 4.0])
-    for place in ((0.25, 0.5), (0.9, 0.1)):
-        softened = (0.25 / CELLS) ** 2
-        weights = [1 / ((place[0] - x) ** 2 + (place[1] - y) ** 2 + softened) for x, y in spots]
-        by_hand = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
-        assert interpolate(spots, values, np.array([place]))[0] == pytest.approx(by_hand)
 
 
 def test_the_best_trials_become_a_comparison_over_fresh_seeds(client: TestClient, services: Services, swept: str):
@@ -310,5 +241,3 @@ def test_readers_add_panels_to_a_sweep(client: TestClient, swept: str):
     assert 'id="figure-panel-0"' in client.get(address).text
     figure = f"/experiments/{swept}/figures/panel.json?panel=val_loss*steps*s0"
     assert len(client.get(figure).json()["data"]) == 5, "each trial with a loss"
-    assert client.get(f"{figure}&brush=loss*0*0.1").json()["data"][0]["name"].endswith("seed 0")
-    assert len(client.get(f"{figure}&brush=loss*0*0.1").json()["data"]) == 1, "the best one of AdaPM"

@@ -1,0 +1,195 @@
+"""Panels: figures that readers add to a page, any metric of points over any axis. A panel is a word of the address, and
+its form leads to another address of the same page.
+
+    panel=grad_norm*tokens*s10*ly*lx*by-lr
+
+The metric, the horizontal axis, the smoothing in per cent of the points, logarithmic axes, what runs are averaged by.
+What is not understood is left out: an edited link still opens.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from dashboards.data.series import AXIS_TITLES, XColumn
+from dashboards.view_state import MOST_PANELS
+from orchestrator.columns import FIELDS, STEP
+from orchestrator.kinds.registry import ExperimentSpec
+
+TITLES = {
+    "train_loss": "training loss",
+    "val_loss": "validation loss",
+    "kl_nats": "KL divergence, nats",
+    "lr": "learning rate",
+    "grad_norm": "gradient norm",
+    "step_seconds": "step time, s",
+    "host_rss_bytes": "host RSS, bytes",
+    "cpu_cores": "CPU cores in use",
+    "host_cpu_utilization": "busy share of the host's CPUs",
+    "gpu_utilization": "busy share of the GPU",
+    "gpu_memory_bytes": "GPU memory in use, bytes",
+    "gpu_power_watts": "GPU power, W",
+}
+METRICS: Mapping[str, str] = {
+    name: TITLES.get(name, name.replace("_", " ").replace(" seconds", " time, s"))
+    for name in FIELDS
+    if name not in (STEP, "tokens")
+}
+"""Metric → its title, of all that can be drawn of runs that were measured here."""
+MOST_SMOOTHING = 30
+"""Per cent of the points."""
+LONGEST_FIELD = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One of them."""
+
+    metric: str = "train_loss"
+    x: XColumn = "steps"
+    smooth: int = 3
+    """Per cent of the points; 0 leaves them as they were reported."""
+    log: bool = False
+    log_x: bool = False
+    by: str = ""
+    """A field: runs that share it are drawn as their mean, in the band from the lowest to the highest. Empty is a line
+    for each run."""
+
+    @classmethod
+    def parse(cls, text: str, metrics: Collection[str] = METRICS) -> "Panel":
+        """Read the word of an address; a metric that there is not becomes the first one."""
+        metric, *words = text.split("*")
+        panel = cls(metric=unquote(metric) if unquote(metric) in metrics else next(iter(metrics), ""))
+        for word in words:
+            if word in AXIS_TITLES:
+                panel = replace(panel, x=word)
+            elif word[:1] == "s" and word[1:].isdecimal() and len(word) < 5:
+                panel = replace(panel, smooth=min(int(word[1:]), MOST_SMOOTHING))
+            elif word.startswith("by-"):
+                panel = replace(panel, by=word.removeprefix("by-")[:LONGEST_FIELD])
+        return replace(panel, log="ly" in words, log_x="lx" in words)
+
+    def word(self) -> str:
+        """The word of an address for it."""
+        words = [quote(self.metric, safe=""), self.x, f"s{self.smooth}"]
+        words += ["ly"] * self.log + ["lx"] * self.log_x + [f"by-{self.by}"] * bool(self.by)
+        return "*".join(words)
+
+
+class PanelView(Protocol):
+    """The view of a page, as its address says it."""
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """The words of its panels."""
+        ...
+
+    def query(self) -> str:
+        """The query of its address, `?` included."""
+        ...
+
+    def replace(self, *, panels: tuple[str, ...]) -> Self:
+        """The same view with other panels."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelCard:
+    """A panel on its page."""
+
+    index: int
+    panel: Panel
+    title: str
+    figure: str
+    """Address of its figure."""
+    remove: str
+    """Address of the page without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """All panels of a page."""
+
+    path: str
+    cards: tuple[PanelCard, ...]
+    words: tuple[str, ...]
+    """Of the address."""
+    kept: tuple[tuple[str, str], ...]
+    """The rest of the view, which a form sends along."""
+    fields: tuple[str, ...]
+    """By which runs can be averaged."""
+    fresh: Panel
+    """What the form of a further one begins with."""
+    metrics: Mapping[str, str]
+    """What can be drawn, and what it is called."""
+    axes: Mapping[XColumn, str]
+    most = MOST_PANELS
+    most_smoothing = MOST_SMOOTHING
+
+
+def page_panels(
+    path: str,
+    view: PanelView,
+    figures: str,
+    fields: tuple[str, ...],
+    fresh: Panel,
+    *,
+    metrics: Mapping[str, str] = METRICS,
+    axes: Mapping[XColumn, str] = AXIS_TITLES,
+) -> Panels:
+    """The panels of the page at `path`; `figures` is the address of their figure, with what it needs besides."""
+    panels = [Panel.parse(word, metrics) for word in view.panels]
+    panels = [panel if panel.x in axes else replace(panel, x=next(iter(axes))) for panel in panels]
+    cards = (
+        PanelCard(
+            index=index,
+            panel=panel,
+            title=metrics.get(panel.metric, panel.metric),
+            figure=f"{figures}{'&' if '?' in figures else '?'}{urlencode({'panel': panel.word()})}",
+            remove=_address(path, view, [*panels[:index], *panels[index + 1 :]]),
+        )
+        for index, panel in enumerate(panels)
+    )
+    return Panels(
+        path=path,
+        cards=tuple(cards),
+        words=view.panels,
+        kept=tuple(parse_qsl(view.query()[1:], keep_blank_values=True)),
+        fields=fields,
+        fresh=fresh,
+        metrics=metrics,
+        axes=axes,
+    )
+
+
+def edited_address(
+    path: str, view: PanelView, form: Mapping[str, str], metrics: Mapping[str, str] = METRICS
+) -> str | None:
+    """Where a form of a panel leads; None where none was sent."""
+    if "edit" not in form:
+        return None
+    return _address(path, view, edit_panels([Panel.parse(word, metrics) for word in view.panels], form, metrics))
+
+
+def edit_panels(
+    panels: Sequence[Panel], form: Mapping[str, str], metrics: Collection[str] = METRICS
+) -> tuple[Panel, ...]:
+    """The panels after a form was sent: `edit` is the index of the one that it is about, one more adds one.
+    Its fields begin with `p_`, since the page has fields of its own."""
+    index = int(form["edit"]) if form["edit"].isdecimal() and len(form["edit"]) < 3 else len(panels)
+    words = [quote(form.get("p_metric", ""), safe=""), form.get("p_across", ""), f"s{form.get('p_smooth', '')}"]
+    words += ["ly"] * (form.get("p_log_y") == "1") + ["lx"] * (form.get("p_log_x") == "1")
+    changed = Panel.parse("*".join([*words, f"by-{form.get('p_by', '').strip().replace('*', '')}"]), metrics)
+    return (*panels[:index], changed, *panels[index + 1 :])[:MOST_PANELS]
+
+
+def experiment_fields(spec: ExperimentSpec) -> tuple[str, ...]:
+    """The fields by which the runs of an experiment can be averaged, known without reading them."""
+    options = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
+    sizes = ("model",) if spec.cells() else ()
+    return ("candidate", "optimizer", *sizes, "lr", "seed", *(f"optimizer.options.{name}" for name in options))
+
+
+def _address(path: str, view: PanelView, panels: Sequence[Panel]) -> str:
+    return f"{path}{view.replace(panels=tuple(panel.word() for panel in panels)).query()}#panels"
