@@ -651,6 +651,10 @@ LONGEST_ADDRESS = 4_000
 class ViewRequest(Record):
     """A view of a page, to be saved."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "What failed", "address": "/runs?q=state%3Dfailed"}]}
+    )
+
     name: str = Field(min_length=1, max_length=LONGEST_VIEW_NAME)
     """Saving under a name of one's own again replaces that view."""
     address: str = Field(min_length=1, max_length=LONGEST_ADDRESS)
