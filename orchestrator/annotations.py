@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from orchestrator.names import plain_name
 from worker.records.result import Record
@@ -65,6 +65,8 @@ class Note(Record):
 class LabelChange(Record):
     """Labels to be added and to be taken away; the others stay, whoever edits at the same time."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"add": ["paper"], "remove": ["draft"]}]})
+
     add: Labels = ()
     remove: Labels = ()
     """One that is not there changes nothing."""
@@ -72,6 +74,10 @@ class LabelChange(Record):
 
 class AnnotationChange(Record):
     """What is to be changed of an experiment's labels and note; what is left out stays as it is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"labels": ["paper", "tiny"], "note": "The first look."}]}
+    )
 
     labels: Labels | None = None
     """All of its labels from now on; null or an empty list takes them away. Each has at most 60 printable characters

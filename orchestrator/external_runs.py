@@ -105,6 +105,22 @@ class SpoolLine(Record):
 class LinesBatch(Record):
     """Lines of one spool, which one process wrote; they may come again and again."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "run": {"experiment": "Muon against AdamW", "candidate": "muon", "lr": 0.002, "seed": 1},
+                    "part": "first",
+                    "lines": [
+                        {"at": 1767225601.0, "state": "running"},
+                        {"at": 1767225602.0, "step": 100, "metrics": {"val_loss": 3.16}},
+                        {"at": 1767225603.0, "state": "finished"},
+                    ],
+                }
+            ]
+        }
+    )
+
     run: RunHeader
     part: ExternalId
     """The spool: a run that goes on in another process has another one."""

@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from orchestrator.names import KeyName
 from worker.records.result import Record
@@ -32,6 +32,12 @@ class Scope(StrEnum):
 
 class KeyRequest(Record):
     """A key to be made."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"label": "CI", "scope": "submitter", "expires_in_days": 90, "runs_at_once": 4}]
+        }
+    )
 
     label: KeyName
     """Whose it is, or what it is for."""

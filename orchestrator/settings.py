@@ -7,15 +7,22 @@ The first that has a value wins: the environment, a file of secrets each, one TO
 
 import os
 import tempfile
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SecretsSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+from pydantic_settings import SettingsError as UnreadableError
 
 from optim.catalog import lookup
 from orchestrator.errors import SettingsError
@@ -43,42 +50,39 @@ def config_file() -> Path | None:
     return Path(named)
 
 
-def toml_fields() -> Mapping[str, Any]:
-    """What the TOML file says; raises `SettingsError` where it cannot be read."""
-    if (path := config_file()) is None:
-        return {}
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}; it holds lines like port = 8321") from error
+class SecretFiles(SecretsSettingsSource):
+    """Reads a file for each setting; raises our `SettingsError` where one cannot be read."""
 
-
-def secret_fields(names: tuple[str, ...]) -> dict[str, str]:
-    """What the files of secrets say; raises `SettingsError` where one cannot be read."""
-    found: dict[str, str] = {}
-    for name in names:
-        path = _secret(name)
+    def __call__(self) -> dict[str, Any]:
+        """Return the settings that have a file."""
         try:
-            if path.is_file():
-                found[name] = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"{path} cannot be read: {error}; let this user read it, or take it away") from error
-    return found
+            return super().__call__()
+        except UnreadableError as error:
+            way_out = f"let this user read every file in {SECRETS_FOLDER}, or take it away"
+            raise SettingsError(f"{error}: {error.__cause__}; {way_out}") from error
 
 
 def setting_source(name: str) -> str | None:
-    """Where the setting of that name has its value from: `ADAPM_BENCH_PORT`, `/run/secrets/adapm_bench_database_url`,
-    `port in adapm-bench.toml`; None where it is the default."""
-    variables = {variable.upper(): variable for variable in os.environ}
-    if (variable := variables.get(f"{PREFIX}{name}".upper())) is not None:
-        return variable
-    if secret_fields((name,)):
-        return str(_secret(name))
-    return f"{name} in {config_file()}" if name in toml_fields() else None
+    """Return where the setting of that name has its value from: `ADAPM_BENCH_PORT`,
+    `/run/secrets/adapm_bench_database_url`, `port in adapm-bench.toml`; None where it is the default."""
+    environment, secrets, toml = _sources(Settings)
+    if name in environment():
+        return f"{PREFIX}{name}".upper()
+    if name in secrets():
+        return str(SECRETS_FOLDER / f"{PREFIX}{name}".lower())
+    return f"{name} in {config_file()}" if name in toml() else None
 
 
-def _secret(name: str) -> Path:
-    return SECRETS_FOLDER / f"{PREFIX}{name}".lower()
+def _sources(settings: type[BaseSettings]) -> tuple[PydanticBaseSettingsSource, ...]:
+    """Return the environment, the folder of secrets and the TOML file; raises `SettingsError` where that cannot be
+    read."""
+    secrets = SecretFiles(settings, SECRETS_FOLDER if SECRETS_FOLDER.is_dir() else None)
+    path = config_file()
+    try:
+        toml = TomlConfigSettingsSource(settings, path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}; it holds lines like port = 8321") from error
+    return EnvSettingsSource(settings), secrets, toml
 
 
 OTHER_VARIABLES = frozenset(
@@ -189,9 +193,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What is given in words, the environment, files of secrets, the TOML file."""
-        secrets = InitSettingsSource(settings_cls, init_kwargs=secret_fields(tuple(cls.model_fields)))
-        return init_settings, env_settings, secrets, InitSettingsSource(settings_cls, init_kwargs=dict(toml_fields()))
+        """Return the sources by rank: keyword arguments first."""
+        return init_settings, *_sources(settings_cls)
 
     def resolved_database_url(self) -> str:
         """The database in use."""

@@ -1,13 +1,13 @@
 """What specifications may name: optimizers, models, datasets; and what optimizers keep for a model."""
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from api.problems import RefusedError
 from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
-from api.routes.context import AnalysisDependency, JsonRoute, SpecificationsDependency
+from api.routes.context import AnalysisDependency, JsonRoute, SpecificationsDependency, problems
 from optim import catalog
 from orchestrator.errors import NotFoundError
 from orchestrator.services.analysis import Analysis
@@ -32,26 +32,31 @@ def models() -> Page[ModelInfo]:
     return Page(items=tuple(model_info(preset) for preset in presets.PRESETS))
 
 
-@router.get("/models/{model}/memory")
+def _one_of(values: Sequence[object], description: str) -> Any:
+    """Return the description of a query parameter whose values are these."""
+    return Query(description=description, json_schema_extra={"enum": list(values)})
+
+
+@router.get("/models/{model}/memory", responses=problems(404))
 def memory(
     model: str,
     analysis: AnalysisDependency,
-    rank_ratio: Annotated[float | None, Query(description="Rank of low-rank state over min(m, n).")] = None,
-    state_dtype: Annotated[str | None, Query(description="float32, bfloat16 or int8.")] = None,
-    ranks: Annotated[int, Query(description="Processes that share the model (FSDP2).")] = 1,
+    rank_ratio: Annotated[float | None, _one_of(RANK_RATIOS, "Rank of low-rank state over min(m, n).")] = None,
+    state_dtype: Annotated[str | None, _one_of(STATE_DTYPES, "Type of the state's elements.")] = None,
+    ranks: Annotated[int, _one_of(RANKS, "Processes that share the model (FSDP2).")] = 1,
 ) -> Footprint:
     """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the
     most. The first answer for a model takes some seconds."""
     return _count(analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks))
 
 
-@router.get("/models/{model}/plan")
+@router.get("/models/{model}/plan", responses=problems(404))
 def plan(
     model: str,
     analysis: AnalysisDependency,
-    optimizer: Annotated[str, Query(description=f"One with a block plan: {', '.join(PLANNED)}.")] = PLANNED[0],
-    rank_ratio: Annotated[float | None, Query(description="Rank of low-rank momentum over min(m, n).")] = None,
-    state_dtype: Annotated[str | None, Query(description="float32 or bfloat16.")] = None,
+    optimizer: Annotated[str, _one_of(PLANNED, "One with a block plan.")] = PLANNED[0],
+    rank_ratio: Annotated[float | None, _one_of(RANK_RATIOS, "Rank of low-rank momentum over min(m, n).")] = None,
+    state_dtype: Annotated[str | None, _one_of(STATE_DTYPES, "Type of the momentum's elements.")] = None,
 ) -> Footprint:
     """What the optimizer keeps for every block of the model. The first answer takes some seconds."""
     return _count(analysis, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))

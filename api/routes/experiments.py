@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
+from fastapi.openapi.models import Example
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from api.records import ExperimentChange, Page
 from api.routes.context import (
@@ -63,8 +64,53 @@ LastEventId = Annotated[
 ]
 
 
+SPEC_EXAMPLES: dict[str, Example] = {
+    "comparison": {
+        "value": {
+            "name": "AdaPM against AdamW",
+            "workload": {"model": "gpt2-tiny", "budget": {"steps": 200, "batch_sequences": 8}},
+            "candidates": [
+                {"optimizer": "adamw", "learning_rates": [0.002]},
+                {"optimizer": "adapm", "learning_rates": [0.002], "options": {"rank_ratio": 0.25}},
+            ],
+            "seeds": [1, 2, 3],
+        }
+    },
+    "scaling": {
+        "value": {
+            "kind": "scaling",
+            "name": "A law of three sizes",
+            "workload": {"data": {"sequence_length_tokens": 64}, "budget": {"batch_sequences": 4}},
+            "sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-micro"}, {"model": "gpt2-tiny"}],
+            "budgets": [{"tokens": 10240}],
+            "candidates": [
+                {"optimizer": "adamw", "learning_rates": [0.002]},
+                {"optimizer": "adapm", "learning_rates": [0.002]},
+            ],
+            "seeds": [1, 2, 3],
+        }
+    },
+    "sweep": {
+        "value": {
+            "kind": "sweep",
+            "name": "Rates and ranks",
+            "workload": {"model": "gpt2-tiny", "budget": {"steps": 10}, "evaluation": {"every_steps": 2}},
+            "candidates": [
+                {"optimizer": "adamw", "space": {"lr": {"kind": "log-uniform", "low": 0.0001, "high": 0.1}}},
+                {"optimizer": "adapm", "space": {"lr": {"kind": "catalog"}, "rank_ratio": {"kind": "catalog"}}},
+            ],
+            "algorithm": "random",
+            "trials": 8,
+        }
+    },
+}
+"""One specification of each kind, as a user writes it."""
+
+
 class CloneRequest(Record):
     """What is to be different about a clone."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "Once more", "fresh_seeds": 3}]})
 
     name: Name | None = None
     """Null is the name of the experiment that is cloned."""
@@ -84,7 +130,10 @@ class CloneRequest(Record):
     responses={200: {"model": SubmissionReceipt}, **problems(409, 413, 422)},
 )
 def submit(
-    spec: ExperimentSpec, experiments: ExperimentsDependency, caller: CallerDependency, key: IdempotencyKey = None
+    spec: Annotated[ExperimentSpec, Body(openapi_examples=SPEC_EXAMPLES)],
+    experiments: ExperimentsDependency,
+    caller: CallerDependency,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
     receipt = experiments.submit(spec, key, by=caller.key_id())
@@ -93,7 +142,9 @@ def submit(
 
 
 @router.post("/validate", responses=problems(413))
-def validate(fields: Annotated[Any, Body()], specifications: SpecificationsDependency) -> Preview:
+def validate(
+    fields: Annotated[Any, Body(openapi_examples=SPEC_EXAMPLES)], specifications: SpecificationsDependency
+) -> Preview:
     """What submitting this would mean: faults with JSON pointers, or runs, tokens, estimated cost and memory.
 
     Nothing is stored; the answer is 200 whatever is wrong with the specification.

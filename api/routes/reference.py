@@ -1,6 +1,7 @@
 """`/docs`: the REST interface for people, rendered here from the OpenAPI document: no script, no CDN."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,14 +13,15 @@ from dashboards.render import below_root, environment
 router = APIRouter(include_in_schema=False)
 
 TEMPLATE = """{% extends "base.html" %}
+{% macro links(schema) %}
+{% for name in record_names(schema) %} <a href="#{{ name }}">{{ name }}</a>{% endfor %}
+{% endmacro %}
 {% block title %}REST interface · AdaPM Bench{% endblock %}
 {% block head %}<link rel="stylesheet" href="{{ asset('reference.css') }}">{% endblock %}
 {% block main %}
 <h1>REST interface</h1>
 <p class="reference">JSON in, JSON out; errors are <code>application/problem+json</code> with a pointer to each fault.
-The examples are answers of this service; their lists and texts are shortened.
-The same as a document for programs: <a href="/v1/openapi.json">/v1/openapi.json</a>;
-it also says to which calls an answer leads.</p>
+The same as a document for programs: <a href="/v1/openapi.json">/v1/openapi.json</a>.</p>
 {% for noun, operations in nouns.items() %}
 <section class="noun">
 <h2>{{ noun }}</h2>
@@ -29,38 +31,56 @@ it also says to which calls an answer leads.</p>
 <p>{{ operation.text }}</p>
 <ul>
 {% for line in operation.parameters %}<li>{{ line }}</li>
-{% endfor %}{% if operation.body %}<li>body: {{ operation.body }}</li>
-{% endif %}<li>answers: {{ operation.answers }}</li>
+{% endfor %}{% if operation.body %}<li>body:{{ links(operation.body) }}</li>
+{% endif %}{% for status, answer in operation.answers.items() if status < "400" %}<li>{{ status }}:
+{{ links(answer) or answer.description }}</li>
+{% endfor %}<li>refusals: {{ operation.answers | select("ge", "400") | join(", ") }}</li>
 </ul>
-{% for example in operation.examples %}<details class="spec">
-<summary>{{ example.title }}</summary>
-<pre tabindex="0"><code>{{ example.text }}</code></pre>
+{% for name, text in operation.examples %}<details class="spec">
+<summary>sent{% if name %}: {{ name }}{% endif %}</summary>
+<pre tabindex="0"><code>{{ text }}</code></pre>
 </details>
 {% endfor %}</article>
 {% endfor %}
 </section>
 {% endfor %}
+<section class="noun">
+<h2>records</h2>
+{% for name, record in records.items() %}
+<article class="operation" id="{{ name }}">
+<h3><code>{{ name }}</code></h3>
+<p>{{ record.get("description", "") }}{% if "enum" in record %} One of {{ record.enum | join(", ") }}.{% endif %}</p>
+<ul>
+{% for field, value in record.get("properties", {}).items() %}<li><code>{{ field }}</code>{{ links(value) }}
+{% if "description" in value %}: {{ value.description }}{% endif %}</li>
+{% endfor %}</ul>
+</article>
+{% endfor %}
+</section>
 {% endblock %}
 """
 
 
 @router.get("/docs")
 def reference(request: Request) -> HTMLResponse:
-    """Every operation with its parameters and answers, in the order of the OpenAPI document."""
+    """Render every operation with its parameters, body and answers, then the fields of every record."""
+    document = request.app.openapi()
+    records = document["components"]["schemas"]
     nouns: dict[str, list[dict[str, Any]]] = {}
-    for path, methods in request.app.openapi()["paths"].items():
+    for path, methods in document["paths"].items():
         for method, details in methods.items():
             operation = {
                 "method": method.upper(),
                 "path": path,
                 "text": details.get("description", ""),
                 "parameters": [_parameter(parameter) for parameter in details.get("parameters", ())],
-                "body": _content_name(details.get("requestBody", {})),
-                "answers": ", ".join(_answer(status, answer) for status, answer in details["responses"].items()),
-                "examples": list(_examples(details)),
+                "body": details.get("requestBody"),
+                "answers": details["responses"],
+                "examples": list(_examples(details.get("requestBody", {}), records)),
             }
             nouns.setdefault(details["tags"][0], []).append(operation)
-    return HTMLResponse(below_root(environment().from_string(TEMPLATE).render(nouns=nouns)))
+    page = environment().from_string(TEMPLATE)
+    return HTMLResponse(below_root(page.render(nouns=nouns, records=records, record_names=_record_names)))
 
 
 def _parameter(parameter: dict[str, Any]) -> str:
@@ -69,31 +89,16 @@ def _parameter(parameter: dict[str, Any]) -> str:
     return f"{parameter['in']} {parameter['name']}, {needed}" + (f": {text}" if text else "")
 
 
-def _answer(status: str, answer: dict[str, Any]) -> str:
-    name = _content_name(answer)
-    return f"{status} ({name})" if name else status
+def _record_names(schema: Any) -> list[str]:
+    """Return the names of the records to which a part of the document refers, each once."""
+    return list(dict.fromkeys(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(schema))))
 
 
-def _examples(details: dict[str, Any]) -> Iterator[dict[str, str]]:
-    """What is sent, then what comes back where all is well; lists and texts of answers are shortened."""
-    for media in details.get("requestBody", {}).get("content", {}).values():
+def _examples(body: dict[str, Any], records: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each example of a body, its own or those of its record; one alone has no name."""
+    for media in body.get("content", {}).values():
         for name, example in media.get("examples", {}).items():
-            title = f"sent: {name}" if len(media["examples"]) > 1 else "sent"
-            yield {"title": title, "text": _text(example["value"])}
-    for status, answer in details["responses"].items():
-        for kind, media in answer.get("content", {}).items():
-            if "example" in media and status.startswith("2"):
-                yield {"title": f"{status}, {kind}", "text": _text(media["example"])}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def _content_name(holder: dict[str, Any]) -> str:
-    """The name of what a request or an answer holds; empty where that has none."""
-    for media in holder.get("content", {}).values():
-        schema = media.get("schema", {})
-        name = schema.get("$ref", "").rpartition("/")[2] or schema.get("title", "")
-        return str(name).replace("_", " ").strip()
-    return ""
+            yield name, json.dumps(example["value"], indent=2, ensure_ascii=False)
+        for record in [] if "examples" in media else _record_names(media):
+            for example in records[record].get("examples", ()):
+                yield "", json.dumps(example, indent=2, ensure_ascii=False)

@@ -210,9 +210,9 @@ def plain_text(text: str | None) -> str | None:
 
 
 def newest_migration() -> str:
-    """The revision that the name of the last migration's file tells: `r0017_first_release.py` is 0017."""
+    """Return the revision in the name of the last migration's file: r0001 of `r0001_from_0025.py`."""
     names = sorted(path.name for path in (Path(__file__).parent / "migrations" / "versions").glob("r*.py"))
-    return names[-1].partition("_")[0].removeprefix("r")
+    return names[-1].partition("_")[0]
 
 
 def _engine(url: str) -> Engine:

@@ -93,7 +93,7 @@ def _define(kind: type[FunctionElement[Any]], *, sqlite: str, postgresql: str) -
 _define(
     _JsonNumber,
     sqlite="(CASE WHEN json_valid({0}) AND json_type({0}, {1}) IN ('integer', 'real') THEN json_extract({0}, {1}) END)",
-    postgresql="json_number_at({0}, CAST({2} AS text[]))",  # of the migration 0019
+    postgresql="json_number_at({0}, CAST({2} AS text[]))",  # of `tables.py`
 )
 _define(
     _JsonText,

@@ -12,7 +12,8 @@
     webhooks ─< webhook_messages                  (receivers of ended experiments, and their messages)
     external_experiments ─< external_runs ─< external_chunks    (what others' loops told; none of it is ever queued)
 
-All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
+All times are seconds since 1970 on the database's clock. A new database has exactly this schema; `migrations/`
+brings an older one here, and a test compares.
 """
 
 from enum import StrEnum
@@ -316,6 +317,12 @@ change_counters = Table(
     Column("value", sa.BigInteger, nullable=False),
 )
 
+
+@sa.event.listens_for(change_counters, "after_create")
+def _insert_change_counters(target: Table, connection: sa.Connection, **_options: Any) -> None:
+    connection.execute(sa.insert(target), [{"shard": shard, "value": 0} for shard in range(CHANGE_COUNTERS)])
+
+
 leaders = Table(
     "leaders",
     metadata,
@@ -445,3 +452,26 @@ Index(
     sqlite_where=_is_waiting,
     postgresql_where=_is_waiting,
 )
+
+# PostgreSQL before 16 can neither ask whether a text is JSON nor whether it is a number that it can hold; a cast of one
+# that is not fails the whole query. It has no text with a NUL either.
+_JSON_FUNCTION = r"""
+CREATE OR REPLACE FUNCTION {name}(document text, path text[]) RETURNS {kind} LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE found json;
+BEGIN
+    found := replace(document, '\u0000', '\ufffd')::json #> path;
+    RETURN CASE WHEN json_typeof(found) IN ({types}) THEN {value} END;
+EXCEPTION WHEN data_exception OR statement_too_complex THEN
+    RETURN NULL;
+END $$
+"""
+"""By which `run_table.py` reads documents."""
+
+
+@sa.event.listens_for(metadata, "after_create")
+def _make_json_functions(_target: sa.MetaData, connection: sa.Connection, **_options: Any) -> None:
+    if connection.dialect.name == "postgresql":
+        text = {"kind": "text", "types": "'string', 'boolean'", "value": "found #>> '{}'"}
+        number = {"kind": "double precision", "types": "'number'", "value": "found::text::double precision"}
+        connection.exec_driver_sql(_JSON_FUNCTION.format(name="json_text_at", **text))
+        connection.exec_driver_sql(_JSON_FUNCTION.format(name="json_number_at", **number))

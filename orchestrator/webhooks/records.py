@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from orchestrator.records import StateCounts
 from worker.records.result import Record
@@ -11,6 +11,8 @@ from worker.records.result import Record
 
 class WebhookRequest(Record):
     """A webhook to be added."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"url": "https://hooks.example.org/bench"}]})
 
     url: Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extra={"pattern": "^https?://"})]
     """Where messages are posted to; the operator's setting `webhook_urls` says which URLs may be."""

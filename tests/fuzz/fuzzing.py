@@ -4,7 +4,7 @@
     report.faults       # each with the request that shows it; none is what we want
 
 Its phases: the document's own examples; the edges of every schema (coverage); generated requests, good and bad
-(fuzzing); chains along the document's links (stateful).
+(fuzzing); chains of calls, which it infers from the parameters that answers have (stateful).
 """
 
 from collections import Counter

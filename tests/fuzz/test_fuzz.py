@@ -37,10 +37,10 @@ def test_every_operation_answers_as_the_document_says(house: House):
     assert set(report.cases) == operations(house)
 
 
-def test_chains_along_the_links_lead_through_the_service(house: House):
+def test_chains_of_calls_lead_through_the_service(house: House):
     report = fuzzed(house, phases=("stateful",), examples=15)
     assert_sound(report)
-    assert report.transitions, "no link led anywhere"
+    assert report.transitions, "no call led to another"
 
 
 def test_nobody_gets_in_without_a_key(house: House):

@@ -1,7 +1,8 @@
 """Made the stored data folder: `python -m tests.witnesses.data_folder FILE.tar.xz`.
 
-Experiments of every kind and runs in every state, played through the worker protocol on a clock of its own. It is kept
-so that later versions prove that they still open it: make another one beside it, and never this one anew.
+Experiments of every kind and runs in every state, played through the worker protocol on a clock of its own, in a
+database of the schema 0025. It is kept so that later versions prove that they still open it: make another one beside
+it, and never this one anew.
 """
 
 import math

@@ -9,6 +9,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import StoreError
+from orchestrator.store.tables import metadata
+
+FORMER_REVISION = "0025"
+"""The last revision of the history before this one; the first revision of this one begins there."""
 
 
 def migrate(connection: Connection) -> None:
@@ -19,31 +23,37 @@ def migrate(connection: Connection) -> None:
         raise StoreError("the database has the schema {}: {}".format(*unknown))
     config = _config()
     config.attributes["connection"] = connection
+    if current is None:
+        metadata.create_all(connection)
+        command.stamp(config, "head")
+        return
+    if current == FORMER_REVISION:
+        command.stamp(config, "base", purge=True)
     command.upgrade(config, "head")
 
 
 def current_revision(connection: Connection) -> str | None:
-    """The revision of the database; None for an empty one."""
+    """Return the revision of the database; None for an empty one."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def newest_revision() -> str:
-    """The revision that this version of the code works with."""
+    """Return the revision that this version of the code works with."""
     newest = ScriptDirectory.from_config(_config()).get_current_head()
     assert newest is not None  # there is one file at least
     return newest
 
 
 def unknown_schema(current: str) -> tuple[str, str] | None:
-    """What is wrong with a database of this revision, and the way out; None where this version has a way from it."""
+    """Return the fault of a database of this revision, and the way out; None where this version has a way from it."""
     known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
-    if current in known:
+    if current in (FORMER_REVISION, *known):
         return None
-    if current < min(known):
-        found = f"{current}, of a version before the first release, which has no way to this version's {max(known)}"
-        return found, "use the adapm-bench that made it, or a new data folder or database"
-    found = f"{current}, which this version does not know; its newest is {max(known)}"
-    return found, "install the newer adapm-bench that made it, or go back to a backup from before"
+    if current.isdigit() and current < FORMER_REVISION:  # revisions of this history begin with a letter
+        fault = f"{current}, which is older than {FORMER_REVISION}, the oldest that this version can bring to its own"
+        return fault, f"open it once with the last adapm-bench of the schema {FORMER_REVISION}, then with this one"
+    fault = f"{current}, which this version does not know; its newest is {max(known)}"
+    return fault, "install the newer adapm-bench that made it, or go back to a backup from before"
 
 
 def _config() -> Config:

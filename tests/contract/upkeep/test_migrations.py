@@ -1,28 +1,23 @@
-"""The schema's history makes exactly the tables that the code uses."""
+"""A new database and one of the schema before this history come to exactly the tables that the code uses."""
 
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from alembic.operations import Operations
 
-from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import StoreError
-from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
-from orchestrator.kinds.tuning import Tuning
-from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database, newest_migration
-from orchestrator.store.migrations import current_revision, newest_revision
-from orchestrator.store.migrations.versions import r0021_campaigns
-from orchestrator.store.queue.queue import Queue
-from orchestrator.store.tables import OutboxKind, metadata, outbox
+from orchestrator.store.migrations import FORMER_REVISION, current_revision, newest_revision
+from orchestrator.store.tables import CHANGE_COUNTERS, metadata
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
+from tests.factories.stores import PostgresqlServer, comparison_spec
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -43,20 +38,54 @@ def tables(database: Database) -> set[str]:
         return set(sa.inspect(connection).get_table_names())
 
 
-def test_the_migrations_make_the_tables_of_the_code(empty: Database) -> None:
+FORMER = Path(__file__).parent / "schema_0025"
+"""What the last version before this history made of an empty database, of each kind."""
+
+
+def make_former(database: Database) -> None:
+    """Give an empty database the schema 0025."""
+    with database.writing() as connection:
+        for statement in split_statements((FORMER / f"{database.dialect}.sql").read_text()):
+            connection.exec_driver_sql(statement)
+
+
+def split_statements(script: str) -> list[str]:
+    """The statements of a dump; each ends with a semicolon at the end of a line, outside of a function's body."""
+    found, begun = [], ""
+    for line in script.splitlines(keepends=True):
+        begun += line
+        if line.endswith(";\n") and begun.count("$$") % 2 == 0:
+            found.append(begun)
+            begun = ""
+    return found
+
+
+@pytest.mark.parametrize("is_former", [False, True])
+def test_a_new_and_a_former_database_come_to_the_tables_of_the_code(empty: Database, is_former: bool) -> None:
+    if is_former:
+        make_former(empty)
     empty.migrate()
     with empty.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.exec_driver_sql("SELECT count(*) FROM change_counters").scalar_one() == CHANGE_COUNTERS
+        assert current_revision(connection) == newest_revision()
+        if empty.dialect == "postgresql":
+            query = "SELECT json_text_at(%s, %s), json_number_at(%s, %s)"
+            read = connection.exec_driver_sql(query, ('{"a": "b"}', ["a"], '{"a": 1e400}', ["a"])).one()
+            assert tuple(read) == ("b", None)
+    services = make_services(empty)
+    experiment = services.experiments.submit(comparison_spec()).experiment
+    assert services.experiments.get(experiment.id) == experiment
 
 
-def test_the_migrations_make_the_constraints_of_the_code(tmp_path: Path) -> None:
+def test_a_former_database_has_the_constraints_of_the_code(tmp_path: Path) -> None:
     """Alembic does not compare CHECKs and partial indexes; SQLite keeps the statements themselves."""
     migrated, made = (Database(f"sqlite:///{tmp_path / name}") for name in ("migrated", "made"))
-    migrated.migrate()
-    with made.writing() as connection:
-        metadata.create_all(connection)
+    make_former(migrated)
+    for database in (migrated, made):
+        database.migrate()
     expected = statements(made)
-    assert sum(sql.count("check (") for lines in expected for sql in lines) >= 10
+    assert any("check (" in sql for lines in expected for sql in lines)
     assert statements(migrated) == expected
 
 
@@ -82,6 +111,38 @@ def parts(sql: str) -> list[str]:
     return [head, *listed]
 
 
+def test_what_a_former_database_had_of_campaigns_and_endings_is_kept(empty: Database) -> None:
+    """Ledgers are in the notes of their experiments, which grow no more; ends that webhooks hear of, in the outbox."""
+    make_former(empty)
+    experiments = "INSERT INTO experiments (number, id, name, kind, spec, spec_hash, created_at, growing, news, note)"
+    rows = [
+        f"{experiments} VALUES (1, 'tried', 'try', 'comparison', '{{}}', '', 1.0, true, 4, 'mine')",
+        f"{experiments} VALUES (2, 'other', 'other', 'comparison', '{{}}', '', 2.0, true, 4, NULL)",
+        "INSERT INTO campaigns VALUES (1, 'c1', 'old', '{\"gain\":0.02}', 1.0, NULL)",
+        "INSERT INTO campaign_experiments VALUES (1, 2, 0, '{}', 1)",
+        "INSERT INTO outbox (kind, experiment_id, created_at, available_at, tries)"
+        " VALUES ('experiment_submitted', 'other', 1.0, 3.0, 2)",
+        *(f"INSERT INTO webhook_endings VALUES ({id}, '{name}', 1.5)" for id, name in ((1, "other"), (2, "removed"))),
+    ]
+    for entry, place in ((1, None), (2, 1), (3, 2)):
+        body = json.dumps({"number": entry, **({"place": place} if place else {})})
+        rows.append(f"INSERT INTO campaign_entries VALUES (1, {entry}, '{body}', '', NULL)")
+    with empty.writing() as connection:
+        for row in rows:
+            connection.exec_driver_sql(row)
+    empty.migrate()
+    with empty.reading() as connection:
+        kept = connection.exec_driver_sql("SELECT growing, news, note, noted_at FROM experiments ORDER BY number").all()
+        columns = "kind, experiment_id, created_at, available_at, tries"
+        entries = connection.exec_driver_sql(f"SELECT {columns} FROM outbox ORDER BY id").all()
+    note = 'mine\n\nTry 2 of campaign old (c1):\n\n    {"gain":0.02}\n    {"number": 3, "place": 2}'
+    assert [tuple(row) for row in kept] == [(False, -4, note, 1.0), (True, 4, None, None)]
+    assert [tuple(row) for row in entries] == [
+        ("experiment_submitted", "other", 1.0, 3.0, 2),
+        ("experiment_ended", "other", 1.5, 1.5, 0),
+    ]
+
+
 def test_migrating_again_changes_nothing(empty: Database) -> None:
     empty.migrate()
     services = make_services(empty)
@@ -90,47 +151,25 @@ def test_migrating_again_changes_nothing(empty: Database) -> None:
     assert services.experiments.get(experiment.id) == experiment
 
 
-def test_what_was_to_follow_in_the_schema_of_0024_follows_once(empty: Database) -> None:
-    """It knew no news: its runs had ended and queued what follows in one transaction; ends had a table of their own."""
-    empty.migrate()
-    services, queue = make_services(empty), Queue(empty, LeasePolicy())
-    spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,), trials=3))
-    experiment, ended = services.experiments.submit(spec).experiment, services.experiments.submit(comparison_spec())
-    services.experiments.apply(ended.experiment.id, RunAction.CANCEL)
-    for lease in claim(queue, cpus=3, limit=3):
-        services.attempts.hello(lease.run_id, lease.attempt, lease.token)
-        services.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
-    with empty.writing() as connection:
-        connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN news")
-        connection.exec_driver_sql(
-            "CREATE TABLE webhook_endings (id INTEGER PRIMARY KEY, experiment_id TEXT, created_at FLOAT)"
-        )
-        for number, id in enumerate((ended.experiment.id, "removed")):
-            connection.exec_driver_sql(f"INSERT INTO webhook_endings VALUES ({number}, '{id}', 1.5)")
-        entries = connection.execute(sa.select(outbox).order_by(outbox.c.id)).all()
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0024'")
-    empty.migrate()
-    with empty.reading() as connection:
-        *others, last = connection.execute(sa.select(outbox).order_by(outbox.c.id)).all()
-    assert others == entries
-    assert (last.kind, last.experiment_id, last.created_at) == (OutboxKind.EXPERIMENT_ENDED, ended.experiment.id, 1.5)
-    follow_ups = FollowUps(empty)
-    assert [follow_ups.follow(), follow_ups.follow()] == [1, 0]
-    assert services.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.QUEUED: 1}
-
-
+@pytest.mark.parametrize("is_former", [False, True])
 def test_a_migration_that_breaks_leaves_the_database_as_it_was(
-    empty: Database, monkeypatch: pytest.MonkeyPatch
+    empty: Database, is_former: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from alembic import op
+    if is_former:
+        make_former(empty)
+    before = tables(empty)
+    stamp = command.stamp
 
-    def broken(*_arguments: object) -> None:
+    def stamp_and_break(*arguments: Any, **options: Any) -> None:
+        stamp(*arguments, **options)
         raise RuntimeError("the power went out")
 
-    monkeypatch.setattr(op, "bulk_insert", broken)  # the last thing that the first revision does
+    monkeypatch.setattr(command, "stamp", stamp_and_break)
     with pytest.raises(RuntimeError, match="power"):
         empty.migrate()
-    assert tables(empty) == set()
+    assert tables(empty) == before
+    with empty.reading() as connection:
+        assert current_revision(connection) == (FORMER_REVISION if is_former else None)
 
 
 def test_the_newest_migration_is_known_by_the_name_of_its_file(empty: Database) -> None:
@@ -144,7 +183,11 @@ def test_the_newest_migration_is_known_by_the_name_of_its_file(empty: Database) 
     ("revision", "fault"),
     [
         ("9999", "the schema 9999, which this version does not know.*install the newer adapm-bench that made it"),
-        ("0016", "the schema 0016, of a version before the first release.*use the adapm-bench that made it, or a new"),
+        (
+            "0024",
+            "the schema 0024, which is older than 0025.*open it once with the last adapm-bench of the schema 0025",
+        ),
+        ("0001", "the schema 0001, which is older than 0025"),
     ],
 )
 def test_a_database_of_an_unknown_schema_is_refused_and_left_alone(empty: Database, revision: str, fault: str) -> None:
@@ -155,31 +198,3 @@ def test_a_database_of_an_unknown_schema_is_refused_and_left_alone(empty: Databa
         empty.migrate()
     with empty.reading() as connection:
         assert current_revision(connection) == revision
-
-
-def test_the_ledger_of_an_old_campaign_is_in_the_notes_of_its_experiments(empty: Database) -> None:
-    empty.migrate()
-    services = make_services(empty)
-    tried, other = (services.experiments.submit(comparison_spec(name=name)).experiment for name in ("try", "other"))
-    services.experiments.annotate(tried.id, AnnotationChange(note="mine"))
-    with empty.writing() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0025'")
-        with Operations.context(MigrationContext.configure(connection)):
-            r0021_campaigns.upgrade()
-        connection.exec_driver_sql("UPDATE experiments SET growing = (1 = 1), news = 4")
-        number = connection.exec_driver_sql("SELECT number FROM experiments WHERE name = 'try'").scalar_one()
-        connection.exec_driver_sql("INSERT INTO campaigns VALUES (1, 'c1', 'old', '{\"gain\":0.02}', 1.0, NULL)")
-        connection.exec_driver_sql(f"INSERT INTO campaign_experiments VALUES (1, 2, 0, '{{}}', {number})")
-        for entry, place in ((1, None), (2, 1), (3, 2)):
-            body = json.dumps({"number": entry, **({"place": place} if place else {})})
-            connection.exec_driver_sql(f"INSERT INTO campaign_entries VALUES (1, {entry}, '{body}', '', NULL)")
-    empty.migrate()
-    assert not tables(empty) & {"campaigns", "campaign_experiments", "campaign_entries"}
-    note = services.experiments.get(tried.id).note
-    assert note is not None and note.text == (
-        'mine\n\nTry 2 of campaign old (c1):\n\n    {"gain":0.02}\n    {"number": 3, "place": 2}'
-    )
-    assert services.experiments.get(other.id).note is None
-    with empty.reading() as connection:
-        rows = connection.exec_driver_sql("SELECT growing, news FROM experiments ORDER BY number").all()
-    assert [tuple(row) for row in rows] == [(False, -4), (True, 4)]

@@ -1,6 +1,5 @@
 """The whole service, pages included, is closed to foreign host names and to other sites' pages; no text fails in it."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,14 +12,16 @@ from starlette.testclient import TestClient
 
 from api.app import NOUNS, create_app
 from api.middleware.guards import query_parameters
-from api.openapi import FILE
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.composition import Services
 from orchestrator.store.queue.queue import Queue
 from orchestrator.webhooks.policy import WebhookPolicy
+from tests.factories.openapi import body_examples, operations
+from tests.factories.record import made_result
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
 from tests.integration.api_service import Service, comparison_fields
+from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/v1/experiments", "/v1/openapi.json"])
@@ -82,8 +83,17 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestC
         database.close()
 
 
-EXAMPLES = json.loads(FILE.read_text())
-"""By operation: `POST /v1/experiments`."""
+WORKER = "POST /v1/attempts/{run_id}/{attempt}"
+WORKERS: dict[str, list[Any]] = {
+    f"{WORKER}/{verb}": [record.model_dump(mode="json")]
+    for verb, record in (
+        ("heartbeat", Heartbeat(note="a note")),
+        ("checkpoint", CheckpointNotice(step=5, path="checkpoints/step-5", size_bytes=10, sha256="5f" * 32)),
+        ("finish", made_result()),
+        ("stopped", Stopped(command=Command.PAUSE, step=3, device_seconds=4.2)),
+        ("fail", Failure(kind=FailureKind.PROGRAM, message="RuntimeError", device_seconds=4.2)),
+    )
+}
 
 
 def with_nul(value: Any) -> Iterator[Any]:
@@ -121,7 +131,7 @@ def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Ser
 
 def test_nul_in_an_address_is_nowhere_on_both_databases(both: tuple[TestClient, Services, Queue]):
     client, _, _ = both
-    for operation in EXAMPLES:
+    for operation, _ in operations(client.get("/v1/openapi.json").json()):
         method, _, path = operation.partition(" ")
         if "{" in path:
             answer = client.request(method, re.sub(r"\{\w+\}", "a%00b", path), json={})
@@ -136,9 +146,10 @@ def test_nul_in_a_body_fails_on_neither_database(both: tuple[TestClient, Service
     services.webhooks.policy = WebhookPolicy.parse("https://hooks.example/", "")
     services.experiments.submit(comparison_spec(seeds=range(200)))
     sent = Counter[str]()
-    for operation, example in EXAMPLES.items():
+    examples = body_examples(client.get("/v1/openapi.json").json())
+    for operation, bodies in (examples | WORKERS).items():
         method, _, path = operation.partition(" ")
-        for body in (changed for each in example["sent"].values() for changed in with_nul(each)):
+        for body in (changed for example in bodies for changed in with_nul(example)):
             headers, names = {}, {"experiment_id": services.experiments.page(limit=1)[0].id}
             if path.startswith("/v1/attempts/"):
                 (lease,) = claim(queue, cpus=1, limit=1)

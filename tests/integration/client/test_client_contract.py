@@ -1,8 +1,5 @@
-"""The client's contract with the OpenAPI document: each verb asks for an operation of it, and reads its example answer.
-
-The examples are what the real service answers (test_openapi_document.py asks it again); so neither side can change
-alone.
-"""
+"""The client's contract with the service: each verb asks for an operation of the OpenAPI document, with parameters that
+it knows, and reads what the real service answers."""
 
 import inspect
 import re
@@ -13,121 +10,183 @@ from typing import Any
 import httpx2
 import pytest
 
-from api.app import create_app
 from api.client.client import Client
-from orchestrator.external_runs import LinesBatch, RunHeader
+from orchestrator.external_runs import LinesBatch
 from orchestrator.jobs import RunAction
-from orchestrator.keys import KeyRequest
+from orchestrator.keys import KeyRequest, Scope
+from orchestrator.kinds.trials import planned_parameters, trial_run
+from orchestrator.store.queue import trials
+from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
-from tests.factories.serving import open_services
+from tests.factories.openapi import operations
+from tests.factories.scaling import scaling_fields
+from tests.factories.serving import Site, served
+from tests.factories.sweep import sweep_fields, sweep_spec
 from tests.integration.api_service import comparison_fields
+from worker.reporting.log import log_path
 
-OF_OTHER_VERBS = frozenset(
-    {
-        "close",
-        "watch",
-        "watch_run",
-        "dataframe",
-        "series_dataframe",
-        "points_dataframe",
-        "export",
-        "file",
-        "apply_to_run",
-    }
-)
-"""They are made of the others, listen to a stream, or read a file of Parquet."""
-GIVEN: dict[str, Any] = {
-    "model": "gpt2-nano",
-    "experiment_id": "k3v9m2x710",
-    "experiment_ids": ["k3v9m2x710"],
-    "by": "candidate",
-    "run_id": "k3v9m2x710-0000",
-    "run_ids": ["k3v9m2x710-0000"],
-    "webhook_id": "k3v9m2x711",
-    "key_id": "k3v9m2x712",
-    "view_id": "k3v9m2x714",
-    "address": "/runs?q=state%3Dfailed",
-    "spec": comparison_fields(),
-    "change": {"note": "The first look."},
-    "text": "The first look.",
-    "action": RunAction.CANCEL,
-    "metric": "train_loss",
-    "external_id": "muon-seed-1",
-    "batch": LinesBatch(run=RunHeader(experiment="muon against adamw", candidate="muon"), part="first"),
-    "attempt": 1,
-    "form": "csv",
-}
-NAMES = {"study": "optimizer-comparison", "save_view": "What failed", "document": "report", "figure": "curves"}
-WANTED = {
-    "create_key": KeyRequest(label="CI"),
-    "add_webhook": WebhookRequest(url="https://hooks.example.org/bench"),
-}
+OTHER_VERBS = frozenset({"watch", "watch_run", "dataframe", "series_dataframe", "points_dataframe"})
+"""They are made of the others, or listen to a stream."""
 NOT_FOR_THE_CLIENT = {
     *(f"POST /v1/attempts/{{run_id}}/{{attempt}}/{verb}" for verb in ("hello", "heartbeat", "points", "checkpoint")),
     *(f"POST /v1/attempts/{{run_id}}/{{attempt}}/{verb}" for verb in ("finish", "stopped", "fail")),
     "GET /v1/experiments/{experiment_id}/stream",  # `watch`
-    "GET /v1/experiments/{experiment_id}/exports/{name}",  # `export`
     "GET /v1/runs/{run_id}/exports/{name}",  # `points_dataframe` has the same
-    "GET /v1/runs/{run_id}/files/{name}",  # `file`
     "GET /metrics",
 }
+TRANSPORT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent", "host", "content-length", "content-type"}
 
 
-class Asked(httpx2.MockTransport):
-    """Answers as the document's examples do, and keeps which operations were asked for."""
+class Requests:
+    """The operations that a client asked for, each request checked against the document."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        super().__init__(self._answer)
         self.routes: set[str] = set()
         self._operations = [
-            (method.upper(), path, re.compile(re.sub(r"\{\w+\}", "[^/]+", path.replace(".", r"\."))), operation)
-            for path, methods in sorted(document["paths"].items(), key=lambda item: "{" in item[0])
-            for method, operation in methods.items()
+            (route, re.compile(re.sub(r"\{\w+\}", "[^/]+", route.replace(".", r"\."))), operation)
+            for route, operation in sorted(operations(document), key=lambda item: "{" in item[0])
         ]
 
-    def _answer(self, request: httpx2.Request) -> httpx2.Response:
-        path = request.url.path
-        route, operation = next(
-            (f"{method} {template}", operation)
-            for method, template, pattern, operation in self._operations
-            if method == request.method and pattern.fullmatch(path)
-        )
-        self.routes.add(route)
-        needless = {"accept", "accept-encoding", "connection", "user-agent", "host", "content-length", "content-type"}
-        known = {each["name"].lower() for each in operation.get("parameters", ())}
+    def check(self, request: httpx2.Request) -> None:
+        """Note the operation of a request. Fails where the document has none, or not with such parameters."""
+        asked = f"{request.method} {request.url.path}"
+        route, operation = next((route, op) for route, pattern, op in self._operations if pattern.fullmatch(asked))
+        known = {parameter["name"].lower() for parameter in operation.get("parameters", ())}
         assert set(request.url.params) <= known, route
-        assert {name for name in request.headers if name not in needless} <= known | {"authorization"}, route
-        for status, answer in operation["responses"].items():
-            for media, content in answer.get("content", {}).items():
-                if status.startswith("2") and "example" in content:
-                    body = {"json": content["example"]} if media == "application/json" else {"text": content["example"]}
-                    return httpx2.Response(int(status), headers={"Content-Type": media}, **body)
-        raise AssertionError(f"{route} has no example")
+        assert set(request.headers) - TRANSPORT_HEADERS <= known | {"authorization"}, route
+        self.routes.add(route)
+
+
+class NotedClient(Client):
+    """A client that notes which of its verbs were called."""
+
+    verbs: set[str]
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and name != "verbs":
+            self.verbs.add(name)
+        return super().__getattribute__(name)
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    with open_services(tmp_path_factory.mktemp("contract")) as (services, _):
-        return create_app(services).openapi()
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with served(tmp_path_factory.mktemp("contract")) as running:
+        running.webhooks.policy = WebhookPolicy.parse("https://hooks.example.org/", "")
+        yield running
 
 
-def arguments(name: str, verb: Any) -> Iterator[Any]:
-    for each in list(inspect.signature(verb).parameters.values())[1:]:
-        if each.kind is inspect.Parameter.VAR_POSITIONAL:
-            yield "tiny"
-        elif each.default is inspect.Parameter.empty:
-            yield {"name": NAMES.get(name), "wanted": WANTED.get(name)}.get(each.name) or GIVEN[each.name]
+def test_every_verb_asks_for_what_the_document_has_and_reads_what_the_service_answers(site: Site, tmp_path: Path):
+    document = httpx2.get(f"{site.url}/v1/openapi.json", timeout=120).json()
+    requests = Requests(document)
+    NotedClient.verbs = set()
+    with NotedClient(site.url) as client:
+        client._http.event_hooks = {"request": [requests.check]}
+        comparison = trained_comparison(client, site, tmp_path)
+        curation(client, comparison, tmp_path)
+        scaling_and_sweep(client, site)
+        external_runs(client)
+        administration(client)
+    public = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")}
+    assert public - NotedClient.verbs == OTHER_VERBS
+    assert {route for route, _ in operations(document)} - requests.routes == NOT_FOR_THE_CLIENT
 
 
-def test_every_verb_reads_what_the_document_shows_and_none_is_missing(document: dict[str, Any], tmp_path: Path):
-    asked = Asked(document)
-    with Client("http://127.0.0.1:1", key="adapm_x") as client:
-        client._http.close()
-        client._http = httpx2.Client(base_url=client.url, transport=asked, headers={"Authorization": "Bearer x"})
-        for name, verb in inspect.getmembers(Client, inspect.isfunction):
-            if not name.startswith("_") and name not in OF_OTHER_VERBS:
-                assert getattr(client, name)(*arguments(name, verb)) is not None, name
-        client.document(GIVEN["experiment_id"], "document.json")
-        client.document(GIVEN["experiment_id"], "references.bib")
-    operations = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
-    assert operations - asked.routes == NOT_FOR_THE_CLIENT
+def trained_comparison(client: Client, site: Site, folder: Path) -> str:
+    """A comparison from its submission to its figures; its id."""
+    fields = comparison_fields(seeds=[1, 2, 3])
+    fields["workload"] |= {"probes": {"kinds": ["gradient-sparsity"], "every_steps": 5}}
+    fields["workload"]["evaluation"] = {"every_steps": 5, "samples": {"prompts": ["def "], "tokens": 16}}
+    assert client.validate(fields).faults == ()
+    experiment_id = client.submit(fields).experiment.id
+    first, last = f"{experiment_id}-0000", f"{experiment_id}-0005"
+    assert client.standing(last)
+    for verb in ("pause", "resume", "cancel", "retry"):
+        getattr(client, f"{verb}_run")(last)
+        getattr(client, f"{verb}_experiment")(experiment_id)
+    client.apply_to_run(last, RunAction.PAUSE)
+    client.apply_to_experiment(experiment_id, RunAction.RESUME)
+    log = log_path(site.storage.runs_folder() / first, 1)
+    log.parent.mkdir(parents=True)
+    log.write_text("step 5 of 10: loss 2.9314\n")
+    site.player.finish()
+    assert client.experiment(experiment_id).counts.total == len(client.runs(experiment_id=experiment_id)) == 6
+    assert client.run(first).id == first
+    for read in (client.points, client.observations, client.samples, client.events, client.attempts, client.files):
+        assert read(first), read
+    assert client.log(first, 1).startswith("step 5")
+    client.file(first, "attempt-1.log", folder / "log")
+    assert client.charts([first], "train_loss")
+    assert client.run_table(columns=["lr", "val_loss"])
+    return experiment_id
+
+
+def curation(client: Client, experiment_id: str, folder: Path) -> None:
+    """What is read of an ended comparison, and done with it."""
+    client.annotate(experiment_id, {"labels": ["paper"]})
+    client.add_labels(experiment_id, "tiny")
+    client.remove_labels(experiment_id, "paper")
+    assert client.write_note(experiment_id, "The first look.").labels == ("tiny",)
+    assert client.compare(experiment_id)
+    assert client.comparison_table(experiment_id, "csv") and client.profile([experiment_id])
+    for name in ("report", "document.json", "references.bib"):
+        assert client.document(experiment_id, name)
+    assert client.figure(experiment_id, client.figure_names(experiment_id)[0], "csv")
+    client.export(experiment_id, "results.csv", folder / "results.csv")
+    assert client.experiments()[0].id == experiment_id
+    clone = client.clone_experiment(experiment_id, "Once more").experiment.id
+    client.cancel_experiment(clone)
+    client.delete_experiment(clone)
+    client.restore_experiment(clone)
+
+
+def scaling_and_sweep(client: Client, site: Site) -> None:
+    """A law, a sweep, and what several experiments say together."""
+    law = client.submit(scaling_fields(seeds=[1, 2, 3])).experiment.id
+    site.player.finish()
+    assert client.cells(law) and client.fit([law])
+    sweep, sweep_id = sweep_spec(), client.submit(sweep_fields()).experiment.id
+    for number in range(4):
+        parameters = planned_parameters(sweep, number)
+        assert parameters is not None
+        trials.add(site.database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
+    trials.close(site.database, sweep_id)
+    site.player.finish()
+    assert client.sweep(sweep_id) and client.sweep_comparison(sweep_id)
+    assert client.study(client.studies()[0].name)
+
+
+def external_runs(client: Client) -> None:
+    """Two candidates that somebody trained with a loop of their own, over three seeds."""
+    for candidate, gain in (("muon", 0.05), ("adamw", 0.0)):
+        for seed in (1, 2, 3):
+            run = {"experiment": "Muon against AdamW", "candidate": candidate, "lr": 0.002, "seed": seed}
+            lines: list[dict[str, Any]] = [
+                {"at": 1.0, "state": "running"},
+                {"at": 2.0, "step": 100, "metrics": {"val_loss": 3.2 + seed / 100 - gain * (1 + seed / 50)}},
+                {"at": 3.0, "state": "finished"},
+            ]
+            batch = LinesBatch.model_validate({"run": run, "part": "first", "lines": lines})
+            assert client.send_lines(f"{candidate}-{seed}", batch).lines == 3
+    experiment_id = client.external_experiments()[0].id
+    client.label_external_experiment(experiment_id, add=["paper"])
+    assert client.external_experiment(experiment_id).labels == ("paper",)
+    assert len(client.external_runs(experiment_id)) == 6 and client.external_table(experiment_id)
+    assert client.judge(experiment_id, baseline="adamw")
+    assert client.external_run("muon-1").candidate == "muon" and client.external_series("muon-1")
+    client.delete_external_run("adamw-3")
+    client.delete_external_experiment(experiment_id)
+
+
+def administration(client: Client) -> None:
+    """Catalogs, saved views, webhooks; a key last, because the service is closed from then on."""
+    assert client.optimizers() and client.models() and client.datasets() and client.health()
+    assert client.memory("gpt2-nano", ranks=2) and client.block_plan("gpt2-nano")
+    view = client.save_view("What failed", "/runs?q=state%3Dfailed").id
+    assert client.saved_views()[0].id == client.delete_view(view).id == view
+    webhook = client.add_webhook(WebhookRequest(url="https://hooks.example.org/bench")).webhook.id
+    assert client.test_webhook(webhook) and client.webhook_deliveries(webhook)
+    assert client.webhooks()[0].id == client.remove_webhook(webhook).id
+    made = client.create_key(KeyRequest(label="CI", scope=Scope.ADMIN))
+    client._http.headers["Authorization"] = f"Bearer {made.secret}"
+    assert client.audit()
+    assert client.api_keys()[0].id == client.revoke_key(made.key.id).id

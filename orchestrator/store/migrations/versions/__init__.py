@@ -1,4 +1,4 @@
-"""One file a revision, in order; a revision that was released is never edited.
+"""One file a revision, in order: what it changes of a database that is there; a released one is never edited.
 
-What came before the first release is one revision, which bears the number of the last of them.
+A new database has no history: its tables are made as `tables.py` has them.
 """

@@ -1,0 +1,98 @@
+"""r0001: the first schema of this history, from 0025, the last one of the history before it."""
+
+import json
+import logging
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "r0001"
+down_revision = None
+
+CAMPAIGN_TABLES = ("campaign_entries", "campaign_experiments", "campaigns")
+OUTBOX_KINDS = ("experiment_submitted", "run_ended", "experiment_ended")
+log = logging.getLogger("alembic.runtime.migration")
+
+
+def upgrade() -> None:
+    """Write what campaigns had into notes and saved views into the log, and move the ends that webhooks hear of to the
+    outbox."""
+    _drop_campaigns()
+    _move_endings()
+    _drop_saved_views()
+
+
+def _drop_campaigns() -> None:
+    """Write each ledger into the notes of its experiments, end the growth of unfinished tries, drop the tables."""
+    connection = op.get_bind()
+    old = sa.MetaData()
+    old.reflect(connection, only=[*CAMPAIGN_TABLES, "experiments"])
+    entries, tries, campaigns = (old.tables[name] for name in CAMPAIGN_TABLES)
+    experiments = old.tables["experiments"]
+    for campaign in connection.execute(sa.select(campaigns)).all():
+        query = sa.select(entries.c.body).where(entries.c.campaign_number == campaign.number).order_by(entries.c.number)
+        ledger: dict[int | None, list[str]] = {}
+        for body in connection.scalars(query):
+            ledger.setdefault(json.loads(body).get("place"), []).append(body)
+        joined = tries.join(experiments, experiments.c.number == tries.c.experiment_number)
+        query = sa.select(tries.c.place, tries.c.workload, experiments.c.number, experiments.c.note).select_from(joined)
+        query = query.where(tries.c.campaign_number == campaign.number).order_by(tries.c.place, tries.c.workload)
+        submitted = connection.execute(query).all()
+        for row in submitted:
+            held_out = f" on held-out workload {row.workload}" if row.workload else ""
+            title = f"Try {row.place}{held_out} of campaign {campaign.name} ({campaign.id}):"
+            lines = "\n".join(f"    {text}" for text in (campaign.spec, *ledger.get(row.place, ())))
+            values = {
+                "note": "\n\n".join(filter(None, (row.note, title, lines))),
+                "noted_at": sa.func.coalesce(experiments.c.noted_at, experiments.c.created_at),
+                "growing": False,
+                "news": -sa.func.abs(experiments.c.news),
+            }
+            connection.execute(sa.update(experiments).where(experiments.c.number == row.number).values(values))
+        for place in ledger.keys() - {row.place for row in submitted} - {None}:
+            log.warning("campaign %s, a try that was never submitted: %s", campaign.id, ledger[place])
+    for name in CAMPAIGN_TABLES:
+        op.drop_table(name)
+
+
+def _move_endings() -> None:
+    """Let the outbox have that kind of entry, and move the entries there."""
+    if op.get_bind().dialect.name == "sqlite":  # changes no constraint of a table that is there
+        op.rename_table("outbox", "outbox_before")
+        _make_outbox()
+        op.execute("INSERT INTO outbox SELECT * FROM outbox_before")
+        op.drop_table("outbox_before")
+    else:
+        op.drop_constraint("ck_outbox_kind", "outbox", type_="check")
+        op.create_check_constraint("ck_outbox_kind", "outbox", sa.column("kind").in_(OUTBOX_KINDS))
+    op.execute(
+        "INSERT INTO outbox (kind, experiment_id, created_at, available_at) "
+        "SELECT 'experiment_ended', experiment_id, created_at, created_at FROM webhook_endings "
+        "WHERE experiment_id IN (SELECT id FROM experiments) ORDER BY id"
+    )
+    op.drop_table("webhook_endings")
+
+
+def _drop_saved_views() -> None:
+    """Name each view's address, which a bookmark keeps as well, and drop the table."""
+    for name, address in op.get_bind().execute(sa.text("SELECT name, address FROM saved_views ORDER BY name")):
+        log.warning("the saved view %r was %s", name, address)
+    op.drop_table("saved_views")
+
+
+def _make_outbox() -> None:
+    kind = sa.Enum(*OUTBOX_KINDS, name="ck_outbox_kind", native_enum=False, create_constraint=True, length=24)
+    op.create_table(
+        "outbox",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("kind", kind, nullable=False),
+        sa.Column("experiment_id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("available_at", sa.Double(), nullable=False),
+        sa.Column("tries", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("last_error", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["experiment_id"], ["experiments.id"], name="fk_outbox_experiment_id"),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_outbox_run_id"),
+        sa.PrimaryKeyConstraint("id", name="pk_outbox"),
+    )
