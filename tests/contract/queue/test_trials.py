@@ -230,7 +230,8 @@ def test_the_end_of_a_sweep_is_told_of_though_no_run_ends_then(store: Store):
     outbox = ExportOutbox(store.database)
     for end in (lambda id: trials.close(store.database, id), partial(store.experiments.apply, action=RunAction.CANCEL)):
         sweep_id = begun(store)
-        outbox.confirm([entry.id for entry in outbox.due()])
+        for entry in outbox.due():
+            outbox.confirm(entry.id)
         end(sweep_id)
         assert [entry.experiment_id for entry in outbox.due()] == [sweep_id]
         assert store.experiments.get(sweep_id).counts.done()
