@@ -178,11 +178,9 @@ def external_runs(client: Client) -> None:
 
 
 def administration(client: Client) -> None:
-    """Catalogs, saved views, webhooks; a key last, because the service is closed from then on."""
+    """Catalogs, webhooks; a key last, because the service is closed from then on."""
     assert client.optimizers() and client.models() and client.datasets() and client.health()
     assert client.memory("gpt2-nano", ranks=2) and client.block_plan("gpt2-nano")
-    view = client.save_view("What failed", "/runs?q=state%3Dfailed").id
-    assert client.saved_views()[0].id == client.delete_view(view).id == view
     webhook = client.add_webhook(WebhookRequest(url="https://hooks.example.org/bench")).webhook.id
     assert client.test_webhook(webhook) and client.webhook_deliveries(webhook)
     assert client.webhooks()[0].id == client.remove_webhook(webhook).id
