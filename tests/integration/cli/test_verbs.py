@@ -462,8 +462,3 @@ def test_a_specification_in_another_encoding_is_refused_with_its_line(tmp_path: 
     path.write_bytes(b"kind: comparison\nname: caf\xe9\n")
     said = CliRunner().invoke(main, ["validate", str(path)])
     assert said.exit_code == 2 and "latin.yaml, line 2, is not UTF-8 (byte 0xe9); save it as UTF-8" in said.output
-
-
-def test_a_target_that_is_no_number_is_refused_as_one():
-    said = CliRunner().invoke(main, ["compare", "x", "--target", "nan"])
-    assert said.exit_code == 2 and "--target nan is no number" in said.output
