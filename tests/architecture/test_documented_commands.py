@@ -51,8 +51,8 @@ def refusal(words: list[str]) -> str | None:
         if len(alternatives) > 1:
             return None
     flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-    words = [word for word in rest if word != "-"]  # standard input
-    unknown = [word for word in words if word.startswith("-") and word.partition("=")[0] not in flags | {"--help", "-h"}]
+    known = flags | {"--help", "-h", "-"}  # a hyphen alone is standard input
+    unknown = [word for word in rest if word.startswith("-") and word.partition("=")[0] not in known]
     return f"no flag {unknown[0]}" if unknown else None
 
 

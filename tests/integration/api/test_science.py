@@ -96,7 +96,7 @@ def test_the_csv_has_the_figures_of_the_record(client: Client, ids) -> None:
 
 
 def test_json_is_the_record(client: Client, cli, ids) -> None:
-    printed = cli("compare", ids[0], "--format", "json")
+    printed = cli("compare", ids[0], "--json")
     assert Comparison.model_validate_json(printed.stdout) == client.compare(ids[0])
 
 

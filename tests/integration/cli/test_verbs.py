@@ -394,9 +394,10 @@ def test_help_lists_every_verb():
 
 
 def test_a_renamed_verb_names_the_new_one():
+    commands: Any = get_command(main)
     for words in RENAMED.values():
         verb, *rest = words.split(",")[0].split()
-        command = get_command(main).commands[verb]
+        command = commands.commands[verb]
         command = command.commands[rest[0]] if hasattr(command, "commands") else command
         options = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in rest if word.startswith("--")} <= options
