@@ -75,6 +75,13 @@ class World:
     seeds: int = 10
     replicates: int = 1
 
+    def name(self) -> str:
+        """The world in a line of a table."""
+        basins = " ".join(dict.fromkeys(self.basins))
+        noise = f"sd {self.run_sd:g} {self.noise} x {self.noisier:g}"
+        design = f"T={self.trials}, k={self.tuning_seeds}, n={self.seeds}, R={self.replicates}"
+        return f"{self.method} {basins}, {noise}, {design}"
+
     def specification(self) -> ComparisonSpec:
         """The comparison that a user would submit. A search of one replicate is a stored one: it is refused today."""
         tuning = Tuning.model_construct(
@@ -237,11 +244,8 @@ def main() -> None:
     for world in worlds():
         figures = simulate(world, given.experiments, given.seed)
         results.append(asdict(world) | figures)
-        name = f"{world.method} {' '.join(dict.fromkeys(world.basins))}, sd {world.run_sd:g} {world.noise}" + (
-            f" x {world.noisier:g}, T={world.trials}, k={world.tuning_seeds}, n={world.seeds}, R={world.replicates}"
-        )
         shares = "".join(f"{100 * figures[name]:14.1f}" for name in FIGURES)
-        print(f"{name:90}{shares}{figures['runs']:14.0f}", flush=True)
+        print(f"{world.name():90}{shares}{figures['runs']:14.0f}", flush=True)
     if given.json:
         write_result(given.json, "error_rates", {"experiments": given.experiments, "worlds": results})
 

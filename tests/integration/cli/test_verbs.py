@@ -397,7 +397,7 @@ def test_a_renamed_verb_names_the_new_one():
     commands: Any = get_command(main)
     for words in RENAMED.values():
         verb, *rest = words.split(",")[0].split()
-        command = commands.commands[verb]
+        command: Any = commands.commands[verb]
         command = command.commands[rest[0]] if hasattr(command, "commands") else command
         options = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in rest if word.startswith("--")} <= options

@@ -387,7 +387,7 @@ def test_a_searched_candidate_is_judged_at_its_best_trial() -> None:
     for replicate, tuning_seed in enumerate(tuning.seeds):
         mine = [run for run in runs if run.candidate == "adapm" and run.spec and run.result]
         trials = [run for run in mine if run.seed == tuning_seed]
-        best = min(trials, key=lambda run: run.result.final_val_loss if run.result else math.inf)
+        best = min(trials, key=lambda run: (run.result and run.result.final_val_loss) or math.inf)
         judged = [run for run in mine if run.seed in of.replicate_seeds(replicate)[1]]
         assert {run.lr for run in judged} == {best.lr} and len(judged) == 2
 
