@@ -43,7 +43,7 @@ def build(
         MissingPackageError: the optimizer needs a package that is not installed.
         OptionError: names every option that is unknown or out of its bounds; or rules have no plan to change.
         RuleError: a rule fits no block, or asks of one what it cannot keep.
-        UnplacedWeightsError: the optimizer needs a block plan, and the model has weights that no rule places.
+        UnplacedWeightsError: the optimizer needs a block plan, no rule places some weights, and `unknown` is "error".
         ShardedParametersError: the model is sharded, in a way that this optimizer cannot train.
     """
     entry = catalog.entry(name)

@@ -45,7 +45,7 @@ from ..plan.blocks import (
 )
 from ..plan.groups import as_groups, name_groups, names
 from ..plan.modules import plain_name
-from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
+from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .eight_bit import pair_with_scales
@@ -74,7 +74,7 @@ class AdaPM(ClosureStep):
     """Adam with partial momentum: the quality of AdamW, without nine tenths of its momentum.
 
     `AdaPM.for_model(model, lr=6e-4)` plans the blocks from the model's modules. `AdaPM(model.named_parameters(),
-    lr=6e-4)` has names and shapes alone to go by, which is enough for common names; what they do not tell is refused.
+    lr=6e-4)` has names and shapes alone to go by, which is enough for common names.
 
     Args:
         params: `model.named_parameters()`, or groups of such: names tell the blocks.
@@ -117,7 +117,7 @@ class AdaPM(ClosureStep):
 
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
-        UnplacedWeightsError: names every weight that names and shapes do not place.
+        UnplacedWeightsError: names the weights that need `heads`, or with unknown="error" those that no rule places.
         ShardedParametersError: parameters are sharded, now or at the first step, in a way that this cannot train:
             FSDP1, ZeRO-3, a dimension that is divided twice unevenly or inside of which blocks end, or any way with
             solver="svd" or capturable=True.
@@ -138,7 +138,7 @@ class AdaPM(ClosureStep):
         heads: int | None = None,
         rank_ratio: float = 0.05,
         state_dtype: torch.dtype | None = None,
-        unknown: Unknown = "error",
+        unknown: Unknown = "warn",
         rules: Rules = (),
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
@@ -202,7 +202,7 @@ class AdaPM(ClosureStep):
         params: ParamsT | None = None,
         rank_ratio: float = 0.05,
         state_dtype: torch.dtype | None = None,
-        unknown: Unknown = "error",
+        unknown: Unknown = "warn",
         rules: Rules = (),
         compile: bool | None = None,
         **options: Unpack[Options],
@@ -219,13 +219,14 @@ class AdaPM(ClosureStep):
             state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is
                 8 bits an element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any
                 case.
-            unknown: "full" keeps full Adam moments for weights that no rule places; "error" refuses them.
+            unknown: What becomes of weights that no rule places: full Adam moments and a warning that lists them
+                ("warn"), full Adam moments ("full"), or an error ("error").
             rules: What some blocks keep instead of what their kind does; later rules win.
             compile: As for the constructor.
             options: As for the constructor.
 
         Raises:
-            UnplacedWeightsError: names every weight that fits no role.
+            UnplacedWeightsError: names every weight that no rule places, with unknown="error".
             RuleError: a rule fits no block, or asks of one what it cannot keep.
             ValueError: a parameter of `params` is not the model's.
         """
@@ -409,7 +410,9 @@ class AdaPM(ClosureStep):
             return
         model = None if self._model is None else self._model()
         options = self._plan_options(self._planning)
-        found = plan_named(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
+        found = (
+            plan_blocks(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
+        )
         added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
         vars(self).pop("_sizes", None)
@@ -639,7 +642,7 @@ def _divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
 def _choices(
     rank_ratio: float = 0.05,
     state_dtype: torch.dtype | None = None,
-    unknown: Unknown = "error",
+    unknown: Unknown = "warn",
     rules: Rules = (),
 ) -> PlanOptions:
     """What a user may choose about a plan."""

@@ -65,10 +65,11 @@ _NO_DECAY = replace(WEIGHT_DECAY, default=0.0)
 _PROJECTION_SEED = _seed("seed of the random projections")
 _UNKNOWN = _choice(
     "unknown",
-    "error",
-    "weights that the block plan cannot place: refuse them, or keep full Adam moments",
-    "error",
+    "warn",
+    "weights that the block plan cannot place: keep full Adam moments with or without a warning, or refuse them",
+    "warn",
     "full",
+    "error",
 )
 _STOCHASTIC_ROUNDING = _flag("bf16_stochastic_round", False, "round bfloat16 weights up or down by chance")
 

@@ -1,11 +1,12 @@
-"""What a module is, by its type, its dimensions and its head counts: linear map, attention, experts, MLP.
+"""A model as a tree of parts: what each is called, its weights, its heads.
 
-Names come second: they tell query, key, value and output apart inside a module that is known to be attention, and
-nothing here decides by a name alone. No model library is imported; their modules are known by what they hold.
+The tree is grown from modules or from the names of parameters alone; `roles.py` reads both alike. Modules add what
+names do not say: classes, head counts, and which axis of a weight counts outputs. No model library is imported.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -13,45 +14,23 @@ from torch import Tensor, nn
 
 from .blocks import BlockKind
 
-# The names under which public code keeps the same thing: Hugging Face, nanoGPT, nanochat, Meta's Llama, timm,
-# torchtune, torchtitan, litgpt, OLMo-core, lucidrains.
-ROLES: Mapping[str, BlockKind] = {
-    **dict.fromkeys(
-        ("q_proj", "query", "query_proj", "q_lin", "q_attn", "c_q", "wq", "w_q", "to_q", "q"), BlockKind.QUERY
-    ),
-    **dict.fromkeys(("k_proj", "key", "key_proj", "k_lin", "c_k", "wk", "w_k", "to_k", "k"), BlockKind.KEY),
-    **dict.fromkeys(("v_proj", "value", "value_proj", "v_lin", "c_v", "wv", "w_v", "to_v", "v"), BlockKind.VALUE),
-    **dict.fromkeys(
-        (
-            *("o_proj", "out_proj", "output_proj", "c_proj", "dense", "out_lin"),
-            *("wo", "Wo", "w_out", "to_out", "proj", "o"),
-        ),
-        BlockKind.ATTENTION_OUTPUT,
-    ),
-}
-FUSED = frozenset({"c_attn", "qkv_proj", "qkv", "Wqkv", "attn_qkv", "to_qkv", "to_kv"})
-"""Query, key and value in one map, in this order; in GPT-2's cross-attention key and value."""
-FUSED_OTHERWISE = frozenset({"CodeGenAttention", "GPTBigCodeAttention", "MiniMaxLightningAttention"})
-"""Modules of `transformers` whose fused map has such a name but another order, by groups of query, value and key, or by
-heads, which the table of roles knows. What does not divide as it says is refused, not guessed."""
-FUSED_GATES = frozenset({"gate_up_proj", "gate_up", "Wi", "w12", "input_linear"})
-"""The two input maps of a gated MLP in one."""
-MLP_NAMES = frozenset(
-    {
-        *("fc1", "fc2", "c_fc", "c_proj", "lin1", "lin2", "linear1", "linear2", "w1", "w2", "w3"),
-        *("gate_proj", "up_proj", "down_proj", "wi", "wi_0", "wi_1", "wo", "dense_h_to_4h", "dense_4h_to_h"),
-    }
-)
-"""Needed only where an MLP is as wide as the model, which no shape tells from any other pair of square maps."""
-
-_HEADS = ("num_heads", "n_head", "n_heads", "num_attention_heads", "heads")
+_HEADS = ("num_heads", "n_head", "n_heads", "num_attention_heads", "num_attn_heads", "heads")
 _KEY_VALUE_HEADS = (
     *("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "kv_heads"),
     "n_query_groups",  # litgpt's: the queries of a group share a key and value
 )
 _HEAD_SIZES = ("head_dim", "head_size", "attention_head_size", "d_head", "dim_head", "key_value_proj_dim")
+_HEAD_NUMBERS = (_HEADS, _KEY_VALUE_HEADS, _HEAD_SIZES)
 WRAPPED = "base_layer"
 """Where an adapter's wrapper keeps the linear map that it adapts."""
+_TURNED_MAPS = frozenset({"c_attn", "q_attn", "c_fc", "c_proj"})
+"""Kept inputs × outputs (`Conv1D`) by Hugging Face's GPT-2, outputs × inputs by nanoGPT."""
+_FORWARDED = re.compile(r"\d+|linear|ln|default|modules_to_save|original_module")
+"""Names inside a map that has another name: `to_out.0`, `q_proj.linear`, `lm_head.modules_to_save.default`."""
+_EMBEDDINGS = re.compile(
+    r"wte|wpe|shared|embedding|(?:tok|pos)(?:en)?_emb(?:eddings)?|embed_(?:tokens|positions|in)|(?:\w+_)?embeddings?"
+    r"|(?:tokens|positions)_embed|relative_attention_bias"
+)
 
 
 class Map(NamedTuple):
@@ -74,69 +53,187 @@ class Heads:
         return self.size * (self.query if kind is BlockKind.QUERY else self.key_value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """Where a parameter lives. A tied parameter has several."""
+@dataclass(kw_only=True)
+class _Names:
+    """What holds for a whole model of which only names are known."""
 
-    tensor: nn.Parameter
-    name: str
-    """Its own name in the module that holds it: `weight`."""
-    path: tuple[str, ...]
-    """Names of the modules from the root, itself without a name, to that module."""
-    modules: tuple[nn.Module, ...]
-    """The root and those modules: one more than `path`."""
+    heads: int | None
+    is_turned: bool | None = None
+    """Whether GPT-2's maps are inputs × outputs; None where no shape tells."""
+
+
+@dataclass(eq=False)
+class Part:
+    """A module, or what names tell of it. What is wrapped (by an adapter, a compiler) takes its wrapper's place."""
+
+    name: str = ""
+    """What its parent calls it; empty for the root."""
+    parent: "Part | None" = None
+    module: nn.Module | None = None
+    names: _Names | None = None
+    """Only where there is no module."""
+    own: dict[str, Tensor] = field(default_factory=dict)
+    children: dict[str, "Part"] = field(default_factory=dict)
 
     @property
-    def module(self) -> nn.Module:
-        """The module that holds it."""
-        return self.modules[-1]
+    def lineage(self) -> "Iterator[Part]":
+        """It and the parts around it, the root last."""
+        part: Part | None = self
+        while part is not None:
+            yield part
+            part = part.parent
 
     @property
-    def parent(self) -> nn.Module:
-        """The module around that; the root is around itself."""
-        return self.modules[-2] if self.path else self.modules[0]
+    def word(self) -> str:
+        """The name that tells what it does: `to_out` for `to_out.0`."""
+        named = (part.name for part in self.lineage if not _FORWARDED.fullmatch(part.name))
+        return next(named, "")
 
     @property
-    def module_name(self) -> str:
-        """What `parent` calls `module`; empty for the root."""
-        return self.path[-1] if self.path else ""
+    def is_embedding(self) -> bool:
+        """Whether it is a table of which a step reads some rows."""
+        if self.module is not None:
+            return isinstance(self.module, nn.Embedding) or type(self.module).__name__.endswith("Embedding")
+        return _EMBEDDINGS.fullmatch(self.name) is not None and "bias" not in self.own
+
+    @cached_property
+    def output_axis(self) -> int | None:
+        """The axis of its weight that counts outputs; None where nothing tells."""
+        if self.module is not None:
+            return 1 if is_conv1d(self.module) else 0
+        is_turned = self.names.is_turned if self.names is not None and self.name in _TURNED_MAPS else False
+        return None if is_turned is None else int(is_turned)
 
     @cached_property
     def map(self) -> Map | None:
+        """The linear map that it is; None for anything else."""
+        weight = self.own.get("weight")
+        if weight is None or weight.ndim != 2 or self.is_embedding or self.output_axis is None:
+            return None
+        if self.module is not None and (sizes := linear_map(self.module)) is not None:
+            return sizes  # of a quantized weight, the shape is another
+        return Map(weight.shape[1 - self.output_axis], weight.shape[self.output_axis])
+
+    @cached_property
+    def maps(self) -> tuple[tuple[str, Map], ...]:
+        """(name, map) of the linear maps among its children, and of those inside of forwarding ones."""
+        found: list[tuple[str, Map]] = []
+        for child in self.children.values():
+            if child.map is not None:
+                found.append((child.word, child.map))
+            elif child.children and all(_FORWARDED.fullmatch(name) for name in child.children):
+                found += child.maps
+        return tuple(found)
+
+    @property
+    def said_heads(self) -> tuple[int | None, int | None, int | None]:
+        """(query heads, key-value heads, their size) as the module, its configuration or the caller says."""
+        if self.module is None:
+            return (self.names.heads if self.names else None), None, None
+        return tuple(read_number(self.module, names) for names in _HEAD_NUMBERS)  # type: ignore[return-value]  # three
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names from the root, itself without a name, to it."""
+        return tuple(part.name for part in self.lineage)[-2::-1]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a parameter lives. A tied parameter has several."""
+
+    tensor: Tensor
+    name: str
+    """Its own name in the part that holds it: `weight`."""
+    part: Part
+
+    @property
+    def map(self) -> Map | None:
         """The linear map whose weight it is; None for anything else."""
-        return linear_map(self.module) if self.name == "weight" and self.tensor.ndim == 2 else None
+        return self.part.map if self.name == "weight" else None
+
+    @property
+    def word(self) -> str:
+        """The name that tells what it is: the map's, or its own where that is not just `weight`."""
+        return self.part.word if self.name == "weight" else self.name
 
     @property
     def output_axis(self) -> int:
         """The axis of the weight that counts output neurons."""
-        return 1 if is_conv1d(self.module) else 0
+        return self.part.output_axis or 0
+
+    @cached_property
+    def path(self) -> str:
+        """Where it lives, with `N` for numbers and without `.weight`: `model.layers.N.self_attn.q_proj`."""
+        names = [*self.part.path, *([] if self.name == "weight" else [self.name])]
+        return ".".join("N" if name.isdigit() else name for name in names)
 
 
-def sites(model: nn.Module) -> dict[int, list[Site]]:
-    """Parameter id → every place where it lives. What is wrapped (by an adapter, a compiler) takes its wrapper's."""
-    modules = dict(model.named_modules(remove_duplicate=False))
+def tree(model: nn.Module) -> Part:
+    """The parts of a model."""
+    root = Part(module=model)
+    _grow(root, model, ())
+    return root
+
+
+def _grow(part: Part, module: nn.Module, path: tuple[str, ...]) -> None:
+    part.module = module
+    part.own.update((name, value) for name, value in module._parameters.items() if value is not None)
+    wrapped = None
+    for name, child in module._modules.items():
+        if child is None:
+            continue
+        if name == WRAPPED or is_wrapped([*path, name]):
+            wrapped = child
+        else:
+            part.children[name] = Part(name, part)
+            _grow(part.children[name], child, (*path, name))
+    if wrapped is not None:
+        _grow(part, wrapped, path)
+
+
+def tree_of_names(parameters: Mapping[str, Tensor], heads: int | None) -> Part:
+    """The parts that the names of parameters tell of; `heads` is the number of query heads of every attention."""
+    root = Part(names=_Names(heads=heads))
+    for name, parameter in parameters.items():
+        *path, own = plain_name(name).split(".")
+        part = root
+        for step in path:
+            if step != WRAPPED:
+                part = part.children.setdefault(step, Part(step, part, names=root.names))
+        part.own[own] = parameter
+    assert root.names is not None
+    root.names.is_turned = _is_stored_by_inputs(list(_walk(root)))
+    return root
+
+
+def _walk(part: Part) -> Iterator[Part]:
+    yield part
+    for child in part.children.values():
+        yield from _walk(child)
+
+
+def _is_stored_by_inputs(parts: list[Part]) -> bool | None:
+    """Whether GPT-2's maps are inputs × outputs: `c_attn` leads to more than it comes from; None if nothing tells."""
+    fused = [part.own["weight"].shape for part in parts if part.name == "c_attn" and "weight" in part.own]
+    found = {columns > rows for rows, columns in fused}
+    if any(part.name == "c_q" for part in parts):  # nanochat's, which are `nn.Linear`
+        found.add(False)
+    return found.pop() if len(found) == 1 else None
+
+
+def sites(root: Part) -> dict[int, list[Site]]:
+    """Parameter id → every place where it lives."""
     found: dict[int, list[Site]] = {}
-    for qualified, module in modules.items():
-        path, around = _unwrap_path(qualified, modules)
-        for name, parameter in module.named_parameters(recurse=False):
-            site = Site(tensor=parameter, name=name, path=path, modules=around)
-            found.setdefault(id(parameter), []).append(site)
+    for part in _walk(root):
+        for name, parameter in part.own.items():
+            found.setdefault(id(parameter), []).append(Site(parameter, name, part))
     return found
 
 
-def _unwrap_path(qualified: str, modules: Mapping[str, nn.Module]) -> tuple[tuple[str, ...], tuple[nn.Module, ...]]:
-    """(path, the root and the modules along it) of that module, with wrapped modules in their wrappers' places."""
-    names = qualified.split(".") if qualified else []
-    path: list[str] = []
-    around = [modules[""]]
-    for depth, name in enumerate(names, 1):
-        module = modules[".".join(names[:depth])]
-        if name == WRAPPED or is_wrapped([*path, name]):
-            around[-1] = module
-        else:
-            path.append(name)
-            around.append(module)
-    return tuple(path), tuple(around)
+def embeddings(root: Part) -> Iterable[Tensor]:
+    """Every table of embeddings."""
+    return (part.own["weight"] for part in _walk(root) if part.is_embedding and "weight" in part.own)
 
 
 def linear_map(module: nn.Module) -> Map | None:
@@ -153,56 +250,23 @@ def is_conv1d(module: nn.Module) -> bool:
     return hasattr(module, "nx") and hasattr(module, "nf")
 
 
-def child_maps(module: nn.Module) -> dict[str, Map]:
-    """The linear maps among the direct children, seen through adapters' wrappers."""
-    found = {name: linear_map(getattr(child, WRAPPED, child)) for name, child in module.named_children()}
-    return {name: sizes for name, sizes in found.items() if sizes is not None}
+def said_heads(module: nn.Module) -> Heads | None:
+    """Its heads, where it or its configuration says how many and how wide."""
+    query, key_value, size = (read_number(module, names) for names in _HEAD_NUMBERS)
+    return Heads(query=query, key_value=key_value or query, size=size) if query and size else None
 
 
-def is_attention(module: nn.Module) -> bool:
-    """Whether its children are query, key and value, separate or fused, and it knows its heads."""
-    if isinstance(module, nn.MultiheadAttention):
-        return True
-    if type(module).__name__ in FUSED_OTHERWISE:
-        return False
-    names = set(child_maps(module))
-    roles = {ROLES.get(name) for name in names}
-    separate = {BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE} <= roles
-    return (separate or bool(names & FUSED)) and _number(module, _HEADS) is not None
-
-
-def holds_output(attention: nn.Module) -> bool:
-    """Whether the output projection is the attention's own child; BERT's is its sibling's."""
-    return any(ROLES.get(name) is BlockKind.ATTENTION_OUTPUT for name in child_maps(attention))
-
-
-def resembles_attention(module: nn.Module) -> bool:
-    """Whether it is attention, or calls itself so and holds none: then a pair of its maps is no MLP."""
-    if is_attention(module):
-        return True
-    called = type(module).__name__.lower()
-    return ("attention" in called or called.endswith("attn")) and not any(map(is_attention, module.modules()))
-
-
-def heads_of(attention: nn.Module) -> Heads | None:
-    """Its heads; None where it does not say how many, or how wide."""
-    query = _number(attention, _HEADS)
-    if query is None:
-        return None
-    key_value = _number(attention, _KEY_VALUE_HEADS) or query
-    size = _number(attention, _HEAD_SIZES) or _head_size(attention, query, key_value)
-    return None if size is None else Heads(query=query, key_value=key_value, size=size)
-
-
-def feed_forward_maps(module: nn.Module) -> Iterator[tuple[str, Map]]:
-    """(name, map) of every linear map of it, apart from those of children that do attention."""
-    for name, child in module.named_children():
-        inner = getattr(child, WRAPPED, child)
-        if any(resembles_attention(part) for part in inner.modules()):
-            continue
-        for path, part in inner.named_modules():
-            if (sizes := linear_map(part)) is not None:
-                yield path.rpartition(".")[2] or name, sizes
+def read_number(module: nn.Module, names: Iterable[str]) -> int | None:
+    """The first of these whole numbers that the module itself, else its `config`, has; some configurations raise."""
+    for holder in (module, getattr(module, "config", None)):
+        for name in names:
+            try:
+                value = getattr(holder, name, None)
+            except Exception:  # noqa: BLE001, S112  # a configuration may raise anything where layers differ
+                continue
+            if isinstance(value, int) and value > 0:
+                return value
+    return None
 
 
 def expert_stacks(module: nn.Module) -> tuple[Tensor, Tensor] | None:
@@ -212,36 +276,6 @@ def expert_stacks(module: nn.Module) -> tuple[Tensor, Tensor] | None:
     if gate_up is None or down is None or (gate_up.ndim, down.ndim) != (3, 3):
         return None
     return (gate_up, down) if gate_up.shape[0] == down.shape[0] else None
-
-
-def experts_of(module: nn.Module) -> int | None:
-    """How many experts its direct children hold, as stacks or as a list; None for none."""
-    for name, child in module.named_children():
-        if (stacked := expert_stacks(child)) is not None:
-            return stacked[0].shape[0]
-        if isinstance(child, nn.ModuleList) and "expert" in name:
-            return len(child)
-    return None
-
-
-def _head_size(attention: nn.Module, query: int, key_value: int) -> int | None:
-    """The size of a head, from the width of the query or fused projection."""
-    for name, sizes in child_maps(attention).items():
-        if ROLES.get(name) is BlockKind.QUERY:
-            return sizes.outputs // query
-        if name in FUSED:
-            return sizes.outputs // (query + 2 * key_value)
-    return None
-
-
-def _number(module: nn.Module, names: tuple[str, ...]) -> int | None:
-    """The first of these whole numbers that the module itself, else its `config`, has."""
-    for holder in (module, getattr(module, "config", None)):
-        for name in names:
-            value = getattr(holder, name, None)
-            if isinstance(value, int) and value > 0:
-                return value
-    return None
 
 
 TRANSPARENT = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})

@@ -1,15 +1,13 @@
-"""From a model to its block plan: module structure first, names second, the user's rules last. Where there is no model
-to look at, names and shapes (`skeleton.py`).
+"""From a model, or from names and shapes where there is no model, to its block plan; the user's rules last.
 
 `roles.py` says which blocks a parameter is; here each gets what its kind keeps. What fits no role is never guessed: all
-such weights are named in one error.
+such weights keep Adam's moments, and one warning, or with `unknown="error"` one error, names them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,16 +24,14 @@ from .blocks import (
     SecondMoment,
     rank_of,
 )
-from .modules import plain_name, sites
+from .modules import plain_name, sites, tree, tree_of_names
 from .role_table import BlockRole
 from .roles import find_roles, vocabularies
 from .rules import Rule, check_rules, merge_rules
 from .sharding import refuse_sharded
-from .skeleton import skeleton
 
-Unknown = Literal["error", "full"]
+Unknown = Literal["warn", "full", "error"]
 Rules = Sequence[Rule]
-_Roles = Mapping[str, tuple[BlockRole, ...]]
 _STATE_DTYPES = (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, EIGHT_BIT)
 
 
@@ -50,74 +46,68 @@ class PlanOptions(TypedDict, total=False):
     rules: Rules
 
 
-def plan_blocks(model: nn.Module, **options: Unpack[PlanOptions]) -> BlockPlan:
+def plan_blocks(
+    model: nn.Module | Mapping[str, Tensor], *, heads: int | None = None, **options: Unpack[PlanOptions]
+) -> BlockPlan:
     """Plan every trainable parameter of `model`; works on any device, `meta` included.
 
     Args:
-        model: A Transformer; tied parameters are planned once, as embeddings.
+        model: A Transformer, or any other model; tied parameters are planned once, as embeddings. Or all of its
+            parameters by name, frozen ones too: then classes and head counts are missing, and fused maps in an unusual
+            order are not placed.
+        heads: Query heads of every attention, for second moments per head where there are names alone.
         rank_ratio: Rank of a low-rank momentum over min(m, n), in (0, 1]; 5 % by default.
         first_moments: What each block kind keeps of its momentum; the paper's partition by default.
         second_moments: Over what each kind averages squared gradients; Adam's by default.
         state_dtype: Type of all state; None for the parameter's own type, at least float32. `torch.int8` is 8 bits an
             element with scales, of everything but vectors (`adapm/eight_bit.py`).
-        unknown: "error" refuses weights that fit no role, "full" keeps them like Adam.
+        unknown: What becomes of weights that fit no role: "full" keeps them like Adam, "warn" too and lists them in a
+            warning, "error" refuses them.
         rules: What some blocks keep instead; later rules win. One that gives a momentum also places a weight that fits
             no role.
 
     Raises:
-        UnplacedWeightsError: names every weight that fits no role.
+        UnplacedWeightsError: names the weights that need `heads`, or with unknown="error" those that fit no role.
         RuleError: a rule fits no block, or asks of one what it cannot keep.
         ShardedParametersError: parameters do not show their shapes (FSDP1, ZeRO-3).
-        ValueError: `rank_ratio` is outside (0, 1], `state_dtype` is no type for state, or `unknown` is neither word.
-    """
-    refuse_sharded(model.named_parameters(), "a block plan", elementwise=True)
-    policy = _Policy(**options)
-    plan, unplaced = _make_plan(model, policy)
-    if unplaced and policy.unknown == "error":
-        raise UnplacedWeightsError(
-            f"no rule of the block plan places {', '.join(unplaced)}; say what they are by register_role(Role(...)), "
-            f'unknown="full" to keep full Adam moments for them, give them a momentum by rules=[Rule(...)], '
-            f"or freeze them"
-        )
-    return plan
-
-
-def plan_named(
-    parameters: Mapping[str, Tensor], *, heads: int | None = None, **options: Unpack[PlanOptions]
-) -> BlockPlan:
-    """Plan parameters by names and shapes alone, where there is no model to look at.
-
-    It knows the names of GPT-2 (Hugging Face's or nanoGPT's), nanochat, Llama and its kin, mixtures of experts, BERT,
-    T5, `nn.MultiheadAttention` and LoRA. It has no module types and head counts to go by, so it refuses more than
-    `plan_blocks` does.
-
-    Args:
-        parameters: All of the model's by name. Frozen ones get no block, but tell what the others are.
-        heads: Query heads of every attention, for second moments per head; nothing else needs it.
-        options: As for `plan_blocks`.
-
-    Raises:
-        UnplacedWeightsError: names every weight that names and shapes do not place, and those that need `heads`.
-        RuleError, ShardedParametersError, ValueError: as `plan_blocks`; or `heads` is below 1.
+        ValueError: `rank_ratio` is outside (0, 1], `heads` below 1, `state_dtype` is no type for state, or `unknown` is
+            neither word.
     """
     if heads is not None and heads < 1:
         raise ValueError(f"Invalid heads: {heads}; it is the number of query heads, at least 1")
-    refuse_sharded(parameters.items(), "a block plan", elementwise=True)
+    named = dict(model.named_parameters()) if isinstance(model, nn.Module) else model
+    refuse_sharded(named.items(), "a block plan", elementwise=True)
     policy = _Policy(**options)
-    plan, unplaced = _make_plan(skeleton(parameters, heads), policy)
-    per_head = [block.name for block in plan if block.second_moment is SecondMoment.HEAD and heads is None]
-    faults = []
-    if unplaced and policy.unknown == "error":
-        faults.append(
-            f"names and shapes do not place {', '.join(unplaced)}; for_model(model, ...) also looks at the modules, "
-            f'unknown="full" keeps full Adam moments for them, rules=[Rule(...)] gives them a momentum'
+    root = tree(model) if isinstance(model, nn.Module) else tree_of_names(model, heads)
+    where, known = sites(root), vocabularies(root)
+    blocks: list[Block] = []
+    unplaced: list[str] = []
+    for name, parameter in named.items():
+        if not parameter.requires_grad:
+            continue
+        plain = plain_name(name)
+        places = find_roles(where[id(parameter)], known)
+        if places[0].kind is BlockKind.OTHER and merge_rules(policy.rules, plain, plain)[0] is None:
+            unplaced.append(f"{plain} {tuple(parameter.shape)}")
+        blocks += [_block(plain, parameter, place, policy) for place in places]
+    check_rules(policy.rules, blocks)
+    per_head = [block.name for block in blocks if block.second_moment is SecondMoment.HEAD]
+    if per_head and heads is None and not isinstance(model, nn.Module):
+        raise UnplacedWeightsError(
+            f"say heads=..., the number of query heads, for second moments per head of {', '.join(per_head)}"
         )
-    if per_head:
-        faults.append(f"say heads=..., the number of query heads, for second moments per head of {', '.join(per_head)}")
-    if faults:
-        raise UnplacedWeightsError("; ".join(faults))
-    in_order = (block for name in parameters for block in plan.by_parameter.get(plain_name(name), ()))
-    return BlockPlan(tuple(in_order))
+    if unplaced and policy.unknown != "full":
+        _report(unplaced, policy.unknown)
+    return BlockPlan(tuple(blocks))
+
+
+def _report(unplaced: Sequence[str], unknown: Unknown) -> None:
+    """Raise or warn; the weights are named with their shapes."""
+    fault = f"no rule of the block plan places {', '.join(unplaced)}"
+    ways = "register_role(Role(...)) says what they are, rules=[Rule(...)] gives them a momentum"
+    if unknown == "error":
+        raise UnplacedWeightsError(f'{fault}; {ways}, unknown="full" keeps full Adam moments for them')
+    warnings.warn(f'{fault}; they keep full Adam moments. {ways}, unknown="full" accepts them', stacklevel=3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +118,7 @@ class _Policy:
     first_moments: Mapping[BlockKind, FirstMoment] = field(default_factory=lambda: PAPER_FIRST_MOMENTS)
     second_moments: Mapping[BlockKind, SecondMoment] = field(default_factory=lambda: ADAM_SECOND_MOMENTS)
     state_dtype: torch.dtype | None = None
-    unknown: Unknown = "error"
+    unknown: Unknown = "warn"
     rules: Rules = ()
 
     def __post_init__(self) -> None:
@@ -140,52 +130,11 @@ class _Policy:
         if self.state_dtype not in _STATE_DTYPES:
             known = ", ".join(str(dtype) for dtype in _STATE_DTYPES)
             raise ValueError(f"Invalid state_dtype: {self.state_dtype!r}; it is one of {known}")
-        if self.unknown not in ("error", "full"):
-            raise ValueError(f"Invalid unknown: {self.unknown!r}; say 'error' or 'full'")
+        if self.unknown not in get_args(Unknown):
+            raise ValueError(f"Invalid unknown: {self.unknown!r}; say 'warn', 'full' or 'error'")
 
 
-def _make_plan(model: nn.Module, policy: _Policy) -> tuple[BlockPlan, list[str]]:
-    """(plan, what fits no role and is kept like Adam's in it)."""
-    trainable = {plain_name(name): value for name, value in model.named_parameters() if value.requires_grad}
-    roles = _roles_of(model, trainable)
-    blocks: list[Block] = []
-    unplaced: list[str] = []
-    for name, parameter in trainable.items():
-        parts = roles[name]
-        if not parts and merge_rules(policy.rules, name, name)[0] is None:
-            unplaced.append(f"{name} {tuple(parameter.shape)}")
-        for place in parts or (BlockRole(kind=BlockKind.OTHER),):
-            blocks.append(_block(name, parameter, place, policy))
-    check_rules(policy.rules, blocks)
-    return BlockPlan(tuple(blocks)), unplaced
-
-
-_REMEMBERED: ContextVar[dict[int, tuple[nn.Module, _Roles]] | None] = ContextVar("roles by model", default=None)
-
-
-@contextmanager
-def remember_roles() -> Iterator[None]:
-    """Within, the roles of a model's parameters are found once: for many optimizers of one that nobody changes."""
-    token = _REMEMBERED.set({})
-    try:
-        yield
-    finally:
-        _REMEMBERED.reset(token)
-
-
-def _roles_of(model: nn.Module, trainable: Mapping[str, Tensor]) -> _Roles:
-    """The blocks of each trainable parameter, by its name."""
-    remembered = _REMEMBERED.get()
-    if remembered is not None and id(model) in remembered:
-        return remembered[id(model)][1]
-    where, known = sites(model), vocabularies(model)
-    found = {name: find_roles(where[id(parameter)], known) for name, parameter in trainable.items()}
-    if remembered is not None:
-        remembered[id(model)] = model, found
-    return found
-
-
-def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy) -> Block:
+def _block(name: str, parameter: Tensor, place: BlockRole, policy: _Policy) -> Block:
     shape = place.shape(tuple(parameter.shape))
     first_moment = policy.first_moments[place.kind]
     if place.is_piece and first_moment is FirstMoment.LOW_RANK:
@@ -199,7 +148,7 @@ def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy
         kind=place.kind,
         shape=shape,
         first_moment=first_moment,
-        second_moment=policy.second_moments[place.kind],
+        second_moment=policy.second_moments[place.kind] if len(shape) == 2 else SecondMoment.ELEMENT,
         output_axis=place.output_axis,
         state_dtype=state_dtype,
         part=place.part,

@@ -1,12 +1,10 @@
-"""The table of roles: what the weights of a library's modules are, where structure alone does not tell.
+"""The table of roles: what the weights of a library's modules are, where no rule of `roles.py` tells.
 
     module (its class)   weight                     is, along its outputs
     GPTNeoXAttention     query_key_value.weight     query, key, value for each query head
-    Mamba2Mixer          *                          mixer
 
-`roles.py` asks the table before it looks at structure. Rows are data: `register_role` adds those of a library that is
-not here, and later rows win. Most modules need none: separate query, key, value and output maps, fused ones in this
-order, gated and plain MLPs, experts and embeddings are found by what they are.
+Rows are data, asked before the rules: `register_role` adds those of a library that is not here, and later rows win.
+Most modules need none.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +17,7 @@ from torch import nn
 
 from ..errors import RuleError
 from .blocks import BlockKind, Slice
-from .modules import Heads, Site, heads_of
+from .modules import Heads, Site, said_heads
 
 Repeats = int | Literal["query head", "key-value head", "expert"]
 """How often the kinds of a fused weight follow each other: once, a fixed number of times, for every head or expert."""
@@ -143,7 +141,7 @@ class Role:
 
     def _heads(self, module: nn.Module) -> Heads | None:
         if self.heads is None:
-            return heads_of(module)
+            return said_heads(module)
         return self.heads if isinstance(self.heads, Heads) else self.heads(module)
 
     def _number(self, heads: Heads | None, module: nn.Module) -> int | None:
@@ -175,7 +173,7 @@ class Role:
         return size // number if size % number == 0 else 1
 
     def _error(self, site: Site, fault: str) -> RuleError:
-        name = ".".join((*site.path, site.name))
+        name = ".".join((*site.part.path, site.name))
         return RuleError(
             f"{name} {tuple(site.tensor.shape)} {fault}, as the role of {self.weight!r} in {self.module!r} says; "
             f"register another role for it"
@@ -191,19 +189,26 @@ def register_role(role: Role) -> None:
     """Add a row to the table, for every plan from now on; it wins over those that are there.
 
     A registered role that fits a weight and cannot divide it is an error of the plan; rows that come with the table
-    leave such a weight to the others.
+    leave such a weight without a role.
     """
     _REGISTERED.insert(0, role)
     _rows_of.cache_clear()
 
 
 def table_roles(site: Site) -> tuple[BlockRole, ...]:
-    """What the table says of the weight that lives there; empty where it says nothing."""
+    """What the table says of the weight that lives there; empty where it says nothing.
+
+    A weight that its shipped row cannot divide is `OTHER`: names alone, which say nothing of its order, would mislead.
+    """
+    names = [site.name]
+    parts = []
+    for part in site.part.lineage:
+        if part.module is not None:
+            parts.append((part.module, ".".join(reversed(names))))
+        names.append(part.name)
     for is_registered in (True, False):
-        for depth, module in enumerate(site.modules):
-            name = ".".join((*site.path[depth:], site.name))
-            cls: type = type(module)
-            for role in _rows_of(cls, is_registered):
+        for module, name in reversed(parts):
+            for role in _rows_of(type(module), is_registered):
                 if not fnmatchcase(name, role.weight):
                     continue
                 try:
@@ -211,6 +216,7 @@ def table_roles(site: Site) -> tuple[BlockRole, ...]:
                 except RuleError:
                     if is_registered:
                         raise
+                    return (BlockRole(kind=BlockKind.OTHER),)
     return ()
 
 
@@ -227,8 +233,6 @@ _Q, _K, _V, _OUT = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.AT
 _HEADED = frozenset({_Q, _K, _V})
 _EXPERTS = ("moe_num_experts", "num_experts")
 """Under which a module has the number of experts whose matrices stand below each other in one."""
-_LATENT, _MIXER, _GATE = BlockKind.LATENT, BlockKind.MIXER, BlockKind.GATE
-_CONVOLUTION, _PROJECTION = BlockKind.CONVOLUTION, BlockKind.PROJECTION
 
 
 def _jetmoe_heads(attention: nn.Module) -> Heads | None:
@@ -241,13 +245,8 @@ def _jetmoe_heads(attention: nn.Module) -> Heads | None:
 
 def _litgpt_heads(attention: nn.Module) -> Heads | None:
     """Of litgpt's before its fused map was called `qkv`: others give the common class that map in another order."""
-    return heads_of(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
+    return said_heads(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
 
-
-_MIXING_MODULES = (
-    *("*MambaMixer", "*Mamba2Mixer", "*MambaLayer", "BambaMixer", "FalconH1Mixer"),
-    *("*GatedDeltaNet", "*DeltaAttention", "*ShortConv", "*RecurrentBlock", "RwkvSelfAttention", "xLSTMLayer"),
-)
 
 SHIPPED: tuple[Role, ...] = (
     # Query, key and value of each head, or of each key-value head and the queries that share it, after each other.
@@ -260,82 +259,24 @@ SHIPPED: tuple[Role, ...] = (
     Role("CodeGenAttention", "qkv_proj.weight", (_Q, _V, _K), repeats=4),  # as for four TPU cores
     Role("DisentangledSelfAttention", "in_proj.weight", (_Q, _K, _V), repeats="query head"),
     Role("MiniMaxLightningAttention", "qkv_proj.weight", (_Q, _K, _V), repeats="query head"),
-    Role("Qwen3Next*Attention", "q_proj.weight", (_Q, _GATE), repeats="query head"),
-    Role("Qwen3_5*Attention", "q_proj.weight", (_Q, _GATE), repeats="query head"),
-    # Outputs of these.
-    Role("GPTNeoX*Attention", "dense.weight", _OUT),
-    Role("BloomAttention", "dense.weight", _OUT),
-    Role("PersimmonAttention", "dense.weight", _OUT),
-    Role("FalconAttention", "dense.weight", _OUT),
-    Role("GPTBigCodeAttention", "c_proj.weight", _OUT),
-    Role("CausalSelfAttention", "proj.weight", _OUT),
-    Role("CodeGenAttention", "out_proj.weight", _OUT),
-    Role("DebertaAttention", "output.dense.weight", _OUT),
-    Role("MiniMaxLightningAttention", "out_proj.weight", _OUT),
-    Role("MiniMaxLightningAttention", "output_gate.weight", _GATE),
-    Role("Attention", "to_out.0.weight", _OUT),  # lucidrains, with dropout behind it
-    # A second set for tokens that everybody looks at.
-    Role("LongformerSelfAttention", "query_global.weight", _Q),
-    Role("LongformerSelfAttention", "key_global.weight", _K),
-    Role("LongformerSelfAttention", "value_global.weight", _V),
-    # Latent attention: what leads to the latents and from them. Its output, and a query without latent, are found by
-    # structure.
-    Role("*", "q_a_proj.weight", _LATENT),
-    Role("*", "q_b_proj.weight", _LATENT),
-    Role("*", "kv_a_proj_with_mqa.weight", _LATENT),
-    Role("*", "kv_b_proj.weight", _LATENT),
-    Role("*Indexer", "*.weight", _LATENT),  # which tokens sparse attention looks at
-    # Layers that mix tokens without attention, whole. What is no `weight` there decays no more than a bias does:
-    # decay rates (`A_log`), skips (`D`), biases, some of them matrices.
-    *(
-        Role(module, name, kind)
-        for module in _MIXING_MODULES
-        for name, kind in (("*weight", _MIXER), ("*", BlockKind.VECTOR))
-    ),
-    Role("RwkvFeedForward", "receptance.weight", _GATE),
-    # Experts under names of their own: experts × out × in.
-    Role("GroupedExperts", "w[123]*", BlockKind.MLP, is_stack=True),  # torchtitan; `w1_EFD` and so on since 2026
-    Role("TokenChoiceTopKRouter", "gate.weight", BlockKind.ROUTER),
-    Role("NemotronHExperts", "*_proj", BlockKind.MLP, is_stack=True),
-    Role("NemotronHTopkRouter", "weight", BlockKind.ROUTER),
-    # Experts of attention, a query and an output each, beside experts whose gate and up projection are fused.
+    Role("Qwen3Next*Attention", "q_proj.weight", (_Q, BlockKind.GATE), repeats="query head"),
+    Role("Qwen3_5*Attention", "q_proj.weight", (_Q, BlockKind.GATE), repeats="query head"),
+    # Keys and values of all, queries and outputs of each expert.
     Role("JetMoeAttention", "kv_proj.weight", (_K, _V), heads=_jetmoe_heads),
-    Role("JetMoeAttention", "experts.input_linear.weight", _Q, heads=_jetmoe_heads, is_stack=True),
-    Role("JetMoeAttention", "experts.output_linear.weight", _OUT, is_stack=True),
+    Role("JetMoeAttention", "experts.input_linear.weight", _Q, is_stack=True, heads=_jetmoe_heads),
+    Role("JetMoeAttention", "experts.output_linear.weight", BlockKind.ATTENTION_OUTPUT, is_stack=True),
     Role("JetMoeMoE", "input_linear.weight", (BlockKind.MLP, BlockKind.MLP), is_stack=True),
     Role("JetMoeMoE", "output_linear.weight", BlockKind.MLP, is_stack=True),
-    Role("JetMoeTopKGating", "layer.weight", BlockKind.ROUTER),
-    # Experts below each other in one matrix: inner × in, and inner × out.
+    # The experts below each other in one matrix: inner × in, and inner × out.
     Role("DbrxExpertGLU", "[wv]1", BlockKind.MLP, repeats="expert", output_axis=0),
     Role("DbrxExpertGLU", "w2", BlockKind.MLP, repeats="expert", output_axis=1),
-    Role("DbrxRouter", "layer.weight", BlockKind.ROUTER),
-    # XLNet's maps are width × heads × head size. They keep full moments, as everything that is no matrix does.
-    Role("XLNetRelativeAttention", "[qkvor]", _PROJECTION),
-    Role("XLNetRelativeAttention", "r_?_bias", BlockKind.VECTOR),
-    Role("XLNetRelativeAttention", "seg_embed", BlockKind.POSITION_BIAS),
-    # Maps between widths, and of relative positions.
-    Role("OPTDecoder", "project_*.weight", _PROJECTION),
-    Role("MobileBertEmbeddings", "embedding_transformation.weight", _PROJECTION),
-    Role("BottleneckLayer", "dense.weight", _PROJECTION),  # MobileBERT's
-    Role("OutputBottleneck", "dense.weight", _PROJECTION),
-    Role("AlbertTransformer", "embedding_hidden_mapping_in.weight", _PROJECTION),
-    Role("*", "embeddings_project.weight", _PROJECTION),
-    Role("DisentangledSelfAttention", "pos_*.weight", _PROJECTION),
-    Role("*FeatureProjection", "projection.weight", _PROJECTION),
-    Role("Zamba*HybridLayer", "linear.weight", _PROJECTION),
-    # Heads behind the layers.
-    Role("*LMHead", "dense.weight", BlockKind.TASK_HEAD),
-    Role("AlbertMLMHead", "dense.weight", BlockKind.TASK_HEAD),
-    Role("MobileBertPredictionHeadTransform", "dense.weight", BlockKind.TASK_HEAD),
-    # The inputs of the head that its tied embeddings are too narrow for, inputs × outputs.
+    # Names that stand for something else elsewhere.
+    Role("BottleneckLayer", "dense.weight", BlockKind.PROJECTION),  # MobileBERT's
+    Role("Zamba*HybridLayer", "linear.weight", BlockKind.PROJECTION),
+    # The inputs of the head that MobileBERT's tied embeddings are too narrow for, inputs × outputs.
     Role("MobileBertLMPredictionHead", "dense.weight", BlockKind.LM_HEAD, output_axis=1),
-    Role("ElectraGeneratorPredictions", "dense.weight", BlockKind.TASK_HEAD),
-    Role("ElectraDiscriminatorPredictions", "dense*.weight", BlockKind.TASK_HEAD),
-    Role("*CLIP*", "*_projection.weight", BlockKind.TASK_HEAD),
-    Role("EsmContactPredictionHead", "regression.weight", BlockKind.TASK_HEAD),
     Role("*ForCTC", "lm_head.weight", BlockKind.TASK_HEAD),
-    # Adapters; a convolution whose norm is a parameter of its own.
-    Role("Zamba2MLP", "*_adapter_list.*.weight", BlockKind.ADAPTER),
-    Role("ParametrizedConv?d", "parametrizations.weight.original1", _CONVOLUTION),
+    # A convolution whose norm is a parameter of its own.
+    Role("ParametrizedConv?d", "parametrizations.weight.original1", BlockKind.CONVOLUTION),
 )
-"""The rows that come with the library; `docs/roles.md` gives the reason of each kind."""
+"""The rows that come with the library: orders and names that no rule of `roles.py` tells."""

@@ -1,159 +1,295 @@
-"""Which blocks a parameter is: one function a role, asked in order; the first that answers is right.
+"""Which blocks a parameter is: rules in order, the first that answers is right.
 
-    LoRA factor, prompt · vector · the table · embedding · convolution · attention · BERT's attention output · router
-    · experts · MLP · LM head · task head
+    adapter · vector · the table (`role_table.py`) · position bias · mixer · embedding · convolution · attention
+    · router · experts · LM head · task head · projection · MLP · by shape: LM head, MLP
 
-A role's function gives the parameter's places, or nothing where the role is not its. Nothing from all of them means
-that the weight is unknown. The table (`role_table.py`) names what structure does not tell, by the class of a module.
+A rule goes by names (patterns for paths such as `model.layers.N.mlp.down_proj`), by the shapes of the maps beside a
+weight, and by head counts where a module or its configuration says them. It gives the parameter's places or nothing.
+Only names that public code uses for one thing are here; a weight that no rule places is `OTHER`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from torch import nn
 
 from .blocks import BlockKind, Slice
-from .modules import (
-    FUSED,
-    FUSED_GATES,
-    MLP_NAMES,
-    ROLES,
-    Heads,
-    Map,
-    Site,
-    child_maps,
-    expert_stacks,
-    experts_of,
-    feed_forward_maps,
-    heads_of,
-    holds_output,
-    is_attention,
-    resembles_attention,
-)
+from .modules import Heads, Map, Part, Site, embeddings
 from .role_table import BlockRole, table_roles
 
 Vocabularies = frozenset[Map]
 """The maps that an LM head can be: from the width of a token embedding to its tokens."""
 
-_POSITIONS = frozenset({"pos_embed", "pos_embedding", "position_embedding", "position_embeddings", "wpe"})
-TASK_HEADS = frozenset(
-    {
-        *("pooler", "transform", "vocab_transform", "head"),
-        *("classifier", "pre_classifier", "score", "seq_relationship", "qa_outputs"),
-    }
+_ADAPTER = re.compile(
+    r"(?:^|\.)(?:(?:lora|hada|lokr|oft|boft|hra|vera|vblora|miss|bone|trainable_tokens)_\w+"
+    r"|prompt_(?:encoder|embeddings?|tokens)|soft_prompt|\w+_adapter_list)(?:\.|$)"
 )
-_QUERY_KEY_VALUE = (BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE)
+"""PEFT's names of LoRA's, LoHa's, LoKr's, OFT's, … factors and of trained prompts, and Zamba2's adapters."""
+_POSITION_BIAS = re.compile(
+    r"rel(?:ative)?_(?:pos|position|attention|attn)_?\w*(?:bias|_h$|_w$|_embed$|_embeddings$)|position_bias"
+    r"|attention_bias(?:es)?$|(?:^|\.)seg_embed$|cpb_mlp"
+)
+_POSITIONS = re.compile(r"(?:absolute_)?pos(?:ition)?_?(?:embed(?:ding)?s?|emb)?(?:_\w+)?|wpe")
+_STACKED_VECTORS = re.compile(r"\w*(?:_bias|scale|norm|latents|(?<!prompt_)tokens?)|query")
+"""Biases of experts, scales of heads, learned tokens and queries: parameters of their own."""
+_MIXER_STATE = frozenset({"A_log", "time_decay"})
+"""Decay rates: whoever keeps them mixes tokens by a recurrence (Mamba and its kin, gated delta nets, RWKV)."""
+_MIXER_CLASS = re.compile(r"\w*(?:ShortConv|RecurrentBlock|LSTMLayer|DeltaAttention)")
+"""Layers without such a name (LFM2, RecurrentGemma, xLSTM, Kimi)."""
+_ROUTER = re.compile(r"(?:^|\.)rout(?:er|ing)(?:\.|_|$)")
+_OTHER_GATES = re.compile(r"(?:^|[._])hc(?:[._]|$)|receptance$")
+"""Maps to the gates of several residual streams (DeepSeek V4's hyper-connections), and RWKV's."""
+
+_ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+_MLP = re.compile(r"mlp|ffn|feed_?forward|denserelu|expert|moe", re.IGNORECASE)
+_QUERY_KEY_VALUE = re.compile(
+    r"(?!\w*key_value)(?:to_|c_|[wW]_?|project(?:ion)?_|\w+_(?=query|key|value))?(?:(q|query)|(k|key)|(v|value))(?:_?(?:proj|lin|attn|head|weight|global|current|delayed))*"
+)
+_FUSED = re.compile(r"c_attn|(?:to_|attn_|W)?qkv(?:_proj)?")
+"""Query, key and value in one map, in this order; in GPT-2's cross-attention key and value."""
+_FUSED_KEY_VALUE = re.compile(r"c_attn|(?:to_)?kv(?:_proj)?")
+_OUTPUT = re.compile(
+    r"(?:c_|o_|out_|output_|post_)?proj|proj_o|output|[oO]|[wW]_?[oO]|w_out|to_out|out_lin|dense|attention_out|merge"
+)
+_LATENT = re.compile(r"(?:^|\.)(?:(?:q|k|v|kv|o)_[ab]_proj\w*$|w(?:q|kv|o)_[ab]$|indexer\.|compressor\.)")
+"""Maps to and from the latents of latent attention (DeepSeek), and what looks at tokens for it."""
+_GATE = re.compile(r"\w*gate\w*|g_proj|dt_proj|receptance")
+_BESIDE_ATTENTION = re.compile(r"(?:pos|r|rel|sink|linear_pos)(?:_\w+)?|proj_[lw]|\w*relative_pos\w*|conv_\w+_layer")
+"""Maps of relative positions, of attention sinks, between heads, and to the kernels of convolutions."""
+
+_LM_HEAD = re.compile(
+    r"(?:^|\.)(?:lm_head|embed_out|to_logits)(?:\.decoder|\.modules_to_save\.\w+)?$|predictions\.decoder$"
+)
+_TASK_HEAD = re.compile(
+    r"^(?!.*\.N\.)(?:.*\.)?(?:pooler|transform|vocab_transform|(?:pre_)?classifier|score|seq_relationship|qa_outputs"
+    r"|(?:\w+_)?heads?|head_dist|fc|pre_logits)(?:\.(?!mlp)\w+){0,2}$|(?:lm_head|predictions|projection_head)\.dense\w*$"
+    r"|(?:^|\.)(?:pooler|transform)\.\w+$"
+)
+"""Maps behind the layers, which no number precedes."""
+_PROJECTION = re.compile(
+    r"project(?:or|ion|_in|_out|_inputs)?(?:_\w+)?(?:\.\w+)?$(?<!layers\.N\.per_layer_projection)|bottleneck\.|connector\.|embedding_hidden_mapping_in$"
+    r"|embedding_transformation$|map_inputs_layer$|(?:vision|image|patch)_embed\w*$|img_projection|_for_\w*speech$"
+    r"|embeddings?_(?:project|dense)$|embed(?:der)?\.out$|conv_out$"
+)
+_MLP_NAMES = re.compile(
+    r"(?:fc|lin|linear|dense|w)_?[123]|c_fc|fc_(?:in|out)|(?:gate|up|down)_proj|wi(?:_[01])?|wo"
+    r"|dense_(?:h_to_4h|4h_to_h)|gate_up\w*|Wi|w12|input_linear|output_linear|w[123]_\w+"
+)
+_FUSED_GATES = re.compile(r"gate_up\w*|Wi|w12|input_linear|fc1")
+"""The two input maps of a gated MLP in one, where the way back is half as wide."""
+
+_KINDS = (BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE)
 
 
-def find_roles(where: Sequence[Site], vocabularies: Vocabularies) -> tuple[BlockRole, ...]:
-    """The blocks of the parameter that lives there; empty where no role is its."""
-    for role in _WHEREVER_TIED:
+def find_roles(where: Sequence[Site], known: Vocabularies) -> tuple[BlockRole, ...]:
+    """The blocks of the parameter that lives there, perhaps at several places."""
+    for rule in _RULES:
         for site in where:
-            if found := tuple(role(site)):
-                return found
+            if found := tuple(rule(site)):
+                is_lm_head = site.map in known and site.word in ("head", "decoder", "output_projection")
+                return (replace(found[0], kind=BlockKind.LM_HEAD),) if is_lm_head else found
     first = where[0]
-    for role in _INSIDE_LAYERS:
-        if found := tuple(role(first)):
-            return found
-    if first.map in vocabularies:
+    if first.map in known:
         return (BlockRole(kind=BlockKind.LM_HEAD, output_axis=first.output_axis),)
-    return tuple(_task_head(first))
+    return tuple(_mlp_by_shape(first)) or tuple(_LONE_PROJECTION(first)) or (BlockRole(kind=BlockKind.OTHER),)
 
 
-def vocabularies(model: nn.Module) -> Vocabularies:
+def vocabularies(root: Part) -> Vocabularies:
     """For every width, the largest embedding is taken for the tokens': others count positions, or token types."""
     largest: dict[int, int] = {}
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            largest[module.embedding_dim] = max(module.num_embeddings, largest.get(module.embedding_dim, 0))
+    for table in embeddings(root):
+        if table.ndim == 2:
+            tokens, width = table.shape
+            largest[width] = max(tokens, largest.get(width, 0))
     return frozenset(Map(inputs=width, outputs=tokens) for width, tokens in largest.items())
 
 
-def _vector(site: Site) -> Iterator[BlockRole]:
-    """Fewer than two dimensions, or nothing in them, or a parameter of its own with one dimension above 1 (a class
-    token, the scales of IA3); the biases of experts and of `nn.MultiheadAttention` are stacks of vectors."""
-    stacked_bias = site.tensor.ndim == 2 and site.name.endswith("_bias") and expert_stacks(site.module) is not None
-    attention_bias = isinstance(site.module, nn.MultiheadAttention) and site.name in ("bias_k", "bias_v")
-    shape = site.tensor.shape
-    lone = site.name != "weight" and site.tensor.numel() == max(shape, default=1)
-    if site.tensor.ndim < 2 or site.tensor.numel() == 0 or lone or stacked_bias or attention_bias:
-        yield BlockRole(kind=BlockKind.VECTOR)
-
-
-_PROMPTS = frozenset({"prompt_encoder", "prompt_embeddings", "prompt_embedding", "prompt_tokens", "soft_prompt"})
-"""What PEFT and others call trained prompts and what makes them."""
-
-
 def _adapter(site: Site) -> Iterator[BlockRole]:
-    """A factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank.
+    """A factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank; and its kin.
 
     So are prompts that are trained in front of a frozen model (Lester et al., arXiv 2104.08691) and what makes them, as
     PEFT's `prompt_encoder`: a table of vectors, all of which every step reads, unlike a table of tokens.
     """
-    if site.tensor.ndim == 2 and any(name.startswith("lora_") or name in _PROMPTS for name in (*site.path, site.name)):
+    if site.tensor.ndim >= 2 and _ADAPTER.search(site.path) and ("lora_" in site.path or not _is_lone(site)):
         yield BlockRole(kind=BlockKind.ADAPTER, output_axis=site.output_axis)
 
 
+def _vector(site: Site) -> Iterator[BlockRole]:
+    """Fewer than two dimensions, or nothing in them, or one dimension above 1 in a parameter of its own (a class token,
+    the scales of IA3); stacks of biases (of experts, of heads) and of scales."""
+    is_stack = _STACKED_VECTORS.fullmatch(site.name) is not None and _POSITION_BIAS.search(site.path) is None
+    if site.tensor.ndim < 2 or site.tensor.numel() == 0 or _is_lone(site) or is_stack:
+        yield BlockRole(kind=BlockKind.VECTOR)
+
+
+def _is_lone(site: Site) -> bool:
+    """Whether one dimension alone is above 1, in what is neither a map nor a kernel."""
+    is_own = site.name != "weight" or (site.tensor.ndim > 2 and not _is_convolution(site.part))
+    return is_own and site.tensor.numel() == max(site.tensor.shape, default=1)
+
+
+def _position_bias(site: Site) -> Iterator[BlockRole]:
+    """A table of attention biases by relative position, as T5 and Swin have it, or the small map that makes it."""
+    around = _attention_around(site) if site.part.is_embedding else None
+    is_column_a_head = around is not None and site.tensor.shape[-1] == around.said_heads[0]
+    if (is_column_a_head or _POSITION_BIAS.search(site.path)) and site.map is None:
+        yield BlockRole(kind=BlockKind.POSITION_BIAS)
+    elif "cpb_mlp" in site.path or "position_bias_mlp" in site.path:
+        yield BlockRole(kind=BlockKind.PROJECTION)
+
+
+def _mixer(site: Site) -> Iterator[BlockRole]:
+    """A weight of a recurrence. What is no `weight` there decays no more than a bias does."""
+    if any(
+        _MIXER_STATE & part.own.keys() or _MIXER_CLASS.fullmatch(type(part.module).__name__)
+        for part in site.part.lineage
+    ):
+        yield BlockRole(kind=BlockKind.MIXER if site.name.endswith("weight") else BlockKind.VECTOR)
+
+
 def _embedding(site: Site) -> Iterator[BlockRole]:
-    """A table of tokens or learned positions; a column a head inside attention is T5's relative position bias."""
-    if isinstance(site.module, nn.Embedding):
-        heads = heads_of(site.parent) if is_attention(site.parent) else None
-        bias = heads is not None and site.module.embedding_dim == heads.query
-        yield BlockRole(kind=BlockKind.POSITION_BIAS if bias else BlockKind.EMBEDDING)
-    elif site.name in _POSITIONS and site.tensor.ndim == 2:
+    """A table of tokens or learned positions."""
+    if site.part.is_embedding and site.tensor.ndim == 2:
         yield BlockRole(kind=BlockKind.EMBEDDING)
-    elif site.name in _POSITIONS and site.tensor.ndim == 3 and site.tensor.shape[0] == 1:
-        yield BlockRole(kind=BlockKind.EMBEDDING, index=0, label="0")
+    elif site.name != "weight" and _POSITIONS.fullmatch(site.name):
+        if site.tensor.ndim == 2:
+            yield BlockRole(kind=BlockKind.EMBEDDING)
+        elif site.tensor.ndim == 3 and site.tensor.shape[0] == 1:
+            yield BlockRole(kind=BlockKind.EMBEDDING, index=0, label="0")
+        else:
+            yield BlockRole(kind=BlockKind.POSITION_BIAS)
 
 
 def _convolution(site: Site) -> Iterator[BlockRole]:
     """The kernel of a convolution: patches of an image, frames of sound, the taps of a short one."""
-    if isinstance(site.module, nn.modules.conv._ConvNd) and site.name == "weight":
+    if _is_convolution(site.part) and site.name == "weight":
         yield BlockRole(kind=BlockKind.CONVOLUTION)
 
 
-def _torch_attention(site: Site) -> Iterator[BlockRole]:
-    """`nn.MultiheadAttention`: query, key and value stacked in `in_proj_weight`, or separate where widths differ."""
-    attention = site.module if isinstance(site.module, nn.MultiheadAttention) else site.parent
-    if not isinstance(attention, nn.MultiheadAttention) or site.tensor.ndim != 2:
-        return
-    heads = Heads(query=attention.num_heads, key_value=attention.num_heads, size=attention.head_dim)
-    separate = dict(zip(("q_proj_weight", "k_proj_weight", "v_proj_weight"), _QUERY_KEY_VALUE, strict=True))
-    if site.name == "in_proj_weight":
-        yield from _fused_roles(_QUERY_KEY_VALUE, heads, 0, site.tensor.shape[0])
-    elif site.name in separate:
-        yield BlockRole(kind=separate[site.name], head_size=heads.size)
-    elif site.module is attention.out_proj:
-        yield BlockRole(kind=BlockKind.ATTENTION_OUTPUT)
+def _is_convolution(part: Part) -> bool:
+    return isinstance(part.module, nn.modules.conv._ConvNd)
+
+
+def _attention_around(site: Site) -> Part | None:
+    """The attention that the weight belongs to: by its name or class, or by the maps that it holds."""
+    around = [part for part in site.part.lineage if part.name and not part.name.isdigit()]
+    if site.name == "weight":
+        around = list(site.part.lineage)[1:]
+    for part in around[:4]:
+        called = type(part.module).__name__.lower() if part.module is not None else ""
+        if _MLP.search(part.name):
+            return None
+        if _ATTENTION.search(part.name) or called.endswith(("attention", "attn")) or _holds_queries(part):
+            return part
+    return None
+
+
+def _holds_queries(part: Part) -> bool:
+    kinds = {_kind_of(name) for name, _ in part.maps}
+    fused = any(_FUSED.fullmatch(name) for name, _ in part.maps)
+    return (
+        fused
+        or {BlockKind.QUERY, BlockKind.KEY} <= kinds
+        or "in_proj_weight" in part.own
+        or "q_proj_weight" in part.own
+    )
+
+
+def _kind_of(word: str) -> BlockKind | None:
+    """Query, key or value, where the name says so."""
+    matched = _QUERY_KEY_VALUE.fullmatch(word)
+    return None if matched is None else _KINDS[(matched.lastindex or 1) - 1]
 
 
 def _attention(site: Site) -> Iterator[BlockRole]:
-    """A projection of a module that is known to be attention."""
-    if site.map is None or not is_attention(site.parent) or (heads := heads_of(site.parent)) is None:
+    """A weight of attention: query, key, value or all in one, output, latents, gates, relative positions."""
+    if site.tensor.ndim > 3 or site.part.output_axis is None or (attention := _attention_around(site)) is None:
         return
-    axis, outputs, kind = site.output_axis, site.map.outputs, ROLES.get(site.module_name)
-    if site.module_name in FUSED:
-        separate_query = any(ROLES.get(name) is BlockKind.QUERY for name in child_maps(site.parent))
-        yield from _fused_roles(_QUERY_KEY_VALUE[1:] if separate_query else _QUERY_KEY_VALUE, heads, axis, outputs)
-    elif kind is BlockKind.ATTENTION_OUTPUT:
-        yield BlockRole(kind=kind, output_axis=axis)
-    elif kind is not None and outputs == heads.width(kind):
-        yield BlockRole(kind=kind, output_axis=axis, head_size=heads.size)
-
-
-def _latent_attention(site: Site) -> Iterator[BlockRole]:
-    """The output, and a query without latent, of attention whose keys and values come from latents (DeepSeek)."""
-    if site.map is None or "kv_b_proj" not in child_maps(site.parent):
+    axis, outputs, word = site.output_axis, site.tensor.shape[site.output_axis], site.word
+    if site.tensor.ndim == 3:  # XLNet's maps are width × heads × head size
+        names = (_QUERY_KEY_VALUE, _OUTPUT, _BESIDE_ATTENTION)
+        if site.name != "weight" and any(name.fullmatch(word) for name in names):
+            yield BlockRole(kind=BlockKind.PROJECTION)
         return
-    kind, heads = ROLES.get(site.module_name), heads_of(site.parent)
-    if kind is BlockKind.ATTENTION_OUTPUT:
-        yield BlockRole(kind=kind, output_axis=site.output_axis)
-    elif kind is BlockKind.QUERY and heads is not None and site.map.outputs % heads.query == 0:
-        yield BlockRole(kind=kind, output_axis=site.output_axis, head_size=site.map.outputs // heads.query)
+    heads = heads_of(attention)
+    separate_query = any(_kind_of(name) is BlockKind.QUERY for name, _ in attention.maps)
+    is_latent = any(_LATENT.search(name) for name, _ in attention.maps)
+    if _LATENT.search(site.path) or (is_latent and word == "kv_proj"):
+        yield BlockRole(kind=BlockKind.LATENT, output_axis=axis)
+    elif word == "in_proj_weight" or _FUSED.fullmatch(word) or (separate_query and _FUSED_KEY_VALUE.fullmatch(word)):
+        yield from _fused(_KINDS[1:] if separate_query else _KINDS, heads, axis, outputs)
+    elif (kind := _kind_of(word)) is not None:
+        if heads is not None or attention.names is None or attention.names.heads is None:
+            size = _head_size(heads, kind, outputs, is_latent=is_latent)
+            yield BlockRole(kind=kind, output_axis=axis, head_size=size)
+    elif any(_BESIDE_ATTENTION.fullmatch(name) for name in (word, site.part.name)):
+        yield BlockRole(kind=BlockKind.PROJECTION, output_axis=axis)
+    elif _OUTPUT.fullmatch(word):
+        yield BlockRole(kind=BlockKind.ATTENTION_OUTPUT, output_axis=axis)
+    elif _GATE.fullmatch(word):
+        yield BlockRole(kind=BlockKind.GATE, output_axis=axis)
 
 
-def _fused_roles(kinds: Sequence[BlockKind], heads: Heads, axis: int, outputs: int) -> Iterator[BlockRole]:
+def heads_of(attention: Part) -> Heads | None:
+    """Its heads: as the module, its configuration or the caller says, and as wide as its maps; None where unknown.
+
+    Where nobody says how many, every neuron is one: blocks are divided rightly all the same.
+    """
+    said = [part.said_heads for part in [*attention.lineage][:2]]  # some hold their maps in a part of their own
+    number, key_values, size = next((numbers for numbers in said if numbers[0]), (None, None, None))
+    query, key_value = _widths(attention)
+    if number is None:
+        return Heads(query=query, key_value=key_value, size=1) if query and key_value else None
+    if not size and not query:  # a fused map alone
+        fused = next((sizes.outputs for name, sizes in attention.maps if _FUSED.fullmatch(name)), 0)
+        query = number * (fused // (number + 2 * (key_values or number)))
+        key_value = query // number * (key_values or number)
+    size = size or (query // number if query % number == 0 else 0)
+    if not size or (attention.module is None and key_value % size):
+        return None
+    return Heads(query=number, key_value=key_values or (number if attention.module else key_value // size), size=size)
+
+
+def _widths(attention: Part) -> tuple[int, int]:
+    """Outputs of the query and of the key, 0 where the maps do not tell.
+
+    Of a fused map, the output projection tells: what comes from the heads is as wide as the query.
+    """
+    if "in_proj_weight" in attention.own:
+        return (attention.own["in_proj_weight"].shape[0] // 3,) * 2
+    separate = {_kind_of(name): sizes.outputs for name, sizes in attention.maps}
+    query = separate.get(BlockKind.QUERY, 0)
+    if BlockKind.KEY in separate:
+        return query, separate[BlockKind.KEY]
+    fused = [
+        sizes.outputs for name, sizes in attention.maps if _FUSED.fullmatch(name) or _FUSED_KEY_VALUE.fullmatch(name)
+    ]
+    if len(fused) != 1 or ({name for name, _ in attention.maps} >= _CODEGEN and attention.module is None):
+        return query, 0
+    if query:
+        return query, fused[0] // 2
+    query = next((sizes.inputs for name, sizes in attention.maps if _OUTPUT.fullmatch(name)), 0)
+    return (query, (fused[0] - query) // 2) if query < fused[0] else (0, 0)
+
+
+def _head_size(heads: Heads | None, kind: BlockKind, outputs: int, *, is_latent: bool) -> int:
+    """Outputs of one head of a separate map; 1 where nobody knows. Some models have other heads in each layer."""
+    if heads is None:
+        return 1
+    if outputs % heads.size == 0 and not (is_latent and outputs != heads.width(kind)):
+        return heads.size
+    number = heads.width(kind) // heads.size
+    return outputs // number if outputs % number == 0 else 1
+
+
+_CODEGEN = frozenset({"qkv_proj", "out_proj"})
+"""Names of CodeGen's, which groups query, value and key in another order than all others."""
+
+
+def _fused(kinds: Sequence[BlockKind], heads: Heads | None, axis: int, outputs: int) -> Iterator[BlockRole]:
     """These kinds in this order along the output axis; nothing where the widths do not add up."""
-    if outputs != sum(heads.width(kind) for kind in kinds):
+    if heads is None or outputs != sum(heads.width(kind) for kind in kinds):
         return
     start = 0
     for kind in kinds:
@@ -162,29 +298,15 @@ def _fused_roles(kinds: Sequence[BlockKind], heads: Heads, axis: int, outputs: i
         start += part.length
 
 
-def _sibling_output(site: Site) -> Iterator[BlockRole]:
-    """BERT's attention output: the one map beside an attention module that has none of its own."""
-    if site.map is None:
-        return
-    for around in site.modules[-2:-4:-1]:
-        cores = [child for child in around.children() if is_attention(child) and not holds_output(child)]
-        if (
-            len(cores) == 1
-            and cores[0] not in site.modules
-            and [sizes for _, sizes in feed_forward_maps(around)] == [site.map]
-        ):
-            yield BlockRole(kind=BlockKind.ATTENTION_OUTPUT, output_axis=site.output_axis)
-            return
-
-
 def _router(site: Site) -> Iterator[BlockRole]:
-    """A row for every expert, beside the experts; or one row, the gate of a shared expert."""
-    experts = experts_of(site.parent)
-    if experts is None or site.tensor.ndim != 2 or site.name != "weight":
+    """A row for every expert, beside the experts; one row, the gate of a shared expert; a map of such a choice."""
+    if site.tensor.ndim != 2:
         return
-    rows = site.tensor.shape[0]
-    if rows == experts or (rows == 1 and "gate" in site.module_name):
-        yield BlockRole(kind=BlockKind.ROUTER)
+    holder = site.part.parent
+    beside_experts = holder is not None and any("expert" in name for name in holder.children)
+    is_gate = re.fullmatch(r"gate|gating|wg|\w*expert_gate", site.part.name) is not None
+    if _ROUTER.search(site.path) or (beside_experts and is_gate) or re.search(r"(?:mlp|moe)\.gate\.", site.path):
+        yield BlockRole(kind=BlockKind.ROUTER, output_axis=site.output_axis)
 
 
 def _experts(site: Site) -> Iterator[BlockRole]:
@@ -192,18 +314,19 @@ def _experts(site: Site) -> Iterator[BlockRole]:
 
     Stored experts × out × in (Mixtral, Qwen) or experts × in × out (gpt-oss, Llama 4): the two stacks' shapes tell.
     """
-    stacked = expert_stacks(site.module)
-    if stacked is None or site.name not in ("gate_up_proj", "down_proj"):
+    if site.tensor.ndim != 3 or site.name == "weight" or not _MLP_NAMES.fullmatch(site.name):
         return
-    (_, rows, columns), (_, down_rows, down_columns) = (stack.shape for stack in stacked)
-    turned = columns == 2 * down_rows and rows == down_columns
-    if not turned and not (rows == 2 * down_columns and columns == down_rows):
-        return
-    axis = 1 if turned else 0
-    # gpt-oss takes gate and up from alternating neurons, which no slice can tell apart.
-    fused = site.name == "gate_up_proj" and getattr(site.module, "is_concatenated", True)
+    axis = 0
+    up, down = site.part.own.get("gate_up_proj"), site.part.own.get("down_proj")
+    if up is not None and down is not None:
+        (_, rows, columns), (_, down_rows, down_columns) = up.shape, down.shape
+        axis = int(columns == 2 * down_rows and rows == down_columns)
+        if not axis and not (rows == 2 * down_columns and columns == down_rows):
+            return
+    # gpt-oss takes gate and up from alternating neurons, which no slice can tell apart; its stacks alone have biases.
+    alternates = not getattr(site.part.module, "is_concatenated", "gate_up_proj_bias" not in site.part.own)
     for expert in range(site.tensor.shape[0]):
-        if fused:
+        if site.name == "gate_up_proj" and not alternates:
             yield from _gate_and_up(axis, site.tensor.shape[1 + axis], expert)
         else:
             yield BlockRole(kind=BlockKind.MLP, output_axis=axis, index=expert, label=str(expert))
@@ -216,57 +339,61 @@ def _gate_and_up(axis: int, outputs: int, expert: int | None = None) -> Iterator
         yield BlockRole(kind=BlockKind.MLP, output_axis=axis, part=part, index=expert, label=prefix + name)
 
 
+def _named(pattern: re.Pattern[str], kind: BlockKind) -> "_Rule":
+    """The rule that a matrix at such a path is of that kind."""
+
+    def rule(site: Site) -> Iterator[BlockRole]:
+        if site.tensor.ndim == 2 and pattern.search(site.path):
+            yield BlockRole(kind=kind, output_axis=site.output_axis)
+
+    return rule
+
+
 def _mlp(site: Site) -> Iterator[BlockRole]:
-    """A map d → h whose module, or the layer around it, also leads h → d, or the other way round."""
-    if site.map is None or any(resembles_attention(module) for module in site.modules[:-1]):
+    """A map that is named as those of an MLP, or stands in one; two in one where the way back is half as wide."""
+    if site.map is None or site.part.parent is None or _attention_around(site) is not None:
         return
-    for around in site.modules[-2:-4:-1]:
-        if _is_model(around):
-            return
-        maps = list(feed_forward_maps(around))
-        if site.module_name in FUSED_GATES and Map(site.map.outputs // 2, site.map.inputs) in dict(maps).values():
-            yield from _gate_and_up(site.output_axis, site.map.outputs)
-            return
-        if _has_way_back(site, maps):
+    around = [part.name for part in site.part.lineage if not part.name.isdigit()][:3]
+    if not _MLP_NAMES.fullmatch(site.word) and not any(map(_MLP.search, around)):
+        return
+    inputs, outputs = site.map
+    if _FUSED_GATES.fullmatch(site.word) and Map(outputs // 2, inputs) in dict(site.part.parent.maps).values():
+        yield from _gate_and_up(site.output_axis, outputs)
+    else:
+        yield BlockRole(kind=BlockKind.MLP, output_axis=site.output_axis)
+
+
+def _mlp_by_shape(site: Site) -> Iterator[BlockRole]:
+    """A map d → h beside one that leads h → d, whatever their names."""
+    if site.map is None or _attention_around(site) is not None:
+        return
+    inputs, outputs = site.map
+    for around in [*site.part.lineage][1:3]:
+        maps = [sizes for part in (around, *around.children.values()) for _, sizes in part.maps]
+        if inputs != outputs and Map(outputs, inputs) in maps:
             yield BlockRole(kind=BlockKind.MLP, output_axis=site.output_axis)
             return
 
 
-def _has_way_back(site: Site, maps: list[tuple[str, Map]]) -> bool:
-    """Whether another of the maps leads back from where this one leads."""
-    assert site.map is not None
-    inputs, outputs = site.map
-    if inputs == outputs:
-        return site.module_name in MLP_NAMES and [sizes for _, sizes in maps].count(site.map) >= 2
-    fused = any(name in FUSED_GATES and sizes == (outputs, 2 * inputs) for name, sizes in maps)
-    return fused or any(sizes == (outputs, inputs) for _, sizes in maps)
+_Rule = Callable[[Site], Iterable[BlockRole]]
+_LONE_PROJECTION = _named(re.compile(r"(?:^|\.)(?:proj|reduction)$"), BlockKind.PROJECTION)
+"""Between the widths of stages of a model of images: nothing leads back."""
 
-
-def _is_model(module: nn.Module) -> bool:
-    """Whether it holds a list of layers: two of its maps are then no MLP."""
-    return any(
-        isinstance(part, nn.ModuleList) and any(resembles_attention(inner) for inner in part.modules())
-        for part in module.modules()
-    )
-
-
-def _task_head(site: Site) -> Iterator[BlockRole]:
-    """A map behind the layers, by name: it can have any shape."""
-    if site.map is not None and any(name in TASK_HEADS for name in site.path[-2:]):
-        yield BlockRole(kind=BlockKind.TASK_HEAD, output_axis=site.output_axis)
-
-
-_Role = Callable[[Site], Iterable[BlockRole]]
-
-_WHEREVER_TIED: tuple[_Role, ...] = (_adapter, _vector, table_roles, _embedding)
-"""Asked at every place of a tied parameter: a tied LM head is an embedding."""
-_INSIDE_LAYERS: tuple[_Role, ...] = (
+_RULES: tuple[_Rule, ...] = (
+    _adapter,
+    _vector,
+    table_roles,
+    _position_bias,
+    _mixer,
+    _embedding,
     _convolution,
-    _torch_attention,
     _attention,
-    _latent_attention,
-    _sibling_output,
     _router,
+    _named(_OTHER_GATES, BlockKind.GATE),
     _experts,
+    _named(_LM_HEAD, BlockKind.LM_HEAD),
+    _named(_TASK_HEAD, BlockKind.TASK_HEAD),
+    _named(_PROJECTION, BlockKind.PROJECTION),
     _mlp,
 )
+"""Each is asked at every place of a tied parameter before the next: a tied LM head is an embedding."""

@@ -1,1 +1,1 @@
-"""Block plans of many architectures as readable tables, which `python -m tests.plans.write` writes."""
+"""Block plans of a dozen architectures as readable tables, which `python -m tests.plans.write` writes."""

@@ -1,5 +1,6 @@
-"""A small model of each architecture that the planner is held to: of `transformers` by its configuration, and of other
-libraries as modules with their names (`libraries.py`). Width 32, 100 tokens, four heads of 8."""
+"""A small model of each architecture that a rule of the planner or a row of its table is there for: of `transformers`
+by its configuration, and of other libraries as modules with their names (`libraries.py`). Width 32, 100 tokens, four
+heads of 8."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +15,7 @@ from transformers.models.auto.modeling_auto import (
     AutoModelForCTC,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
-    AutoModelForPreTraining,
     AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForSpeechSeq2Seq,
 )
 
 from tests.plans import libraries
@@ -79,8 +77,6 @@ def pair(model_type: str) -> Shrunk:
 _LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 80, "decoder_ffn_dim": 80}
 _ENCODER_DECODER = {"d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4, **_LAYERS}
 _T5 = {"d_model": 32, "d_kv": 8, "d_ff": 80, "num_layers": 1, "num_heads": 4}
-_MAMBA = {"mamba_d_state": 4, "mamba_dt_rank": 4}
-_MAMBA2 = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 4}
 _LATENT = {
     "q_lora_rank": 12,
     "kv_lora_rank": 16,
@@ -124,44 +120,12 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "qwen3-next": causal("qwen3_next", **_HYBRID, **_SHARED_EXPERT, **_DELTA),
     "qwen3.5": causal("qwen3_5_text", **_HYBRID, **_DELTA),
     # Query, key and value apart.
-    "gpt-neo": causal("gpt_neo", num_layers=1, attention_types=[[["global"], 1]]),
-    "gptj": causal("gptj", rotary_dim=4),
-    "opt": causal("opt", word_embed_proj_dim=32, ffn_dim=80),
     "opt-350m": causal("opt", word_embed_proj_dim=16, ffn_dim=80),
     "llama": causal("llama"),
-    "mistral": causal("mistral"),
-    "qwen2": causal("qwen2"),
-    "qwen3": causal("qwen3"),
-    "gemma": causal("gemma"),
-    "gemma2": causal("gemma2"),
     "gemma3": causal("gemma3_text"),
     "phi": causal("phi", num_key_value_heads=4),
-    "stablelm": causal("stablelm"),
-    "starcoder2": causal("starcoder2"),
-    "olmo": causal("olmo"),
-    "olmo2": causal("olmo2"),
-    "cohere": causal("cohere"),
-    "cohere2": causal("cohere2"),
-    "granite": causal("granite"),
-    "nemotron": causal("nemotron"),
-    "glm": causal("glm"),
-    "glm4": causal("glm4"),
-    "exaone4": causal("exaone4"),
-    "smollm3": causal("smollm3"),
-    "helium": causal("helium"),
-    "ernie4.5": causal("ernie4_5"),
-    "hunyuan": causal("hunyuan_v1_dense"),
-    "seed-oss": causal("seed_oss"),
-    "nanochat": causal("nanochat"),
-    "xglm": causal("xglm", d_model=32, attention_heads=4, num_layers=1, ffn_dim=80),
-    "biogpt": causal("biogpt"),
     # Mixtures of experts.
     "mixtral": causal("mixtral", num_local_experts=2),
-    "qwen2-moe": causal("qwen2_moe", **_SHARED_EXPERT),
-    "qwen3-moe": causal("qwen3_moe", **_EXPERTS),
-    "olmoe": causal("olmoe", **_EXPERTS),
-    "phimoe": causal("phimoe", num_local_experts=2),
-    "granitemoe": causal("granitemoe", num_local_experts=2, num_experts_per_tok=1),
     "jetmoe": causal("jetmoe", kv_channels=8, num_local_experts=2, num_experts_per_tok=2),
     "dbrx": causal(
         "dbrx",
@@ -172,41 +136,11 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
         attn_config={"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
         ffn_config={"ffn_hidden_size": 40, "moe_num_experts": 3, "moe_top_k": 2},
     ),
-    "llama4": causal("llama4_text", num_local_experts=2, intermediate_size_mlp=80),
     "gpt-oss": causal("gpt_oss", num_local_experts=2, num_experts_per_tok=1, rope_parameters={"rope_theta": 1e4}),
-    "glm4-moe": causal("glm4_moe", **_ROUTED, first_k_dense_replace=0),
     # Latent attention.
-    "deepseek-v2": causal("deepseek_v2", **_LATENT, **_ROUTED, first_k_dense_replace=0),
-    "deepseek-v2-lite": causal("deepseek_v2", **{**_LATENT, "q_lora_rank": None}, first_k_dense_replace=1),
     "deepseek-v3": causal("deepseek_v3", **_LATENT, **_ROUTED, first_k_dense_replace=0, n_group=1, topk_group=1),
-    "deepseek-v3.2": causal("deepseek_v32", **_LATENT, **_ROUTED, first_k_dense_replace=0, n_group=1, topk_group=1),
-    "minicpm3": causal("minicpm3", **_LATENT),
     # State spaces, linear recurrences, short convolutions.
     "mamba": causal("mamba", state_size=4, time_step_rank=4),
-    "mamba2": causal("mamba2", num_heads=8, head_dim=8, n_groups=1, state_size=4),
-    "falcon-mamba": causal("falcon_mamba", state_size=4, time_step_rank=4),
-    "jamba": causal(
-        "jamba",
-        **_MAMBA,
-        num_hidden_layers=2,
-        attn_layer_period=2,
-        attn_layer_offset=1,
-        expert_layer_period=2,
-        expert_layer_offset=1,
-        num_experts=2,
-        num_experts_per_tok=1,
-    ),
-    "zamba": causal(
-        "zamba",
-        **_MAMBA,
-        num_hidden_layers=6,
-        attn_layer_period=3,
-        attn_layer_offset=1,
-        n_mamba_heads=2,
-        attention_head_dim=16,
-        attention_hidden_size=64,
-        num_key_value_heads=4,
-    ),
     "zamba2": causal(
         "zamba2",
         num_hidden_layers=2,
@@ -216,8 +150,6 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
         mamba_headdim=8,
         num_key_value_heads=4,
     ),
-    "bamba": causal("bamba", **_MAMBA2, num_hidden_layers=2, attn_layer_indices=[1]),
-    "falcon-h1": causal("falcon_h1", **_MAMBA2, mamba_d_ssm=64),
     "nemotron-h": causal(
         "nemotron_h",
         num_hidden_layers=3,
@@ -231,15 +163,6 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
         moe_intermediate_size=24,
         moe_shared_expert_intermediate_size=24,
     ),
-    "granitemoehybrid": causal(
-        "granitemoehybrid",
-        **_MAMBA2,
-        num_hidden_layers=2,
-        layer_types=["mamba", "attention"],
-        num_local_experts=2,
-        num_experts_per_tok=1,
-        shared_intermediate_size=40,
-    ),
     "kimi-linear": causal("kimi_linear", linear_head_dim=8, linear_num_heads=4),
     "lfm2": causal("lfm2", num_hidden_layers=2, layer_types=["conv", "full_attention"]),
     "recurrent-gemma": causal("recurrent_gemma", num_hidden_layers=3, lru_width=32),
@@ -247,38 +170,14 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "xlstm": causal("xlstm", num_heads=4),
     # Encoders of text.
     "bert": masked("bert"),
-    "roberta": masked("roberta"),
-    "roberta-classifier": Shrunk("roberta", AutoModelForSequenceClassification),
-    "xlm-roberta": masked("xlm-roberta"),
-    "albert": masked("albert", embedding_size=16),
     "mobilebert": masked("mobilebert", true_hidden_size=16, intra_bottleneck_size=16, embedding_size=16),
-    "electra-generator": masked("electra", embedding_size=16),
-    "electra-discriminator": Shrunk("electra", AutoModelForPreTraining, {"embedding_size": 16}),
-    "deberta-v2": masked("deberta-v2", **_DEBERTA, position_buckets=8, share_att_key=True, conv_kernel_size=3),
-    "distilbert": masked("distilbert", dim=32, n_layers=1, n_heads=4, hidden_dim=80),
-    "mpnet": masked("mpnet"),
     "xlnet": causal("xlnet", d_model=32, n_layer=1, n_head=4, d_inner=80),
-    "longformer": masked("longformer", attention_window=[4]),
-    "esm": masked("esm"),
     # Encoders and decoders.
     "t5": Shrunk("t5", AutoModelForSeq2SeqLM, _T5),
-    "mt5": Shrunk("mt5", AutoModelForSeq2SeqLM, _T5),
-    "umt5": Shrunk("umt5", AutoModelForSeq2SeqLM, _T5),
     "bart": Shrunk("bart", AutoModelForSeq2SeqLM, _ENCODER_DECODER),
-    "marian": Shrunk("marian", AutoModelForSeq2SeqLM, {**_ENCODER_DECODER, "decoder_vocab_size": 100}),
-    "pegasus": Shrunk("pegasus", AutoModelForSeq2SeqLM, _ENCODER_DECODER),
     # Images and sound.
     "vit": image("vit"),
-    "deit": Shrunk("deit", AutoModel, {"image_size": 16, "patch_size": 8}),
-    "dinov2": image("dinov2"),
-    "beit": image("beit"),
     "clip": pair("clip"),
-    "siglip": pair("siglip"),
-    "whisper": Shrunk(
-        "whisper",
-        AutoModelForSpeechSeq2Seq,
-        {**_ENCODER_DECODER, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
-    ),
     "wav2vec2": Shrunk(
         "wav2vec2",
         AutoModelForCTC,

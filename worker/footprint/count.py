@@ -15,7 +15,6 @@ from optim.builder import build
 from optim.catalog import CATALOG, OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError, ShardedParametersError
 from optim.plan.blocks import BlockPlan
-from optim.plan.placement import remember_roles
 from optim.plan.rules import Rule
 from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
@@ -61,7 +60,7 @@ def footprint(
         RuleError: a rule fits no block, or asks of one what it cannot keep.
     """
     chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
-    with _outline(model, ranks) as shared, remember_roles():
+    with _outline(model, ranks) as shared:
         parameters, _ = parameter_counts(shared)
         here = [p.to_local() if is_distributed(p) else p for p in shared.parameters()]
         found = tuple(

@@ -62,10 +62,12 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         build("adam", tiny_gpt2(), lr=0.01)
 
 
-def test_a_model_that_cannot_be_planned_is_refused_or_kept_in_full():
+def test_a_model_that_cannot_be_planned_is_kept_in_full_or_refused():
     model = torch.nn.Linear(4, 5)
-    with pytest.raises(UnplacedWeightsError, match=r"weight \(5, 4\)"):
+    with pytest.warns(UserWarning, match=r"weight \(5, 4\)"):
         build("adapm", model, lr=0.01)
+    with pytest.raises(UnplacedWeightsError, match=r"weight \(5, 4\)"):
+        build("adapm", model, lr=0.01, options={"unknown": "error"})
     assert isinstance(build("adapm", model, lr=0.01, options={"unknown": "full"}), AdaPM)
 
 

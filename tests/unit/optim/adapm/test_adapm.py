@@ -390,7 +390,7 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
         ),
         ({"rank_ratio": 0.0}, "Invalid rank_ratio: 0.0; it is a share of min(m, n), in (0, 1]"),
         ({"rank_ratio": 1.5}, "Invalid rank_ratio: 1.5; it is a share of min(m, n), in (0, 1]"),
-        ({"unknown": "guess"}, "Invalid unknown: 'guess'; say 'error' or 'full'"),
+        ({"unknown": "guess"}, "Invalid unknown: 'guess'; say 'warn', 'full' or 'error'"),
     ],
 )
 def test_an_option_out_of_its_bounds_is_named_with_its_value_and_what_is_allowed(options, message):

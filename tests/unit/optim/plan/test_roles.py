@@ -16,7 +16,7 @@ from transformers.models.minimax.modeling_minimax import MiniMaxForCausalLM
 from optim.adapm import AdaPM, AdaPMMini
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, Slice
-from optim.plan.placement import plan_blocks, plan_named
+from optim.plan.placement import plan_blocks
 from tests.factories.architectures import mixtral
 
 
@@ -30,11 +30,11 @@ def test_fused_maps_that_their_table_row_cannot_divide_are_refused():
     with torch.device("meta"):
         codegen = CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
     with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
-        plan_blocks(codegen)
+        plan_blocks(codegen, unknown="error")
     named = dict(minimax_outline().named_parameters())
     with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
-        plan_named(named)
-    (fused,) = plan_named(named, unknown="full").by_parameter["model.layers.0.self_attn.qkv_proj.weight"]
+        plan_blocks(named, unknown="error")
+    (fused,) = plan_blocks(named, unknown="full").by_parameter["model.layers.0.self_attn.qkv_proj.weight"]
     assert (fused.kind, fused.part, fused.first_moment) == (BlockKind.OTHER, None, FirstMoment.FULL)
 
 
@@ -69,7 +69,7 @@ def test_trained_prompts_keep_full_momentum_at_the_full_rate(planned_by):
     model = nn.ModuleDict({"prompt_encoder": nn.ModuleDict({"default": PromptEmbedding()}), "base_model": mixtral()})
     model["base_model"].requires_grad_(False)
     named = dict(model.named_parameters())
-    plan = plan_blocks(model) if planned_by == "model" else plan_named(named)
+    plan = plan_blocks(model) if planned_by == "model" else plan_blocks(named)
     (block,) = plan
     assert (block.parameter, block.kind) == ("prompt_encoder.default.embedding.weight", BlockKind.ADAPTER)
     assert block.first_moment is FirstMoment.FULL
@@ -96,7 +96,7 @@ def test_an_mlp_is_known_by_its_shapes_whatever_its_names():
 def test_an_mlp_as_wide_as_the_model_is_known_by_its_names():
     assert set(kinds(Pair(("fc1", "fc2"), 8)).values()) == {"mlp"}
     with pytest.raises(UnplacedWeightsError, match=r"there.weight \(8, 8\), back.weight"):
-        plan_blocks(Pair(("there", "back"), 8))
+        plan_blocks(Pair(("there", "back"), 8), unknown="error")
 
 
 class ForeignAttention(Pair):
@@ -105,7 +105,7 @@ class ForeignAttention(Pair):
 
 def test_a_pair_of_maps_in_unknown_attention_is_refused():
     with pytest.raises(UnplacedWeightsError, match="down"):
-        plan_blocks(ForeignAttention(("down", "up"), 4))
+        plan_blocks(ForeignAttention(("down", "up"), 4), unknown="error")
 
 
 class AttentionBlock(nn.Module):
@@ -120,25 +120,6 @@ class AttentionBlock(nn.Module):
 def test_a_layer_named_after_its_attention_may_hold_an_mlp():
     found = kinds(nn.ModuleList([AttentionBlock()]))
     assert found["0.mlp.0.weight"] == found["0.mlp.2.weight"] == "mlp"
-
-
-class Core(nn.Module):
-    """Attention without its output projection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = 2
-        for name in ("query", "key", "value"):
-            self.add_module(name, nn.Linear(8, 8, bias=False))
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_the_one_map_beside_such_attention_is_its_output(wrapped: bool):
-    layer = nn.Module()
-    out = nn.Linear(8, 8, bias=False)
-    layer.core, layer.after = Core(), nn.Sequential(out) if wrapped else out
-    name = "after.0.weight" if wrapped else "after.weight"
-    assert kinds(layer)[name] == "attention_output"
 
 
 class RawPositions(nn.Module):

@@ -64,7 +64,7 @@ def test_a_momentum_by_rule_places_a_weight_that_no_role_does():
     model = nn.Module()
     model.mixer = nn.Linear(6, 5)
     with pytest.raises(UnplacedWeightsError, match=r"mixer\.weight"):
-        plan_blocks(model, rules=[Rule("mixer.weight", second_moment=SecondMoment.ELEMENT)])
+        plan_blocks(model, rules=[Rule("mixer.weight", second_moment=SecondMoment.ELEMENT)], unknown="error")
     (matrix, _) = plan_blocks(model, rules=[Rule("mixer.weight", rank=2)])
     assert (str(matrix.kind), matrix.first_moment, matrix.rank) == ("other", FirstMoment.LOW_RANK, 2)
 
