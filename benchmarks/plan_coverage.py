@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -73,9 +74,9 @@ def families() -> Iterator[tuple[str, dict[str, Callable[[], nn.Module]]]]:
             "AutoModelForImageClassification",
         ),
     ):
-        yield heading, {kind: lambda kind=kind, head=head: outline(kind, head) for kind in getattr(mappings, mapping)}
-    yield "timm", {name: lambda name=name: vision("timm", name) for name in TIMM}
-    yield "torchvision", {name: lambda name=name: vision("torchvision", name) for name in TORCHVISION}
+        yield heading, {kind: partial(outline, kind, head) for kind in getattr(mappings, mapping)}
+    yield "timm", {name: partial(vision, "timm", name) for name in TIMM}
+    yield "torchvision", {name: partial(vision, "torchvision", name) for name in TORCHVISION}
 
 
 def main() -> None:

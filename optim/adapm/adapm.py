@@ -19,6 +19,7 @@ Where the paper leaves room, an option decides; the class docstring names each d
 worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -73,11 +74,12 @@ _FUSED = "fused"
 class AdaPM(ClosureStep):
     """Adam with partial momentum: the quality of AdamW, without nine tenths of its momentum.
 
-    `AdaPM.for_model(model, lr=6e-4)` plans the blocks from the model's modules. `AdaPM(model.named_parameters(),
-    lr=6e-4)` has names and shapes alone to go by, which is enough for common names.
+    `AdaPM(model, lr=6e-4)`, or `for_model` with groups of parameters, plans the blocks from the model's modules.
+    `AdaPM(model.named_parameters(), lr=6e-4)` has names and shapes alone to go by, which is enough for common names.
 
     Args:
-        params: `model.named_parameters()`, or groups of such: names tell the blocks.
+        params: The model, of which all that is trainable is trained; or `model.named_parameters()`, or groups of such:
+            names tell the blocks.
         lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
         plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them by names.
         heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
@@ -131,7 +133,7 @@ class AdaPM(ClosureStep):
 
     def __init__(
         self,
-        params: ParamsT,
+        params: ParamsT | nn.Module,
         lr: float | Tensor,
         *,
         plan: BlockPlan | None = None,
@@ -180,6 +182,9 @@ class AdaPM(ClosureStep):
             "matmul_precision": matmul_precision,
             "capturable": capturable,
         }
+        if isinstance(params, nn.Module):
+            self._model = ref(params)
+            params = [(name, value) for name, value in params.named_parameters() if value.requires_grad]
         groups = as_groups(params)
         planning = _choices(rank_ratio, state_dtype, unknown, rules)
         if plan is not None and (heads is not None or planning != _choices()):
@@ -315,6 +320,15 @@ class AdaPM(ClosureStep):
             for name, parameter in self._parameters_by_name(group):
                 self._masters.trained_weight(group, parameter, self._state_of(group, name, parameter))
 
+    def untouched(self) -> list[str]:
+        """Return the names of trainable parameters that have had no gradient so far: idle experts, for example."""
+        return [
+            name
+            for group in self.param_groups
+            for name, parameter in self._parameters_by_name(group)
+            if parameter.requires_grad and not self.state.get(parameter, {}).get("step", 0)
+        ]
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does.
 
@@ -355,13 +369,31 @@ class AdaPM(ClosureStep):
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` gave; raises ValueError, before anything changes, where it is of another plan."""
+        """Load what `state_dict` gave, by the names that were saved with it.
+
+        Hooks of `register_load_state_dict_pre_hook` see it first.
+
+        Raises:
+            ValueError: it is of other parameters or of another plan; nothing has changed then.
+        """
+        hooks = self._optimizer_load_state_dict_pre_hooks
+        for hook in hooks.values():
+            hooked = hook(self, state_dict)
+            state_dict = state_dict if hooked is None else hooked
+        self._optimizer_load_state_dict_pre_hooks = OrderedDict()  # torch would run them again
+        try:
+            self._load(state_dict)
+        finally:
+            self._optimizer_load_state_dict_pre_hooks = hooks
+
+    def _load(self, state_dict: dict[str, Any]) -> None:
         older = [
             # Whether graphs capture it is no part of a training.
             {**_OPTIONS_SINCE, **saved, "capturable": own["capturable"]}
             for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False)
         ]
-        state_dict = {**state_dict, "param_groups": [*older, *state_dict["param_groups"][len(older) :]]}
+        groups = self._in_own_order([*older, *state_dict["param_groups"][len(older) :]])
+        state_dict = {**state_dict, "param_groups": groups}
         self._check_saved_state(state_dict)
         groups = [
             {**saved, "param_names": [name for name, _ in self._parameters_by_name(own)]}
@@ -388,6 +420,30 @@ class AdaPM(ClosureStep):
                             value = _sharded_state().part_of(value, block, state_name, parameter)
                         dtype = block.state_dtypes[state_name]
                         self.state[parameter][key] = value.to(device=parameter.device, dtype=dtype)
+
+    def _in_own_order(self, saved: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The saved groups, each with its parameters in the order of this optimizer's; without names, as they are."""
+        if any(len(group.get("param_names", ())) != len(group["params"]) for group in saved):
+            return saved
+        found = [dict(zip(map(plain_name, group["param_names"]), group["params"], strict=True)) for group in saved]
+        known = {name for group in found for name in group}
+        own = {name for group in self._group_names for name in group}
+        if new := sorted(own - known):
+            raise ValueError(
+                f"the state to load has nothing for {_listing(new)}; were they frozen when it was saved? Then load it "
+                f"while they still are, thaw them, and give them to add_param_group"
+            )
+        if gone := sorted(known - own):
+            raise ValueError(
+                f"the state to load has {_listing(gone)}, which this optimizer does not train; build it with them, or "
+                f"take them out of the state in a hook of register_load_state_dict_pre_hook"
+            )
+        if [set(group) for group in found] != [set(group) for group in self._group_names]:
+            return saved  # `_check_saved_state` tells what differs
+        return [
+            {**group, "params": [by_name[name] for name in ordered]}
+            for group, by_name, ordered in zip(saved, found, self._group_names, strict=True)
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "compile", "_heads", "_planning", "_group_names")
@@ -528,6 +584,8 @@ class AdaPM(ClosureStep):
     def _refuse_untrainable(self) -> None:
         """Raise for gradients and shapes that no step is for, before any weight has moved."""
         for group in self.param_groups:
+            if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
+                raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
             for name, parameter in self._parameters_by_name(group):
                 if parameter.grad is None:
                     continue
@@ -553,10 +611,14 @@ class AdaPM(ClosureStep):
         yield from zip(self._group_names[index], group["params"], strict=True)
 
     def _check_names(self, group: dict[str, Any]) -> None:
+        name = type(self).__name__
         if "param_names" not in group:
             raise ValueError(
-                f"{type(self).__name__} finds blocks by name; give it model.named_parameters(), "
-                f"or use {type(self).__name__}.for_model(model, params=..., ...), which finds them in the model"
+                f"{name} finds blocks by name; give it the model, model.named_parameters(), or groups of parameters by "
+                f"for_model(model, params=..., ...). In a Trainer of transformers: optimizers=({name}(model, lr=...), "
+                f'None), or optimizer_cls_and_kwargs=({name}, {{"lr": ..., "model": model}}). In Lightning, its CLI '
+                f"too: return {name}(self, lr=...) from configure_optimizers. In a recipe of torchtune: from "
+                f"_setup_optimizer"
             )
 
     def _check_names_differ(self) -> None:
@@ -592,6 +654,9 @@ class AdaPM(ClosureStep):
         own = [len(group["params"]) for group in self.param_groups]
         if saved != own:
             raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
+        for known, group in zip(self._group_names, state_dict["param_groups"], strict=True):
+            if moved := sorted(set(map(plain_name, group.get("param_names", known))) - set(known)):
+                raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
         # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
         options = ("lr", *StepOptions.__annotations__)
         lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
@@ -629,6 +694,11 @@ _OPTIONS_SINCE: Mapping[str, Any] = {
     "capturable": False,
 }
 """Options that states saved by earlier versions lack, with what those versions did."""
+
+
+def _listing(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _divide_like(saved: Tensor, parameter: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 of their own; and parameter groups as `torch.optim` takes them: one list or several groups, of parameters with names or
 without."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +142,8 @@ def as_groups(params: ParamsT) -> list[Group]:
     """The same parameters as groups whose `params` are lists, so that they can be looked at more than once."""
     if isinstance(params, Tensor):
         raise TypeError(f"the parameters to train are one tensor {tuple(params.shape)}; give a list of (name, tensor)")
+    if isinstance(params, Mapping):
+        raise TypeError("the parameters to train are a dict; give its items(), pairs of (name, tensor), or the model")
     entries: list[Any] = list(params)
     if not entries:
         return []

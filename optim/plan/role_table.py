@@ -208,7 +208,8 @@ def table_roles(site: Site) -> tuple[BlockRole, ...]:
         names.append(part.name)
     for is_registered in (True, False):
         for module, name in reversed(parts):
-            for role in _rows_of(type(module), is_registered):
+            cls: type = type(module)
+            for role in _rows_of(cls, is_registered):
                 if not fnmatchcase(name, role.weight):
                     continue
                 try:

@@ -401,7 +401,7 @@ def test_an_option_out_of_its_bounds_is_named_with_its_value_and_what_is_allowed
 
 def test_parameters_without_names_are_refused_with_the_way_out():
     model = tiny_gpt2()
-    with pytest.raises(ValueError, match=r"named_parameters\(\), or use AdaPM\.for_model\(model"):
+    with pytest.raises(ValueError, match=r"named_parameters\(\), or groups of parameters by for_model\(model"):
         AdaPM(model.parameters(), LR, plan=plan_blocks(model))
 
 

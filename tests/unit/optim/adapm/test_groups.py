@@ -171,3 +171,84 @@ def test_names_do_not_depend_on_what_is_wrapped_around_the_model():
     train(plain, AdaPM.for_model(plain, LR), range(2))
     train(wrapped, AdaPM(compiled.named_parameters(), LR), range(2))
     assert same(plain, wrapped)
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_a_model_is_as_good_as_for_model(cls: type[AdaPM]):
+    model, other = tiny_gpt2(), tiny_gpt2()
+    optimizer, twin = cls(model, LR), cls.for_model(other, LR)
+    assert optimizer.plan == twin.plan
+    train(model, optimizer, range(3))
+    train(other, twin, range(3))
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_dictionary_and_parameters_without_names_are_refused_in_words():
+    model = tiny_gpt2()
+    with pytest.raises(TypeError, match="are a dict"):
+        AdaPM(dict(model.named_parameters()), LR)  # type: ignore[arg-type]  # what the test is about
+    with pytest.raises(ValueError, match=r"optimizer_cls_and_kwargs.*configure_optimizers.*torchtune"):
+        AdaPM(model.parameters(), LR)
+
+
+def test_betas_that_a_schedule_sets_to_one_are_refused_before_any_weight_moves():
+    model = tiny_gpt2()
+    optimizer = AdaPM(model, LR)
+    optimizer.param_groups[0]["betas"] = (1.0, 0.95)
+    with pytest.raises(ValueError, match="Invalid betas"):
+        train(model, optimizer, range(1))
+
+
+def test_a_state_loads_by_its_names_in_any_order():
+    model = tiny_gpt2()
+    optimizer = AdaPM(model, LR)
+    train(model, optimizer, range(2))
+    turned = AdaPM(list(model.named_parameters())[::-1], LR)
+    turned.load_state_dict(optimizer.state_dict())
+    for parameter in model.parameters():
+        for key, value in optimizer.state[parameter].items():
+            assert torch.equal(value, turned.state[parameter][key])
+
+
+def test_a_state_of_other_parameters_is_refused_by_their_names():
+    model = tiny_gpt2()
+    late = [(name, value) for name, value in model.named_parameters() if ".h.0." in name]
+    for _, value in late:
+        value.requires_grad_(False)
+    some = AdaPM(model, LR)
+    for _, value in late:
+        value.requires_grad_(True)
+    whole = AdaPM(model, LR)
+    with pytest.raises(ValueError, match=r"nothing for transformer\.h\.0\..* and 6 more.*add_param_group"):
+        whole.load_state_dict(some.state_dict())
+    with pytest.raises(ValueError, match=r"has transformer\.h\.0\..*does not train"):
+        some.load_state_dict(whole.state_dict())
+    some.add_param_group({"params": late})
+    with pytest.raises(ValueError, match="groups of"):
+        some.load_state_dict(whole.state_dict())
+
+
+def test_hooks_see_a_state_once_and_before_it_is_read():
+    model = tiny_gpt2()
+    optimizer = AdaPM(model, LR)
+    seen: list[object] = []
+
+    def unpack(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        seen.append(state)
+        saved: dict[str, Any] = state["saved"]
+        return saved
+
+    optimizer.register_load_state_dict_pre_hook(unpack)
+    optimizer.load_state_dict({"saved": optimizer.state_dict()})
+    assert len(seen) == 1
+
+
+def test_parameters_that_got_no_gradient_are_named():
+    model = tiny_gpt2()
+    optimizer = AdaPM(model.named_parameters(), LR)
+    assert optimizer.untouched() == [name for name, _ in model.named_parameters()]
+    train(model, optimizer, range(1))
+    assert optimizer.untouched() == []
+    optimizer.add_param_group({"params": [("transformer.idle.bias", nn.Parameter(torch.zeros(4)))]})
+    assert optimizer.untouched() == ["transformer.idle.bias"]
