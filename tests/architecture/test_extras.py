@@ -130,7 +130,7 @@ def test_a_dispatcher_needs_no_torch_and_no_web_stack(python: Path, tmp_path: Pa
     assert "torch" not in os.listdir(dispatcher)
 
 
-@pytest.mark.parametrize(("verb", "package"), [("up", "sqlalchemy"), ("plan gpt2-tiny", "torch")])
+@pytest.mark.parametrize(("verb", "package"), [("up", "sqlalchemy"), ("models gpt2-tiny --blocks", "torch")])
 def test_a_verb_that_needs_more_says_how_to_get_it(verb: str, package: str, python: Path, tmp_path: Path):
     client = install(tmp_path / "client")
     done = subprocess.run(
