@@ -102,7 +102,7 @@ def test_a_block_plan_is_the_table_of_the_command_line_with_its_sums(client, ser
     page = client.get("/plan?model=gpt2-tiny&optimizer=adapm-mini").text
     told = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
     on_a_wide_terminal = {"COLUMNS": "200"}
-    done = CliRunner().invoke(main, ["plan", "gpt2-tiny", "--optimizer", "adapm-mini"], env=on_a_wide_terminal)
+    done = CliRunner().invoke(main, ["models", "gpt2-tiny", "--blocks", "--optimizers", "adapm-mini"], env=on_a_wide_terminal)
     printed = done.stdout.splitlines()
     assert len(told) == 1 + len(printed[2:-2]) + 1, "a head, a line for each of its lines, the sum"
     assert "transformer.h.0–3.attn.c_attn:query [:, 0:128] 4 128×128 query low rank per head 6 24,640" in map(
