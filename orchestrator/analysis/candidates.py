@@ -12,9 +12,8 @@ from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import RunFact, trials_of
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
-from orchestrator.tuning.tuner import Setting
+from orchestrator.tuning.tuner import RunFact, Setting, mean_losses
 from worker.records.result import Result
 
 
@@ -187,7 +186,7 @@ def _is_at_edge(spec: ComparisonSpec, name: str, rates: Sequence[RunGroup]) -> b
     facts = [run_fact(run) for rate in rates for run in rate.runs if run.status in TERMINAL]
     return any(
         spec.tuner(name, replicate).is_at_edge(
-            trials_of(run for run in facts if run.seed in spec.replicate_seeds(replicate)[0])
+            mean_losses(run for run in facts if run.seed in spec.replicate_seeds(replicate)[0])
         )
         for replicate in range(spec.replicates())
     )

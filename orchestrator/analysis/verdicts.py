@@ -11,8 +11,8 @@ from itertools import islice
 from orchestrator.analysis.candidates import run_fact
 from orchestrator.jobs import TERMINAL, Outcome
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.tuning import trials_of
 from orchestrator.records import SIGNIFICANCE, CandidateRow, Conclusion, Difference, Instability, RunRecord
+from orchestrator.tuning.tuner import mean_losses
 from worker.words import pluralize
 
 FAIR_SEEDS = 3
@@ -182,7 +182,7 @@ def _is_chosen_earlier(spec: ComparisonSpec, runs: Sequence[RunRecord], row: Can
     if spec.tuning is None or row.final is None or spec.replicates() > 1:
         return False
     trials = [run_fact(run) for run in runs if run.candidate == row.candidate and run.seed not in spec.seeds]
-    found = spec.tuner(row.candidate).setting(trials_of(trials))
+    found = spec.tuner(row.candidate).setting(mean_losses(trials))
     return found is not None and found["lr"] != row.final.lr
 
 

@@ -15,13 +15,13 @@ from optim.catalog import Scalar
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
-from orchestrator.kinds.tuning import RunFact, Tuning, trials_of
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.names import CandidateName
 from orchestrator.tuning.coordinate import CoordinateDescent
-from orchestrator.tuning.line import Grid, LineSearch
+from orchestrator.tuning.line import Grid, LineSearch, spread_shift
 from orchestrator.tuning.random_search import RandomSearch
 from orchestrator.tuning.ranges import AXES, FIELDS, Axis, Prior, axes_in_words, priors
-from orchestrator.tuning.tuner import Setting, Tuner, rate_of
+from orchestrator.tuning.tuner import RunFact, Setting, Tuner, mean_losses, rate_of
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
@@ -378,7 +378,7 @@ class ComparisonSpec(TunedExperiment):
         candidate, trials = self.candidate(name), self.tuning.trials
         match self.tuning.method:
             case "line":
-                return LineSearch(own=candidate.own_rate(), trials=trials, shift=_van_der_corput(replicate))
+                return LineSearch(own=candidate.own_rate(), trials=trials, shift=spread_shift(replicate))
             case "grid":
                 rates = candidate.learning_rates
                 return Grid(own=candidate.own_rate(), trials=len(rates), rates=rates)
@@ -436,7 +436,7 @@ class ComparisonSpec(TunedExperiment):
             return
         if any(run.seed in judging_seeds for run in runs):
             return
-        tuner, tried = self.tuner(name, replicate), trials_of(trial_runs)
+        tuner, tried = self.tuner(name, replicate), mean_losses(trial_runs)
         if asked := tuner.ask(tried):
             for setting in asked:
                 for seed in tuning_seeds:
@@ -491,15 +491,6 @@ class ComparisonSpec(TunedExperiment):
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""
         return next(each for each in self.candidates if each.name() == name)
-
-
-def _van_der_corput(index: int) -> float:
-    """0, -1/2, 1/4, -1/4, 1/8, …: as far apart as so many shifts within a step can lie."""
-    share, power = 0.0, 0.5
-    while index:
-        share += power * (index & 1)
-        index, power = index >> 1, power / 2
-    return share - 1 if share >= 0.5 else share
 
 
 def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:

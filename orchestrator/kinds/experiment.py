@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import ClassVar
 
 from optim.catalog import Scalar
-from orchestrator.kinds.tuning import RunFact
 from orchestrator.names import Name
+from orchestrator.tuning.tuner import RunFact
 from worker.schema import Spec
 from worker.spec.run import RunSpec, Workload
 

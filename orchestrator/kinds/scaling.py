@@ -17,15 +17,14 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, TunedExperiment
 from orchestrator.kinds.experiment import AnswerKind, Cell, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates
-from orchestrator.kinds.tuning import RunFact, Tuning
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.tuning.tuner import RunFact, rate_at_width
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
 from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, raise_faults, require_known
 from worker.spec.run import Workload
 
-DIGITS = 12
-"""Significant digits of scaled rates."""
 RULES = {"kept": "keep them", "inverse-width": "have them times their width's share"}
 """What a larger size does with the smallest one's rates, as a verb."""
 MICRO = "micro_batch_sequences"
@@ -62,7 +61,7 @@ class ScalingTuning(Tuning):
         if self.transfer != "inverse-width":
             return rate
         width, wider = (presets.preset(name).hidden_size for name in (smallest, model))
-        return float(f"{rate * width / wider:.{DIGITS}g}")
+        return rate_at_width(rate, width, wider)
 
 
 class TransferredSpec(ComparisonSpec):

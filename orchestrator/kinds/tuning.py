@@ -1,21 +1,16 @@
-"""What a user asks of tuning, and what tuning knows of a run.
+"""What a user asks of tuning.
 
 Each candidate is tuned on seeds of its own (`orchestrator/tuning/`), and judged at one setting on the seeds that count:
 a setting that was chosen because it was lowest on a seed is flattered by that seed.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from math import inf
-from statistics import fmean
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from orchestrator.jobs import RunStatus
 from orchestrator.kinds.fields import TuningSeeds
 from orchestrator.tuning.ranges import Axis
-from orchestrator.tuning.tuner import Trials
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 
 TUNING_SEEDS = (1001, 1002, 1003)
@@ -90,25 +85,3 @@ class Tuning(Spec):
         if len(self.seeds) % self.replicates:
             allowed = f"must divide the {len(self.seeds)} tuning seeds evenly"
             yield ("replicates",), self.replicates, allowed
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFact:
-    """What tuning knows of one run."""
-
-    candidate: str
-    model: str
-    steps: int
-    lr: float
-    seed: int
-    status: RunStatus
-    loss: float | None
-    """Final validation loss; None while there is none, and of a run that was lost."""
-
-
-def trials_of(runs: Iterable[RunFact]) -> Trials:
-    """The mean losses of ended trials by their learning rates; infinite where one of the runs has no loss."""
-    by_rate: dict[float, list[float]] = {}
-    for run in runs:
-        by_rate.setdefault(run.lr, []).append(inf if run.loss is None else run.loss)
-    return {rate: fmean(losses) for rate, losses in by_rate.items()}

@@ -76,6 +76,16 @@ class Grid(LineSearch):
         return tuple({"lr": rate} for rate in self.rates if rate not in tried)
 
 
+def spread_shift(index: int) -> float:
+    """Doublings by which the search of a replicate begins higher: 0, -1/2, 1/4, -1/4, 1/8, …, as far apart as so many
+    shifts within one doubling can lie (van der Corput's sequence)."""
+    share, power = 0.0, 0.5
+    while index:
+        share += power * (index & 1)
+        index, power = index >> 1, power / 2
+    return share - 1 if share >= 0.5 else share
+
+
 def _rounded(rate: float) -> float:
     return min(float(f"{rate:.{DIGITS}g}"), LARGEST_RATE)
 

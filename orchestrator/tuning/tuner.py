@@ -7,16 +7,35 @@ A trial is one setting, trained on every tuning seed. No two trials of a candida
 rate is a trial's name.
 """
 
-from collections.abc import Mapping
-from math import isfinite
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from statistics import fmean
 from typing import Protocol
 
 from optim.catalog import Scalar
+from orchestrator.jobs import RunStatus
 
+SCALED_DIGITS = 12
+"""Significant digits of scaled rates: a ratio's rounding makes no second rate."""
 Setting = Mapping[str, Scalar]
 """Hyperparameter → value; `lr` is always one of them."""
 Trials = Mapping[float, float]
 """Learning rate of a trial → its mean loss over the tuning seeds; infinite where one of its runs was lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFact:
+    """What tuning knows of one run."""
+
+    candidate: str
+    model: str
+    steps: int
+    lr: float
+    seed: int
+    status: RunStatus
+    loss: float | None
+    """Final validation loss; None while there is none, and of a run that was lost."""
 
 
 class Tuner(Protocol):
@@ -35,6 +54,14 @@ class Tuner(Protocol):
         ...
 
 
+def mean_losses(runs: Iterable[RunFact]) -> Trials:
+    """The mean losses of ended trials by their learning rates; infinite where one of the runs has no loss."""
+    by_rate: dict[float, list[float]] = {}
+    for run in runs:
+        by_rate.setdefault(run.lr, []).append(inf if run.loss is None else run.loss)
+    return {rate: fmean(losses) for rate, losses in by_rate.items()}
+
+
 def best_rate(tried: Trials) -> float | None:
     """The rate of the lowest mean loss; None where no trial has a finite one."""
     finite = {rate: loss for rate, loss in tried.items() if isfinite(loss)}
@@ -46,3 +73,9 @@ def rate_of(setting: Setting) -> float:
     rate = setting["lr"]
     assert isinstance(rate, int | float)
     return float(rate)
+
+
+def rate_at_width(rate: float, width: int, wider: int) -> float:
+    """The rate of a model of another width: times the widths' inverse ratio, which is muP's rule for the matrices of
+    Adam (Yang et al., "Tensor Programs V", arXiv 2203.03466), to `SCALED_DIGITS` digits."""
+    return float(f"{rate * width / wider:.{SCALED_DIGITS}g}")

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import RunFact, Tuning, trials_of
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.tuning.tuner import RunFact, mean_losses
 from tests.factories.stores import comparison_spec
 
 
@@ -116,8 +117,8 @@ def test_replicates_have_seeds_and_first_rates_of_their_own() -> None:
 
 def test_a_trial_of_which_a_run_was_lost_is_lost() -> None:
     first, second = (run for run in spec().first_runs() if run.candidate == "adamw" and run.spec.optimizer.lr == 1e-3)
-    assert trials_of([ended(first, 2.0), ended(second, 3.0)]) == {1e-3: 2.5}
-    assert trials_of([ended(first, 2.0), ended(second, None)]) == {1e-3: math.inf}
+    assert mean_losses([ended(first, 2.0), ended(second, 3.0)]) == {1e-3: 2.5}
+    assert mean_losses([ended(first, 2.0), ended(second, None)]) == {1e-3: math.inf}
 
 
 @pytest.mark.parametrize(
