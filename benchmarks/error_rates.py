@@ -179,11 +179,11 @@ def judged_runs(spec: ComparisonSpec, index: int, runs: Runs) -> JudgedRuns:
 
 def verdicts(spec: ComparisonSpec, judged: Sequence[JudgedRuns], shift: float) -> list[Conclusion]:
     """On all but the baseline, whose losses are so much higher than they were."""
-    baseline, conclusions = judged[0], []
+    baseline, conclusions, design = judged[0], [], spec.design()
     for candidate in judged[1:]:
         shifted = replace(candidate, losses={unit: loss + shift for unit, loss in candidate.losses.items()})
         difference = paired_difference(
-            shifted.losses, baseline.losses, comparisons=spec.comparison_count(), margin=spec.equivalence()
+            shifted.losses, baseline.losses, comparisons=design.comparisons, margin=design.margin
         )
         conclusions.append(conclude(difference, shifted, baseline))
     return conclusions
@@ -204,7 +204,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> dict[str, float]:
         hits["lost"] += len(equal) * any(candidate.lost for candidate in judged)
         for gain in GAINS:
             hits[f"found_{gain:g}"] += verdicts(spec, judged, -gain).count(Conclusion.BETTER)
-    count = experiments * spec.comparison_count()
+    count = experiments * spec.design().comparisons
     return {name: round(hits[name] / count, 4) for name in FIGURES} | {"runs": float(spec.run_count())}
 
 

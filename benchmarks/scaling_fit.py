@@ -97,7 +97,7 @@ def planted(world: World, datasets: int, seed: int = 0) -> Iterator[list[Experim
     bare = [records(spec, lambda *_run: result(), experiment=f"e{place}") for place in range(len(world.cells))]
     for _ in range(datasets):
         measured: list[ExperimentWithRuns] = []
-        of_text = float(random.normal(0, evaluation_error(spec.workload)))
+        of_text = float(random.normal(0, evaluation_error(spec.workload.validation_tokens())))
         for (parameters, tokens), (experiment, runs) in zip(world.cells, bare, strict=True):
             common = random.normal(0, NOISE, world.seeds)
             errors = world.shared * (random.standard_t(3, 2) / np.sqrt(3) if world.tailed else random.normal(0, 1, 2))

@@ -20,9 +20,10 @@ import numpy as np
 
 from benchmarks.error_rates import MARGIN, RUN_SDS, TEN, Runs, World, judged_runs
 from benchmarks.result_file import write_result
-from orchestrator.analysis.candidates import looks_of
+from orchestrator.analysis.candidates import design_looks
 from orchestrator.analysis.estimator import JudgedRuns, conclude, paired_difference
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
+from orchestrator.design import ComparisonDesign
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.records import Conclusion, Difference
 
@@ -32,13 +33,14 @@ DECIDED = (Conclusion.BETTER, Conclusion.WORSE, Conclusion.AS_GOOD)
 
 def judge(spec: ComparisonSpec, mine: JudgedRuns, baseline: JudgedRuns, seeds: int) -> tuple[Conclusion, bool]:
     """The verdict on the first so many seeds, and whether more of them are queued."""
+    design = spec.design()
     of_mine, of_baseline = (_on_seeds(each, spec.seeds[:seeds]) for each in (mine, baseline))
-    looks, count = looks_of(spec, spec.comparison_count()), spec.comparison_count()
+    looks, count = design_looks(design, design.comparisons), design.comparisons
     difference = paired_difference(
-        of_mine.losses, of_baseline.losses, comparisons=count, margin=spec.equivalence(), looks=looks
+        of_mine.losses, of_baseline.losses, comparisons=count, margin=design.margin, looks=looks
     )
     conclusion = conclude(difference, of_mine, of_baseline)
-    return conclusion, conclusion not in DECIDED and _can_decide(spec, difference)
+    return conclusion, conclusion not in DECIDED and _can_decide(design, difference)
 
 
 def _on_seeds(judged: JudgedRuns, seeds: Sequence[int]) -> JudgedRuns:
@@ -46,8 +48,8 @@ def _on_seeds(judged: JudgedRuns, seeds: Sequence[int]) -> JudgedRuns:
     return replace(judged, losses=losses, lost={*judged.lost} & {*seeds}, ended=seeds)
 
 
-def _can_decide(spec: ComparisonSpec, difference: Difference | None) -> bool:
-    looks, most = looks_of(spec, spec.comparison_count()) or {}, len(spec.seeds)
+def _can_decide(design: ComparisonDesign, difference: Difference | None) -> bool:
+    looks, most = design_looks(design, design.comparisons) or {}, len(design.seeds)
     if difference is None or difference.sd is None or difference.n >= most or most not in looks:
         return True
     level, margin = looks[most].level, difference.margin

@@ -23,7 +23,7 @@ from dashboards.data.series import (
 )
 from dashboards.palette import Style, styles
 from dashboards.text.words import LeaderboardLine, leaderboard
-from orchestrator.analysis.cells import one_comparison
+from orchestrator.analysis.cells import select_cell
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import larger_presets
@@ -250,7 +250,7 @@ class Reader:
         complete = not (is_search and (brief or (soon and not importance.is_loaded())))
         swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:
-            experiment, runs = one_comparison(*whole, cell)
+            experiment, runs = select_cell(*whole, cell)
         chosen = baseline if any(each.name() == baseline for each in experiment.spec.candidates) else None
         comparison = (
             outline(experiment, swept)

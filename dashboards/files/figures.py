@@ -26,7 +26,7 @@ from dashboards.files.vector import FigureError, as_list, letters, vector
 from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
-from orchestrator.analysis.cells import one_comparison
+from orchestrator.analysis.cells import select_cell
 from orchestrator.export.files import spreadsheet_safe
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison, ExperimentRecord
@@ -61,7 +61,7 @@ class FigureFiles:
         """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
         `NotFoundError` for a cell that it has not."""
         if cell:
-            one_comparison(experiment, (), cell)
+            select_cell(experiment, (), cell)
         return tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON if cell else experiment.spec.answer))
 
     def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:

@@ -19,7 +19,7 @@ from dashboards.files.vector import vector
 from dashboards.render import environment
 from dashboards.text import answers, formats, words
 from dashboards.view_state import ViewState
-from orchestrator.analysis.cells import one_comparison
+from orchestrator.analysis.cells import select_cell
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import Estimate, FitReport
 from orchestrator.export.document import Provenance, provenance
@@ -281,7 +281,7 @@ def _runs(subject: ReportSubject) -> Section:
 def _method(subject: ReportSubject) -> Sentences:
     """How it was measured, from the specification: nothing here is written by hand for one experiment."""
     experiment = subject.experiment
-    record, _ = one_comparison(experiment, (), None)
+    record, _ = select_cell(experiment, (), None)
     workload, spec = record.spec.workload, experiment.spec
     batch = workload.budget.batch_sequences
     lines = [

@@ -10,16 +10,17 @@ from statistics import fmean
 from orchestrator.analysis.estimator import JudgedRuns
 from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
+from orchestrator.design import CandidateDesign, ComparisonDesign
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
+from orchestrator.tuning.ranges import searched_values
 from orchestrator.tuning.tuner import RunFact, Setting, mean_losses
 from worker.records.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunGroup:
-    """Runs of one candidate that belong together: those of a trial, or the judged ones."""
+class SettingRuns:
+    """Runs of one candidate at one setting: those of a trial, or the judged ones."""
 
     lr: float
     """Of replicates, whose settings differ, the first one's."""
@@ -29,7 +30,7 @@ class RunGroup:
     """Where seeds are added while verdicts are open."""
     replicates: int = 1
     seeds: tuple[int, ...] = ()
-    """Of the specification, which say whose replicate a run is."""
+    """Of the design, which say whose replicate a run is."""
 
     @cached_property
     def lost(self) -> frozenset[int]:
@@ -48,7 +49,7 @@ class RunGroup:
         means: dict[int, list[float]] = defaultdict(list)
         for seed, loss in losses.items():
             means[self.seeds.index(seed) % self.replicates].append(loss)
-        return {replicate: fmean(found) for replicate, found in means.items()}
+        return {replicate: fmean(values) for replicate, values in means.items()}
 
     def val_loss(self) -> Interval | None:
         """Mean over what is compared, with its interval."""
@@ -72,26 +73,26 @@ class RunGroup:
 class CandidateSummary:
     """One candidate over all of its runs."""
 
-    candidate: Candidate
-    rates: tuple[RunGroup, ...]
+    candidate: CandidateDesign
+    rates: tuple[SettingRuns, ...]
     """Its trials, ascending by rate; of a tuned comparison over the tuning seeds."""
-    final: RunGroup | None
+    final: SettingRuns | None
     """The seeds that judge; None before they are there, and where nothing was tuned."""
     tuned: bool
     is_at_edge: bool
     """Whether the best trial is the lowest or highest rate that was tried."""
 
     @property
-    def chosen(self) -> RunGroup:
+    def chosen(self) -> SettingRuns:
         """The best trial."""
         return _best_trial(self.rates)
 
     @property
-    def best(self) -> RunGroup:
+    def best(self) -> SettingRuns:
         """The runs that are compared; none before they begin."""
         if self.final is not None or not self.tuned:
             return self.final or self.chosen
-        return RunGroup(lr=self.chosen.lr, runs=(), setting={})
+        return SettingRuns(lr=self.chosen.lr, runs=(), setting={})
 
     def runs(self) -> tuple[RunRecord, ...]:
         """Every run of the candidate."""
@@ -105,19 +106,19 @@ class CandidateSummary:
         return JudgedRuns(losses=best.units(), lost=best.lost, ended=ended, is_at_edge=self.is_at_edge)
 
 
-def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[CandidateSummary, ...]:
-    """Every candidate, in the order of the specification."""
+def summaries(design: ComparisonDesign, runs: Iterable[RunRecord]) -> tuple[CandidateSummary, ...]:
+    """Every candidate, in the order of the design."""
     by_candidate: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_candidate.setdefault(run.candidate, []).append(run)
-    return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
+    return tuple(_summary(design, candidate, by_candidate.get(candidate.name, [])) for candidate in design.candidates)
 
 
-def looks_of(spec: ComparisonSpec, comparisons: int = 1) -> Mapping[int, Look] | None:
+def design_looks(design: ComparisonDesign, comparisons: int = 1) -> Mapping[int, Look] | None:
     """The levels of its looks where it adds seeds, for each of so many intervals; None where all run at once."""
-    if spec.sequential is None:
+    if design.first_seeds is None:
         return None
-    return looks(spec.sequential.first_seeds, len(spec.seeds), SIGNIFICANCE / max(comparisons, 1))
+    return looks(design.first_seeds, len(design.seeds), SIGNIFICANCE / max(comparisons, 1))
 
 
 def loss_of(run: RunRecord) -> float | None:
@@ -143,54 +144,52 @@ def run_fact(run: RunRecord) -> RunFact:
     )
 
 
-def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecord]) -> CandidateSummary:
-    of_looks = looks_of(spec)
-    trial_runs = [run for run in runs if run.seed not in spec.seeds] if spec.tuning else runs
-    judged = [run for run in runs if run.seed in spec.seeds] if spec.tuning else []
-    planned = candidate.learning_rates if spec.tuning is None or spec.tuning.method == "grid" else ()
-    by_rate: dict[float, list[RunRecord]] = {lr: [] for lr in planned}
+def _summary(design: ComparisonDesign, candidate: CandidateDesign, runs: Sequence[RunRecord]) -> CandidateSummary:
+    levels = design_looks(design)
+    trial_runs = [run for run in runs if run.seed not in design.seeds] if design.is_tuned else runs
+    judged = [run for run in runs if run.seed in design.seeds] if design.is_tuned else []
+    by_rate: dict[float, list[RunRecord]] = {lr: [] for lr in candidate.learning_rates}
     for run in trial_runs:
         by_rate.setdefault(run.lr, []).append(run)
     rates = tuple(
-        _group(spec, lr, mine, None if spec.tuning else of_looks)
-        for lr, mine in sorted((by_rate or {candidate.own_rate(): []}).items())
+        _setting_runs(design, lr, trial, None if design.is_tuned else levels)
+        for lr, trial in sorted((by_rate or {candidate.own_rate: []}).items())
     )
     return CandidateSummary(
         candidate=candidate,
         rates=rates,
-        final=_group(spec, judged[0].lr, judged, of_looks) if judged else None,
-        tuned=spec.tuning is not None,
-        is_at_edge=_is_at_edge(spec, candidate.name(), rates),
+        final=_setting_runs(design, judged[0].lr, judged, levels) if judged else None,
+        tuned=design.is_tuned,
+        is_at_edge=_is_at_edge(design, candidate, rates),
     )
 
 
-def _group(spec: ComparisonSpec, lr: float, runs: Sequence[RunRecord], of_looks: Mapping[int, Look] | None) -> RunGroup:
-    first = next((run for run in runs if run.spec is not None), None)
-    setting = spec.searched_parameters(first.position, first.spec) if first is not None and first.spec else {}
-    is_judged = any(run.seed in spec.seeds for run in runs)
-    return RunGroup(
+def _setting_runs(
+    design: ComparisonDesign, lr: float, runs: Sequence[RunRecord], levels: Mapping[int, Look] | None
+) -> SettingRuns:
+    first = next((run.spec for run in runs if run.spec is not None), None)
+    is_judged = any(run.seed in design.seeds for run in runs)
+    return SettingRuns(
         lr=lr,
         runs=tuple(runs),
-        setting=setting,
-        looks=of_looks,
-        replicates=spec.replicates() if is_judged else 1,
-        seeds=spec.seeds,
+        setting=searched_values(first, design.searched) if first is not None else {},
+        looks=levels,
+        replicates=design.replicates if is_judged else 1,
+        seeds=design.seeds,
     )
 
 
-def _is_at_edge(spec: ComparisonSpec, name: str, rates: Sequence[RunGroup]) -> bool:
+def _is_at_edge(design: ComparisonDesign, candidate: CandidateDesign, rates: Sequence[SettingRuns]) -> bool:
     """Of any replicate's tuning; where several rates are judged by their own seeds, of the best one."""
-    if spec.tuning is None:
-        tried = [each for each in rates if each.results()]
+    if not design.is_tuned:
+        tried = [rate for rate in rates if rate.results()]
         return len(tried) > 1 and _best_trial(tried) in (tried[0], tried[-1])
     facts = [run_fact(run) for rate in rates for run in rate.runs if run.status in TERMINAL]
     return any(
-        spec.tuner(name, replicate).is_at_edge(
-            mean_losses(run for run in facts if run.seed in spec.replicate_seeds(replicate)[0])
-        )
-        for replicate in range(spec.replicates())
+        tuner.is_at_edge(mean_losses(fact for fact in facts if fact.seed in design.replicate_tuning_seeds(replicate)))
+        for replicate, tuner in enumerate(candidate.tuners)
     )
 
 
-def _best_trial(rates: Sequence[RunGroup]) -> RunGroup:
-    return min(rates, key=lambda each: (each.rank(), each.lr))
+def _best_trial(rates: Sequence[SettingRuns]) -> SettingRuns:
+    return min(rates, key=lambda rate: (rate.rank(), rate.lr))

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from orchestrator.analysis.comparison import compare
+from orchestrator.design import Cell
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import Outcome
-from orchestrator.kinds.experiment import Cell
 from orchestrator.records import CellRecord, ExperimentRecord, ExperimentWithRuns, Progress, RunRecord, StateCounts
 
 
@@ -16,7 +16,7 @@ def comparisons(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tupl
     return tuple(_cell_experiment(experiment, runs, cell) for cell in cells) if cells else ((experiment, runs),)
 
 
-def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> ExperimentWithRuns:
+def select_cell(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> ExperimentWithRuns:
     """The comparison of the cell that `key` names; without a key that of the largest model at its largest budget.
     Raises `NotFoundError` for a key that names none."""
     cells = experiment.spec.cells()
@@ -26,11 +26,11 @@ def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key:
         return experiment, runs
     if not key:
         return _cell_experiment(experiment, runs, cells[-1])
-    found = next((cell for cell in cells if cell.key == key), None)
-    if found is None:
-        known = ", ".join(cell.key for cell in cells)
-        raise NotFoundError(f"experiment {experiment.id} has no cell {key!r}; it has {known}")
-    return _cell_experiment(experiment, runs, found)
+    selected = next((cell for cell in cells if cell.key == key), None)
+    if selected is None:
+        keys = ", ".join(cell.key for cell in cells)
+        raise NotFoundError(f"experiment {experiment.id} has no cell {key!r}; it has {keys}")
+    return _cell_experiment(experiment, runs, selected)
 
 
 def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[CellRecord, ...]:
@@ -44,43 +44,42 @@ def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tup
             model=cell.model,
             parameters=cell.parameters,
             steps=cell.steps,
-            tokens=record.spec.workload.tokens(),
+            tokens=cell.tokens,
             ended=record.counts.ended(),
             runs=record.counts.total,
-            comparison=compare(record, mine),
+            comparison=compare(record, cell_runs),
         )
         for cell in cells
-        for record, mine in [_cell_experiment(experiment, runs, cell)]
+        for record, cell_runs in [_cell_experiment(experiment, runs, cell)]
     )
 
 
 def _cell_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord], cell: Cell) -> ExperimentWithRuns:
     spec = experiment.spec
-    mine = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
-    comparison = spec.comparison(cell, {run.candidate: run.lr for run in mine})
+    cell_runs = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
+    comparison = spec.comparison(cell, {run.candidate: run.lr for run in cell_runs})
     assert comparison is not None, f"{experiment.id} has cells that are no comparisons"
-    judged = {run.candidate for run in mine if run.seed in spec.seeds}
+    judged = {run.candidate for run in cell_runs if run.seed in spec.seeds}
     growing = experiment.counts.growing and len(judged) < len(spec.candidates)
-    ended = [run.ended_at for run in mine]
+    ends = [run.ended_at for run in cell_runs]
+    unfinished = [run for run in cell_runs if run.outcome() is not Outcome.FINISHED]
     record = experiment.model_copy(
         update={
             "name": comparison.name,
             "kind": comparison.kind,
             "spec": comparison,
             "spec_hash": comparison.content_hash(),
-            "ended_at": None if None in ended else max((at for at in ended if at is not None), default=None),
+            "ended_at": None if None in ends else max((end for end in ends if end is not None), default=None),
             "counts": StateCounts(
-                total=len(mine),
-                by_status=dict(Counter(run.status for run in mine)),
-                by_verdict=dict(
-                    Counter(run.result.verdict for run in mine if run.result and run.outcome() is not Outcome.FINISHED)
-                ),
+                total=len(cell_runs),
+                by_status=dict(Counter(run.status for run in cell_runs)),
+                by_verdict=dict(Counter(run.result.verdict for run in unfinished if run.result)),
                 growing=growing,
             ),
-            "progress": _progress(mine, comparison.step_count() if growing else 0),
+            "progress": _progress(cell_runs, comparison.step_count() if growing else 0),
         }
     )
-    return record, mine
+    return record, cell_runs
 
 
 def _progress(runs: Sequence[RunRecord], steps_planned: int) -> Progress:

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.analysis.candidates import CandidateSummary, RunGroup, looks_of, summaries
+from orchestrator.analysis.candidates import CandidateSummary, SettingRuns, design_looks, summaries
 from orchestrator.analysis.estimator import conclude, half_width, instability, paired_difference
 from orchestrator.analysis.sequential import FUTILE, Array, chance_of_verdict
 from orchestrator.analysis.statistics import median
 from orchestrator.analysis.targets import crossing_bounds, first_reached, fronts_shown, pareto_front
 from orchestrator.analysis.verdicts import notes, verdict
+from orchestrator.design import ComparisonDesign
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.records import (
     SIGNIFICANCE,
     TENSORS,
@@ -39,8 +38,9 @@ from orchestrator.records import (
     SeedsUsed,
     TimeToTarget,
 )
+from orchestrator.tuning.ranges import searched_values
+from orchestrator.tuning.tuner import Setting
 from worker.records.result import Result, Verdict
-from worker.spec.run import Workload
 
 SECONDS_PER_HOUR = 3600.0
 EVALUATION_ERROR = 0.5
@@ -61,10 +61,10 @@ Curves = Mapping[str, ValidationCurve]
 """By run id. A run without one has no time to target."""
 
 
-def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
-    """The comparison as which an experiment is judged. Raises `ConflictError` for a sweep."""
+def comparison_design(experiment: ExperimentRecord) -> ComparisonDesign:
+    """The design by which an experiment is judged. Raises `ConflictError` for a sweep."""
     if (spec := experiment.spec.comparison()) is not None:
-        return spec
+        return spec.design()
     raise ConflictError(
         f"experiment {experiment.id} is a sweep: its trials have one seed and say nothing of chance; "
         f"`adapm-bench compare {experiment.id}` shows its best trials, "
@@ -72,40 +72,50 @@ def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
     )
 
 
-def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Curves | None = None) -> Comparison:
-    """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last."""
+def compare(
+    experiment: ExperimentRecord,
+    runs: Iterable[RunRecord],
+    curves: Curves | None = None,
+    *,
+    baseline: str | None = None,
+) -> Comparison:
+    """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last.
+    `baseline`: held against another candidate than was planned, with intervals that allow for the choice."""
     runs = tuple(runs)
-    spec = comparison_spec(experiment)
-    standings = standings_of(spec, summaries(spec, runs))
-    baseline = next(each.summary for each in standings if each.is_baseline)
-    concluded = concluded_rows(spec, standings)
+    design = comparison_design(experiment)
+    if baseline is not None and baseline != design.baseline:
+        design = design.hold_against(baseline)
+    standings = standings_of(design, summaries(design, runs))
+    baseline_summary = next(standing.summary for standing in standings if standing.is_baseline)
+    concluded = concluded_rows(design, standings)
     baseline_row = next(row for row in concluded if row.is_baseline)
-    task = spec.workload.task
     rows = tuple(
         row.model_copy(
             update={
-                "time_to_target": _time_to_target(spec, row, each.summary, baseline, curves or {}),
-                "seeds_used": None if row.is_baseline else _seeds_used(spec, row, each.summary, baseline),
-                "verdict": verdict(row, baseline_row, task.loss_unit, spec.sample()),
+                "time_to_target": _time_to_target(design, row, standing.summary, baseline_summary, curves or {}),
+                "seeds_used": None if row.is_baseline else _seeds_used(design, row, standing.summary, baseline_summary),
+                "verdict": verdict(row, baseline_row, design.loss_unit, design.sample),
             }
         )
-        for each, row in zip(standings, concluded, strict=True)
+        for standing, row in zip(standings, concluded, strict=True)
     )
-    pairs = _all_pairs(spec, standings, rows) if spec.all_pairs else ()
-    shown = fronts_shown([each.loss_and_bytes() for each in standings], _intervals(rows, pairs))
-    rows = tuple(row.model_copy(update={"pareto_front_shown": each}) for row, each in zip(rows, shown, strict=True))
+    pairs = _all_pairs(design, standings, rows) if design.all_pairs else ()
+    shown = fronts_shown([standing.loss_and_bytes() for standing in standings], _intervals(rows, pairs))
+    rows = tuple(
+        row.model_copy(update={"pareto_front_shown": is_shown}) for row, is_shown in zip(rows, shown, strict=True)
+    )
     return Comparison(
         experiment_id=experiment.id,
         name=experiment.name,
         complete=all(run.status in TERMINAL for run in runs) and not experiment.counts.growing,
-        baseline=spec.baseline_name(),
+        baseline=design.baseline,
         device=_device(runs),
-        loss_name=task.loss_name,
-        loss_unit=task.loss_unit,
-        tuning_seeds=spec.tuning.seeds if spec.tuning else (),
+        loss_name=design.loss_name,
+        loss_unit=design.loss_unit,
+        tuning_seeds=design.tuning_seeds,
         rows=rows,
         pairs=pairs,
-        notes=notes(spec, runs, rows),
+        notes=notes(design, runs, rows),
     )
 
 
@@ -116,53 +126,51 @@ def _intervals(
     to the baseline give those of two others, wider than a test of the two would. Whose best trial lies at an edge may
     be lower by any amount."""
     tested = {(pair.candidate, pair.other): _bounds(pair.difference) for pair in pairs}
-    found = {}
-    for (one, row), (other, other_row) in itertools.permutations(enumerate(rows), 2):
+    intervals = {}
+    for (index, row), (other, other_row) in itertools.permutations(enumerate(rows), 2):
         low, high = (0.0, 0.0) if row.is_baseline else _bounds(row.difference)
         other_low, other_high = (0.0, 0.0) if other_row.is_baseline else _bounds(other_row.difference)
         bounds = low - other_high, high - other_low
         if (reverse := tested.get((other_row.candidate, row.candidate))) is not None:
             bounds = -reverse[1], -reverse[0]
         low, high = tested.get((row.candidate, other_row.candidate), bounds)
-        found[one, other] = -math.inf if row.edge_of_grid else low, math.inf if other_row.edge_of_grid else high
-    return found
+        intervals[index, other] = -math.inf if row.edge_of_grid else low, math.inf if other_row.edge_of_grid else high
+    return intervals
 
 
 def _bounds(difference: Difference | None) -> tuple[float, float]:
     return (-math.inf, math.inf) if difference is None else difference.bounds()
 
 
-def concluded_rows(spec: ComparisonSpec, standings: Sequence["Standing"]) -> list[CandidateRow]:
+def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) -> list[CandidateRow]:
     """The rows of a leaderboard with their verdicts, not yet in words."""
-    fronts = pareto_front([each.loss_and_bytes() for each in standings])
-    baseline = next(each.summary for each in standings if each.is_baseline).judged()
-    found = []
+    fronts = pareto_front([standing.loss_and_bytes() for standing in standings])
+    baseline = next(standing.summary for standing in standings if standing.is_baseline).judged()
+    rows = []
     for standing, front in zip(standings, fronts, strict=True):
-        mine = standing.summary.judged()
-        conclusion = conclude(standing.difference, mine, baseline)
+        judged = standing.summary.judged()
+        conclusion = conclude(standing.difference, judged, baseline)
         if standing.is_baseline:
-            without_loss = Conclusion.UNSTABLE if mine.lost else Conclusion.NO_LOSS
-            conclusion = Conclusion.BASELINE if mine.losses else without_loss
-        found.append(
+            without_loss = Conclusion.UNSTABLE if judged.lost else Conclusion.NO_LOSS
+            conclusion = Conclusion.BASELINE if judged.losses else without_loss
+        rows.append(
             _row(standing.summary).model_copy(
                 update={
                     "is_baseline": standing.is_baseline,
                     "difference": standing.difference,
-                    "instability": instability(
-                        mine, None if standing.is_baseline else baseline, spec.comparison_count()
-                    ),
+                    "instability": instability(judged, None if standing.is_baseline else baseline, design.comparisons),
                     "on_pareto_front": front,
                     "conclusion": conclusion,
                 }
             )
         )
-    return found
+    return rows
 
 
 def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
     """The ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
-    found = summaries(comparison_spec(experiment), runs)
-    return tuple(run.id for each in found for run in each.best.runs if run.result is not None)
+    candidates = summaries(comparison_design(experiment), runs)
+    return tuple(run.id for summary in candidates for run in summary.best.runs if run.result is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,57 +199,61 @@ class Standing:
         return self.loss, float(max(result.optimizer_state_bytes for result in self.summary.best.results()))
 
 
-def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -> list[Standing]:
+def standings_of(design: ComparisonDesign, candidates: Sequence[CandidateSummary]) -> list[Standing]:
     """Every candidate, the best first."""
-    baseline = next(each for each in candidates if each.candidate.name() == spec.baseline_name())
+    baseline = next(summary for summary in candidates if summary.candidate.name == design.baseline)
     level = baseline.best.val_loss()
-    found = []
-    for each in candidates:
-        difference = None if each is baseline else _difference(spec, each, baseline)
-        own = each.best.val_loss()
+    standings = []
+    for summary in candidates:
+        is_baseline = summary is baseline
+        difference = None if is_baseline else _difference(design, summary, baseline)
+        own = summary.best.val_loss()
         loss = level.mean + difference.mean if level and difference else own.mean if own else None
-        found.append(Standing(summary=each, is_baseline=each is baseline, difference=difference, loss=loss))
-    return sorted(found, key=lambda each: each.key())
+        standings.append(Standing(summary=summary, is_baseline=is_baseline, difference=difference, loss=loss))
+    return sorted(standings, key=Standing.key)
 
 
-def _difference(spec: ComparisonSpec, one: CandidateSummary, other: CandidateSummary) -> Difference | None:
+def _difference(design: ComparisonDesign, candidate: CandidateSummary, other: CandidateSummary) -> Difference | None:
     return paired_difference(
-        one.best.units(),
+        candidate.best.units(),
         other.best.units(),
-        comparisons=spec.comparison_count(),
-        margin=spec.equivalence(),
-        evaluation_error=evaluation_error(spec.workload),
-        looks=looks_of(spec, spec.comparison_count()),
+        comparisons=design.comparisons,
+        margin=design.margin,
+        evaluation_error=evaluation_error(design.validation_tokens),
+        looks=design_looks(design, design.comparisons),
     )
 
 
 def _seeds_used(
-    spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, baseline: CandidateSummary
+    design: ComparisonDesign, row: CandidateRow, summary: CandidateSummary, baseline: CandidateSummary
 ) -> SeedsUsed | None:
-    if spec.sequential is None:
+    if design.first_seeds is None:
         return None
-    mine = {run.seed for run in each.runs()} & {*spec.seeds}
-    awaited = [*each.runs(), *(run for run in baseline.runs() if run.seed in mine or run.seed not in spec.seeds)]
+    seeds = {run.seed for run in summary.runs()} & {*design.seeds}
+    awaited = [
+        *summary.runs(),
+        *(run for run in baseline.runs() if run.seed in seeds or run.seed not in design.seeds),
+    ]
     difference = row.difference
-    baseline_is_judged = any(run.seed in spec.seeds for run in baseline.runs())
-    if not mine or not baseline_is_judged or any(run.status not in TERMINAL for run in awaited):
+    baseline_is_judged = any(run.seed in design.seeds for run in baseline.runs())
+    if not seeds or not baseline_is_judged or any(run.status not in TERMINAL for run in awaited):
         status = SeedsStatus.WAITING
     elif row.conclusion in (Conclusion.BETTER, Conclusion.WORSE, Conclusion.AS_GOOD):
         status = SeedsStatus.DECIDED
-    elif len(mine) == len(spec.seeds):
+    elif len(seeds) == len(design.seeds):
         status = SeedsStatus.ALL_USED
-    elif difference is not None and (difference.decides() or _chance_of_verdict(spec, difference) < FUTILE):
+    elif difference is not None and (difference.decides() or _chance_of_verdict(design, difference) < FUTILE):
         status = SeedsStatus.FUTILE
     else:
         status = SeedsStatus.OPEN
-    planned, step = spec.sequential.first_seeds, spec.sequential.seeds_per_look
-    looks = 1 + math.ceil((len(mine) - planned) / step) - (status is SeedsStatus.WAITING) if mine else 0
-    return SeedsUsed(status=status, looks=looks, seeds=len(mine), most=len(spec.seeds))
+    later_looks = math.ceil((len(seeds) - design.first_seeds) / design.seeds_per_look)
+    looks = 1 + later_looks - (status is SeedsStatus.WAITING) if seeds else 0
+    return SeedsUsed(status=status, looks=looks, seeds=len(seeds), most=len(design.seeds))
 
 
-def _chance_of_verdict(spec: ComparisonSpec, difference: Difference) -> float:
+def _chance_of_verdict(design: ComparisonDesign, difference: Difference) -> float:
     """That the last seed's interval decides, if differences go on as they are; 1 where nothing is known of that."""
-    levels, most = looks_of(spec, spec.comparison_count()) or {}, len(spec.seeds)
+    levels, most = design_looks(design, design.comparisons) or {}, len(design.seeds)
     if difference.sd is None or difference.n >= most or most not in levels:
         return 1.0
     return chance_of_verdict(
@@ -255,55 +267,53 @@ def _chance_of_verdict(spec: ComparisonSpec, difference: Difference) -> float:
     )
 
 
-def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
-    """The next seeds of a sequential comparison: of each candidate whose verdict is open after a look, and of the
-    baseline wherever it lacks one of theirs; at the settings of their judged runs. Nothing that is there already."""
-    spec = comparison_spec(experiment)
-    if spec.sequential is None:
+def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[tuple[str, int, Setting], ...]:
+    """(candidate, seed, setting) of the runs that follow in a sequential comparison: of each candidate whose verdict is
+    open after a look, and of the baseline wherever it lacks one of theirs; at the settings of their judged runs.
+    Nothing that is there already."""
+    design = comparison_design(experiment)
+    if design.first_seeds is None:
         return ()
     wanted = {
-        row.candidate: spec.seeds[: row.seeds_used.seeds + spec.sequential.seeds_per_look]
+        row.candidate: design.seeds[: row.seeds_used.seeds + design.seeds_per_look]
         for row in compare(experiment, runs).rows
         if row.seeds_used is not None and row.seeds_used.status is SeedsStatus.OPEN
     }
-    wanted[spec.baseline_name()] = max(wanted.values(), key=len, default=())
+    wanted[design.baseline] = max(wanted.values(), key=len, default=())
     known = {(run.candidate, run.lr, run.seed) for run in runs}
     judged = {
-        (run.candidate, run.lr): spec.searched_parameters(0, run.spec) or {"lr": run.lr}
+        (run.candidate, run.lr): searched_values(run.spec, design.searched) or {"lr": run.lr}
         for run in runs
-        if run.seed in spec.seeds and run.spec
+        if run.seed in design.seeds and run.spec
     }
     return tuple(
-        spec.planned_run(name, seed=seed, setting=setting)
-        for seed in spec.seeds
+        (name, seed, setting)
+        for seed in design.seeds
         for (name, lr), setting in judged.items()
         if seed in wanted.get(name, ()) and (name, lr, seed) not in known
     )
 
 
 def _all_pairs(
-    spec: ComparisonSpec, standings: Sequence[Standing], rows: Sequence[CandidateRow]
+    design: ComparisonDesign, standings: Sequence[Standing], rows: Sequence[CandidateRow]
 ) -> tuple[CandidatePair, ...]:
     """Every candidate against every other one, as each is against the baseline: who ranks before is held against who
     ranks behind, and whoever it is against the baseline."""
-    found = []
-    for (one, row), (another, other_row) in itertools.combinations(zip(standings, rows, strict=True), 2):
-        if one.is_baseline:
-            one, row, another, other_row = another, other_row, one, row
-        if not another.is_baseline:
-            difference, mine, theirs = (
-                _difference(spec, one.summary, another.summary),
-                one.summary.judged(),
-                another.summary.judged(),
-            )
+    pairs = []
+    for (standing, row), (other, other_row) in itertools.combinations(zip(standings, rows, strict=True), 2):
+        if standing.is_baseline:
+            standing, row, other, other_row = other, other_row, standing, row
+        if not other.is_baseline:
+            difference = _difference(design, standing.summary, other.summary)
+            judged, other_judged = standing.summary.judged(), other.summary.judged()
             row = row.model_copy(
                 update={
                     "difference": difference,
-                    "instability": instability(mine, theirs, spec.comparison_count()),
-                    "conclusion": conclude(difference, mine, theirs),
+                    "instability": instability(judged, other_judged, design.comparisons),
+                    "conclusion": conclude(difference, judged, other_judged),
                 }
             )
-        found.append(
+        pairs.append(
             CandidatePair(
                 candidate=row.candidate,
                 other=other_row.candidate,
@@ -311,57 +321,61 @@ def _all_pairs(
                 other_title=other_row.title,
                 difference=row.difference,
                 conclusion=row.conclusion,
-                verdict=verdict(row, other_row, spec.workload.task.loss_unit, spec.sample()),
+                verdict=verdict(row, other_row, design.loss_unit, design.sample),
             )
         )
-    return tuple(found)
+    return tuple(pairs)
 
 
-def evaluation_error(workload: Workload) -> float:
-    """Standard error of a difference of two losses by the validation text, which is the same for all runs; 0 for tasks
-    of which it was not measured."""
-    if workload.task.kind != "pretrain":
-        return 0.0
-    return EVALUATION_ERROR / math.sqrt(workload.evaluation.sequences * workload.data.sequence_length_tokens)
+def evaluation_error(validation_tokens: int | None) -> float:
+    """Standard error of a difference of two losses by the validation text of so many tokens, which is the same for all
+    runs; 0 for tasks of which it was not measured, and which have None."""
+    return 0.0 if validation_tokens is None else EVALUATION_ERROR / math.sqrt(validation_tokens)
 
 
 def _time_to_target(
-    spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, of: CandidateSummary, curves: Curves
+    design: ComparisonDesign,
+    row: CandidateRow,
+    summary: CandidateSummary,
+    baseline_summary: CandidateSummary,
+    curves: Curves,
 ) -> TimeToTarget | None:
     """When the candidate came down to the loss at which the baseline's run of the same seed ended, whatever the
     verdict: told of better ones alone, speed-ups would be selected by their luck.
 
     At the last step the interval is that of the difference of losses, so that both say the same."""
-    best, baseline = each.best, of.best
-    mine, theirs, targets = best.runs_by_seed(), baseline.runs_by_seed(), baseline.losses()
+    best, baseline = summary.best, baseline_summary.best
+    by_seed, baseline_by_seed, targets = best.runs_by_seed(), baseline.runs_by_seed(), baseline.losses()
     stable = sorted(best.losses().keys() & targets.keys())
-    seeds = [seed for seed in stable if mine[seed].id in curves and theirs[seed].id in curves]
+    seeds = [seed for seed in stable if by_seed[seed].id in curves and baseline_by_seed[seed].id in curves]
     if not seeds:
         return None
-    runs = [mine[seed] for seed in seeds]
-    apart = [(curves[run.id], targets[run.seed]) for run in runs]
-    steps, losses = _above_targets(apart)
-    first, last = _bounds_of_step(spec, row, of.is_at_edge, steps, losses)
-    there = first_reached(steps, losses.mean(axis=0).tolist(), 0.0)
+    runs = [by_seed[seed] for seed in seeds]
+    targeted_curves = [(curves[run.id], targets[run.seed]) for run in runs]
+    steps, losses = _above_targets(targeted_curves)
+    first, last = _bounds_of_step(design, row, baseline_summary.is_at_edge, steps, losses)
+    reached_at = first_reached(steps, losses.mean(axis=0).tolist(), 0.0)
     speed_up = None
     if (first, last) != (None, None):
-        their_steps, their_losses = _above_targets([(curves[theirs[seed].id], targets[seed]) for seed in seeds])
-        they = first_reached(their_steps, their_losses.mean(axis=0).tolist(), 0.0) or 0.0
-        latest = their_steps[-1] if their_steps else 0.0
+        baseline_steps, baseline_losses = _above_targets(
+            [(curves[baseline_by_seed[seed].id], targets[seed]) for seed in seeds]
+        )
+        baseline_at = first_reached(baseline_steps, baseline_losses.mean(axis=0).tolist(), 0.0) or 0.0
+        latest = baseline_steps[-1] if baseline_steps else 0.0
         speed_up = OpenInterval(
-            mean=they / there if there and first else None,  # before the first evaluation nobody knows when
-            low=they / last if last else None,
+            mean=baseline_at / reached_at if reached_at and first else None,  # nobody saw it before an evaluation
+            low=baseline_at / last if last else None,
             high=latest / first if first else None,
             n=len(seeds),
         )
 
     def times(per_step: float = 1.0) -> OpenInterval | None:
-        mean, low, high = (None if step is None else step * per_step for step in (there, first, last))
-        known = (mean, low, high) != (None, None, None)
-        return OpenInterval(mean=mean, low=low, high=high, n=len(seeds)) if known else None
+        mean, low, high = (None if step is None else step * per_step for step in (reached_at, first, last))
+        is_known = (mean, low, high) != (None, None, None)
+        return OpenInterval(mean=mean, low=low, high=high, n=len(seeds)) if is_known else None
 
     return TimeToTarget(
-        reached=sum(first_reached(curve.steps, curve.losses, target) is not None for curve, target in apart),
+        reached=sum(first_reached(curve.steps, curve.losses, target) is not None for curve, target in targeted_curves),
         n=len(seeds),
         steps=times(),
         tokens=times(statistics.fmean(map(tokens_per_step, runs))),
@@ -370,28 +384,32 @@ def _time_to_target(
     )
 
 
-def _above_targets(apart: Sequence[tuple[ValidationCurve, float]]) -> tuple[list[float], Array]:
+def _above_targets(targeted_curves: Sequence[tuple[ValidationCurve, float]]) -> tuple[list[float], Array]:
     """The steps at which all of these curves were evaluated, and how far each lies above its target: [run, step]."""
-    known = [dict(zip(curve.steps, curve.losses, strict=True)) for curve, _ in apart]
-    steps = sorted(set.intersection(*(set(losses) for losses in known)))
+    by_step = [dict(zip(curve.steps, curve.losses, strict=True)) for curve, _ in targeted_curves]
+    steps = sorted(set.intersection(*(set(losses) for losses in by_step)))
     above = np.array(
-        [[losses[step] - target for step in steps] for losses, (_, target) in zip(known, apart, strict=True)]
+        [
+            [losses[step] - target for step in steps]
+            for losses, (_, target) in zip(by_step, targeted_curves, strict=True)
+        ]
     )
     return steps, np.where(np.isfinite(above), above, np.nan)
 
 
 def _bounds_of_step(
-    spec: ComparisonSpec, row: CandidateRow, baseline_is_at_edge: bool, steps: Sequence[float], losses: Array
+    design: ComparisonDesign, row: CandidateRow, baseline_is_at_edge: bool, steps: Sequence[float], losses: Array
 ) -> tuple[float | None, float | None]:
     """Until which step the candidate is shown to lie above the baseline's final losses, and from which on below. Whose
     best trial lies at an edge might have been sooner."""
-    of = row.difference
-    if of is None or of.low is None or len(losses) != of.n:
+    difference = row.difference
+    if difference is None or difference.low is None or len(losses) != difference.n:
         return None, None
-    comparisons = max(spec.comparison_count(), 1)
-    levels = looks_of(spec, comparisons)
-    level = SIGNIFICANCE / comparisons if levels is None else levels[of.n].level
-    half = np.array([half_width(level / 2, of.n, sd, of.evaluation_error) for sd in losses.std(axis=0, ddof=1)])
+    comparisons = max(design.comparisons, 1)
+    levels = design_looks(design, comparisons)
+    n, error = difference.n, difference.evaluation_error
+    level = SIGNIFICANCE / comparisons if levels is None else levels[n].level
+    half = np.array([half_width(level / 2, n, sd, error) for sd in losses.std(axis=0, ddof=1)])
     mean = losses.mean(axis=0)
     first, last = crossing_bounds(steps, (mean - half).tolist(), (mean + half).tolist())
     return None if row.edge_of_grid else first or None, None if baseline_is_at_edge else last
@@ -409,21 +427,21 @@ def device_hours_until(run: RunRecord, steps: float) -> float:
     return seconds / SECONDS_PER_HOUR * steps / run.steps_total
 
 
-def _row(each: CandidateSummary) -> CandidateRow:
+def _row(summary: CandidateSummary) -> CandidateRow:
     """One line of the leaderboard by itself; what it is to the others is still to be said."""
-    best = each.best
+    best = summary.best
     # Sizes and times are known even where no loss is finite, from whichever runs have a result.
-    results = best.results() or tuple(run.result for run in each.runs() if run.result)
+    results = best.results() or tuple(run.result for run in summary.runs() if run.result)
     peaks = [peak for result in results if (peak := result.peak_tensor_bytes()) is not None]
-    has_loss = bool(each.chosen.losses() or best.losses())
+    has_loss = bool(summary.chosen.losses() or best.losses())
     ended = [run.device_seconds / SECONDS_PER_HOUR for run in best.runs if run.result]
     return CandidateRow(
-        candidate=each.candidate.name(),
-        optimizer=each.candidate.optimizer,
-        title=each.candidate.title(),
+        candidate=summary.candidate.name,
+        optimizer=summary.candidate.optimizer,
+        title=summary.candidate.title,
         is_baseline=False,
         best_lr=best.lr if has_loss else None,
-        edge_of_grid=has_loss and each.is_at_edge,
+        edge_of_grid=has_loss and summary.is_at_edge,
         val_loss=best.val_loss(),
         difference=None,
         optimizer_state_bytes=max((result.optimizer_state_bytes for result in results), default=None),
@@ -434,20 +452,20 @@ def _row(each: CandidateSummary) -> CandidateRow:
         step_seconds=median([result.step_seconds_median for result in results]),
         optimizer_seconds=median([result.optimizer_seconds_median for result in results]),
         tokens_per_second=median([result.tokens_per_second for result in results]),
-        device_hours=sum(run.device_seconds for run in each.runs()) / SECONDS_PER_HOUR,
+        device_hours=sum(run.device_seconds for run in summary.runs()) / SECONDS_PER_HOUR,
         verdict="",
         conclusion=Conclusion.NO_LOSS,
-        learning_rates=tuple(map(_rate_row, each.rates)),
-        verdicts=dict(Counter(run.result.verdict for run in each.runs() if run.result)),
-        outcomes=dict(Counter(outcome for run in each.runs() if (outcome := run.outcome()) is not None)),
-        final=_rate_row(each.final) if each.final else None,
-        tuning=each.tuned and each.final is None,
+        learning_rates=tuple(map(_rate_row, summary.rates)),
+        verdicts=dict(Counter(run.result.verdict for run in summary.runs() if run.result)),
+        outcomes=dict(Counter(outcome for run in summary.runs() if (outcome := run.outcome()) is not None)),
+        final=_rate_row(summary.final) if summary.final else None,
+        tuning=summary.tuned and summary.final is None,
         run_device_hours=statistics.fmean(ended) if ended else None,
         energy_joules=_energy(best.results()),
     )
 
 
-def _rate_row(rate: RunGroup) -> LearningRateRow:
+def _rate_row(rate: SettingRuns) -> LearningRateRow:
     return LearningRateRow(
         lr=rate.lr,
         val_loss=rate.val_loss(),
@@ -463,13 +481,13 @@ def _rate_row(rate: RunGroup) -> LearningRateRow:
 
 def _energy(results: Sequence[Result]) -> float | None:
     """Mean energy of a run; None unless every result has one."""
-    found = [getattr(result, "energy_joules", None) for result in results]
-    known = [float(each) for each in found if each is not None]
-    return statistics.fmean(known) if known and len(known) == len(found) else None
+    energies = [getattr(result, "energy_joules", None) for result in results]
+    measured = [float(energy) for energy in energies if energy is not None]
+    return statistics.fmean(measured) if measured and len(measured) == len(energies) else None
 
 
 def _device(runs: Iterable[RunRecord]) -> str | None:
     """The device of all results; several are named side by side."""
     environments = [run.result.environment for run in runs if run.result]
-    names = {"cpu" if each.device == "cpu" else each.device_name for each in environments}
+    names = {"cpu" if machine.device == "cpu" else machine.device_name for machine in environments}
     return ", ".join(sorted(names)) or None

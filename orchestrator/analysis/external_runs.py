@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
 from orchestrator.analysis.verdicts import FAIR_SEEDS, MOST_NOTES, effect_text, loss_notes, note_on_baseline, verdict
+from orchestrator.design import CandidateDesign, ComparisonDesign
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
@@ -31,14 +32,9 @@ from orchestrator.external_runs import (
     MetricSummary,
 )
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Conclusion, LearningRateRow, RunRecord
+from orchestrator.tuning.line import Grid
 from worker.records.result import LARGEST_LOSS, PeakMemory, Result, Verdict
-from worker.schema import trust_stored_names
-from worker.spec.parts import Budget
-from worker.spec.run import Workload
-from worker.spec.task import RegressionTask
 from worker.words import pluralize
 
 TOKENS = "tokens"
@@ -71,27 +67,27 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         )
     if baseline is not None and baseline not in names:
         raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(left_out)}")
-    spec = _comparison_spec(experiment.name, judgeable, names, choice.margin)
+    design = _design(judgeable, names, choice.margin)
     chosen: tuple[str, ...] = ()
     if baseline is not None and baseline != names[0]:
         # Of two candidates there is one pair, whoever is the baseline.
         without_choice = f"without a choice it is {names[0]}, whose first run began first"
-        chosen = (note_on_baseline(spec, baseline, without_choice),) if len(names) > 2 else ()
-        spec = spec.hold_against(baseline)
+        chosen = (note_on_baseline(design, baseline, without_choice),) if len(names) > 2 else ()
+        design = design.hold_against(baseline)
     records = [_record(run, experiment.id, metric) for run in judgeable]
-    standings = standings_of(spec, summaries(spec, [*records, *_missing_runs(spec, records)]))
-    rows = concluded_rows(spec, standings)
+    standings = standings_of(design, summaries(design, [*records, *_missing_runs(design, records)]))
+    rows = concluded_rows(design, standings)
     by_id = {run.id: run for run in judgeable}
     of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
     baseline_row = next(row for row in rows if row.is_baseline)
-    judged = [_judged_candidate(row, baseline_row, spec, metric, of_row) for row in rows]
+    judged = [_judged_candidate(row, baseline_row, metric, of_row) for row in rows]
     return ExternalJudgement(
         experiment_id=experiment.id,
         experiment=experiment.name,
         metric=metric,
         workload=runs[0].workload,
-        baseline=spec.baseline_name(),
-        tuning_seeds=spec.tuning.seeds if spec.tuning else (),
+        baseline=design.baseline,
+        tuning_seeds=design.tuning_seeds,
         concerns=(
             *_concerns(judged, of_row),
             *_unequal_grids(judgeable, names, metric),
@@ -102,7 +98,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         notes=(
             *chosen,
             f"Judged by {metric}, as a loss: less is better. Log the negative of a metric of which more is better.",
-            *loss_notes(spec, rows),
+            *loss_notes(design, rows),
         )[:MOST_NOTES],
     )
 
@@ -166,10 +162,8 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
 # As a comparison
 
 
-def _comparison_spec(
-    name: str, runs: Sequence[ExternalRun], names: Sequence[str], margin: float | None
-) -> ComparisonSpec:
-    """The comparison that these runs could have been of, against the first of the names.
+def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | None) -> ComparisonDesign:
+    """The design of the comparison that these runs could have been of, against the first of the names.
 
     Where all rates of a candidate have the same seeds, these chose its rate and judge it. Where some rates have fewer,
     it was tuned on those: they are set apart, if enough others are left at the rate with the most seeds.
@@ -187,19 +181,27 @@ def _comparison_spec(
             f"{len(tuning)} seeds chose rates: at most {MOST_TUNING_SEEDS} can be set apart. Run the other rates on "
             "fewer seeds, or all rates on all of them"
         )
-    with trust_stored_names():  # candidates are called what the user calls them
-        return ComparisonSpec(
-            name=name,
-            # Losses without a unit: what they are of, and how many tokens they were taken on, nobody told.
-            workload=Workload(task=RegressionTask(), model="external", budget=Budget(steps=1)),
-            candidates=tuple(
-                Candidate(optimizer=name, label=name, learning_rates=tuple(grid)) for name, grid in rates.items()
-            ),
-            seeds=tuple(sorted(seeds - tuning)),
-            baseline=names[0],
-            tuning=Tuning(method="grid", seeds=tuple(sorted(tuning))) if tuning else None,
-            equivalence_margin=margin,
+    candidates = []
+    for name, grid in rates.items():
+        own_rate = grid[len(grid) // 2]
+        tuner = Grid(own=own_rate, trials=len(grid), rates=tuple(grid))
+        candidates.append(
+            CandidateDesign(
+                name=name,
+                title=name,
+                optimizer=name,
+                own_rate=own_rate,
+                learning_rates=tuple(grid),
+                tuners=(tuner,) if tuning else (),
+            )
         )
+    return ComparisonDesign(
+        candidates=tuple(candidates),
+        baseline=names[0],
+        seeds=tuple(sorted(seeds - tuning)),
+        tuning_seeds=tuple(sorted(tuning)),
+        margin=margin,
+    )
 
 
 def _tuning_seeds(runs: Sequence[ExternalRun], rates: Mapping[str, Sequence[float]]) -> frozenset[int]:
@@ -253,17 +255,17 @@ def _has_diverged(of_metric: MetricSummary) -> bool:
     return before is not None and of_metric.last >= before
 
 
-def _missing_runs(spec: ComparisonSpec, records: Sequence[RunRecord]) -> list[RunRecord]:
+def _missing_runs(design: ComparisonDesign, records: Sequence[RunRecord]) -> list[RunRecord]:
     """The runs that a grid would have and that nobody told of: a rate with fewer seeds than its neighbours is not
     complete, and ranks behind them."""
-    if spec.tuning is not None:
+    if design.is_tuned:
         return []
-    found = []
-    for candidate in spec.candidates:
-        mine = {(run.lr, run.seed) for run in records if run.candidate == candidate.name()}
-        wanted = {(lr, seed) for lr in candidate.learning_rates for _, seed in mine}
-        found += [_run_record("", "", candidate.name(), lr, seed) for lr, seed in sorted(wanted - mine)]
-    return found
+    missing = []
+    for candidate in design.candidates:
+        reported = {(run.lr, run.seed) for run in records if run.candidate == candidate.name}
+        wanted = {(lr, seed) for lr in candidate.learning_rates for _, seed in reported}
+        missing += [_run_record("", "", candidate.name, lr, seed) for lr, seed in sorted(wanted - reported)]
+    return missing
 
 
 def _run_record(id: str, experiment_id: str, candidate: str, lr: float, seed: int) -> RunRecord:
@@ -301,7 +303,6 @@ def _judged_ids(row: CandidateRow) -> tuple[str, ...]:
 def _judged_candidate(
     row: CandidateRow,
     baseline: CandidateRow,
-    spec: ComparisonSpec,
     metric: str,
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> JudgedCandidate:

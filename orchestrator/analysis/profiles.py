@@ -19,14 +19,14 @@ from orchestrator.analysis.candidates import loss_of, summaries
 from orchestrator.analysis.comparison import (
     Curves,
     compare,
-    comparison_spec,
+    comparison_design,
     concluded_rows,
     device_hours_until,
     standings_of,
     tokens_per_step,
 )
 from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_time, profile_scores
-from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.design import ComparisonDesign
 from orchestrator.records import CandidateRow, Comparison, Conclusion, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
@@ -114,7 +114,7 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         if len((of := _trials(each)).by_name) < 2:
             left_out.append(comparison.name)
             continue
-        groups.setdefault(_trained_workload(comparison_spec(each[0]).workload), []).append((comparison, of))
+        groups.setdefault(_trained_workload(each[0].spec.workload), []).append((comparison, of))
     trials = {
         name: [[trial for _, of in group for trial in of.by_name.get(name, ())] for group in groups.values()]
         for name in sorted(known)
@@ -194,23 +194,23 @@ def _trials(measured: Measured) -> _Trials:
     the final losses, of two in the middle the higher one. So no score tells apart what the verdicts do not. Who ends
     higher by no more than the margin of equivalence gets there too."""
     experiment, runs, curves = measured
-    spec = comparison_spec(experiment)
+    design = comparison_design(experiment)
     ended = {
-        each.candidate.name(): {
+        each.candidate.name: {
             run.seed: run
             for run in each.best.runs
             if run.result is not None and (_has_curve(run, curves) or run.result.verdict is not Verdict.CONVERGED)
         }
-        for each in summaries(spec, runs)
+        for each in summaries(design, runs)
     }
     ended = {name: own for name, own in ended.items() if own}
     seeds = sorted(set.intersection(*(set(each) for each in ended.values()))) if ended else []
     stable = {
         name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in ended
     }
-    behind = _shown_behind(spec, runs)
+    behind = _shown_behind(design, runs)
     medians = [statistics.median_high(of.values()) for name, of in stable.items() if of and name not in behind]
-    target = max(medians, default=-math.inf) + (spec.equivalence() or 0.0)
+    target = max(medians, default=-math.inf) + (design.margin or 0.0)
 
     def trial(name: str, seed: int) -> _Trial:
         run = ended[name][seed]
@@ -226,17 +226,17 @@ def _trials(measured: Measured) -> _Trials:
     return _Trials(target=target, by_name=by_name, behind=behind)
 
 
-def _shown_behind(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> frozenset[str]:
+def _shown_behind(design: ComparisonDesign, runs: Iterable[RunRecord]) -> frozenset[str]:
     """The candidates that are worse than the best one, or unstable beside it, whichever is the baseline. The best is
     that with the lowest loss of those that lost the fewest runs."""
-    found = summaries(spec, runs)
+    candidates = summaries(design, runs)
     losses = {
-        each.candidate.name(): (len(each.best.lost), loss.mean) for each in found if (loss := each.best.val_loss())
+        each.candidate.name: (len(each.best.lost), loss.mean) for each in candidates if (loss := each.best.val_loss())
     }
     if not losses:
         return frozenset()
-    spec = spec.hold_against(min(losses, key=lambda name: (losses[name], name)))
-    rows = concluded_rows(spec, standings_of(spec, found))
+    design = design.hold_against(min(losses, key=lambda name: (losses[name], name)))
+    rows = concluded_rows(design, standings_of(design, candidates))
     return frozenset(row.candidate for row in rows if row.conclusion in (Conclusion.WORSE, Conclusion.UNSTABLE))
 
 

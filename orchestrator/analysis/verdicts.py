@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from orchestrator.analysis.candidates import run_fact
+from orchestrator.design import ComparisonDesign
 from orchestrator.jobs import TERMINAL, Outcome
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import SIGNIFICANCE, CandidateRow, Conclusion, Difference, Instability, RunRecord
 from orchestrator.tuning.tuner import mean_losses
 from worker.words import pluralize
@@ -113,12 +113,12 @@ def interval_of_effect(found: Difference) -> str:
     return f"{_plain(low)} to {_plain(high)}"
 
 
-def notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> tuple[str, ...]:
+def notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> tuple[str, ...]:
     """At most three, the gravest first."""
-    return tuple(islice(_all_notes(spec, runs, rows), MOST_NOTES))
+    return tuple(islice(_all_notes(design, runs, rows), MOST_NOTES))
 
 
-def _all_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> Iterator[str]:
+def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> Iterator[str]:
     results = [run.result for run in runs if run.result]
     if open_runs := sum(run.status not in TERMINAL for run in runs):
         have = "has" if open_runs == 1 else "have"
@@ -130,8 +130,8 @@ def _all_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[C
         )
     if len({result.data_hash for result in results}) > 1:
         yield "The runs did not read the same data: their losses do not compare."
-    yield from loss_notes(spec, rows)
-    if chosen_earlier := [row.title for row in rows if _is_chosen_earlier(spec, runs, row)]:
+    yield from loss_notes(design, rows)
+    if chosen_earlier := [row.title for row in rows if _is_chosen_earlier(design, runs, row)]:
         yield (
             f"{', '.join(chosen_earlier)}: judged at a setting that an earlier version chose, or that a retried trial "
             "has changed since; clone the experiment to judge what its trials give now."
@@ -156,39 +156,40 @@ def _all_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[C
         yield f"A model of {size} parameters{on_cpu}: no evidence for large models."
 
 
-def loss_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterator[str]:
     """Yield the notes that rest on losses, settings and seeds alone, whoever measured them."""
-    if spec.tuning is None and any(len(row.learning_rates) > 1 for row in rows):
+    if not design.is_tuned and any(len(row.learning_rates) > 1 for row in rows):
         yield "The same seeds chose and judged the learning rates, so the losses look too good: tune on other seeds."
-    if spec.tuning and spec.tuning.search and spec.replicates() == 1:
+    if design.searched and design.replicates == 1:
         yield "A search has luck, which the intervals leave out: `tuning.replicates` includes it."
     if at_edge := [row for row in rows if row.edge_of_grid and row.val_loss is not None]:
         others = [row for row in at_edge if not row.is_baseline]
-        kept = [f"{'it is' if len(others) == 1 else 'they are'} not called worse"] if others else []
-        kept += [f"nothing is called better than {row.title}" for row in at_edge if row.is_baseline]
+        limits = [f"{'it is' if len(others) == 1 else 'they are'} not called worse"] if others else []
+        limits += [f"nothing is called better than {row.title}" for row in at_edge if row.is_baseline]
         yield (
             f"The best learning rate of {', '.join(row.title for row in at_edge)} is at an end of those tried, so "
-            f"{' and '.join(kept)}. Start nearer to it, or try more rates."
+            f"{' and '.join(limits)}. Start nearer to it, or try more rates."
         )
     for row in rows:
         if row.lost_runs():
             yield f"{row.title}: {stability_text(row.instability, None, '')}, so its loss covers the others."
-    if (origin := spec.origin_of_rates()) is not None:
-        yield origin
+    if design.origin_of_rates is not None:
+        yield design.origin_of_rates
 
 
-def _is_chosen_earlier(spec: ComparisonSpec, runs: Sequence[RunRecord], row: CandidateRow) -> bool:
+def _is_chosen_earlier(design: ComparisonDesign, runs: Sequence[RunRecord], row: CandidateRow) -> bool:
     """Whether tuning finds another setting than the judged one: an earlier version chose it, or a trial was retried."""
-    if spec.tuning is None or row.final is None or spec.replicates() > 1:
+    if not design.is_tuned or row.final is None or design.replicates > 1:
         return False
-    trials = [run_fact(run) for run in runs if run.candidate == row.candidate and run.seed not in spec.seeds]
-    found = spec.tuner(row.candidate).setting(mean_losses(trials))
-    return found is not None and found["lr"] != row.final.lr
+    trials = [run_fact(run) for run in runs if run.candidate == row.candidate and run.seed not in design.seeds]
+    tuner = next(candidate for candidate in design.candidates if candidate.name == row.candidate).tuners[0]
+    setting = tuner.setting(mean_losses(trials))
+    return setting is not None and setting["lr"] != row.final.lr
 
 
-def note_on_baseline(spec: ComparisonSpec, baseline: str, without_choice: str) -> str:
-    """What a reader must know of a baseline that is not the specification's. `without_choice`: which one that is."""
-    planned, tested = spec.comparison_count(), spec.hold_against(baseline).comparison_count()
+def note_on_baseline(design: ComparisonDesign, baseline: str, without_choice: str) -> str:
+    """What a reader must know of a baseline that is not the design's. `without_choice`: which one that is."""
+    planned, tested = design.comparisons, design.hold_against(baseline).comparisons
     wider = "" if planned == tested else f", so intervals are corrected for {tested} comparisons instead of {planned}"
     return f"The baseline {baseline} was chosen after the fact ({without_choice}){wider}."
 

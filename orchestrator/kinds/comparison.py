@@ -12,15 +12,16 @@ from pydantic import Field, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
+from orchestrator.design import CandidateDesign, Cell, ComparisonDesign
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.names import CandidateName
 from orchestrator.tuning.coordinate import CoordinateDescent
 from orchestrator.tuning.line import Grid, LineSearch, spread_shift
 from orchestrator.tuning.random_search import RandomSearch
-from orchestrator.tuning.ranges import AXES, FIELDS, Axis, Prior, axes_in_words, priors
+from orchestrator.tuning.ranges import Axis, Prior, axes_in_words, priors, searched_values
 from orchestrator.tuning.tuner import RunFact, Setting, Tuner, mean_losses, rate_of
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
@@ -270,10 +271,6 @@ class TunedExperiment(Experiment):
         """How many times everything is tuned and judged."""
         return self.tuning.replicates if self.tuning else 1
 
-    def sample(self) -> str:
-        """What is compared pair by pair, in words."""
-        return "replicate" if self.replicates() > 1 else "seed"
-
 
 class ComparisonSpec(TunedExperiment):
     """Which optimizer is best on this workload, at which setting, how sure."""
@@ -408,12 +405,7 @@ class ComparisonSpec(TunedExperiment):
         """The searched fields, as the run has them; none where the rate alone is tuned."""
         if self.tuning is None or not self.tuning.search:
             return {}
-        own = run.optimizer.options | {
-            "lr": run.optimizer.lr,
-            "warmup_steps": run.workload.schedule.warmup_steps,
-            "clip_grad_norm": run.workload.clip_grad_norm,
-        }
-        return {field: own[field] for axis in AXES if axis in self.tuning.search and (field := FIELDS[axis]) in own}
+        return searched_values(run, self.tuning.search)
 
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
         """For each candidate whose tuning runs have ended: its next trials, or the setting found on the seeds that
@@ -472,21 +464,38 @@ class ComparisonSpec(TunedExperiment):
         """Itself."""
         return self
 
-    def equivalence(self) -> float | None:
-        """The margin that counts: 0.01 where none is given and losses are nats, none where they have no unit."""
-        if self.equivalence_margin is None and self.workload.task.loss_unit:
-            return EQUIVALENCE_MARGIN
-        return self.equivalence_margin
+    def design(self) -> ComparisonDesign:
+        """The facts that its runs are judged by."""
+        task, tuning, looks, margin = self.workload.task, self.tuning, self.sequential, self.equivalence_margin
+        if margin is None and task.loss_unit:
+            margin = EQUIVALENCE_MARGIN
+        return ComparisonDesign(
+            candidates=tuple(self._candidate_design(candidate) for candidate in self.candidates),
+            baseline=self.baseline_name(),
+            seeds=self.seeds,
+            tuning_seeds=tuning.seeds if tuning else (),
+            searched=tuning.search if tuning else (),
+            replicates=self.replicates(),
+            first_seeds=looks.first_seeds if looks else None,
+            seeds_per_look=looks.seeds_per_look if looks else 1,
+            all_pairs=self.all_pairs,
+            margin=margin,
+            loss_name=task.loss_name,
+            loss_unit=task.loss_unit,
+            validation_tokens=self.workload.validation_tokens() if task.kind == "pretrain" else None,
+            origin_of_rates=self.origin_of_rates(),
+        )
 
-    def comparison_count(self) -> int:
-        """How many differences are tested: their intervals hold together."""
-        others = len(self.candidates) - 1
-        return others * len(self.candidates) // 2 if self.all_pairs else others
-
-    def hold_against(self, name: str) -> "ComparisonSpec":
-        """The same with another candidate as its baseline, chosen once there are results: every pair then counts as
-        tested, since any of them could have been chosen."""
-        return self.model_copy(update={"baseline": name, "all_pairs": True})
+    def _candidate_design(self, candidate: Candidate) -> CandidateDesign:
+        name, tuning = candidate.name(), self.tuning
+        return CandidateDesign(
+            name=name,
+            title=candidate.title(),
+            optimizer=candidate.optimizer,
+            own_rate=candidate.own_rate(),
+            learning_rates=candidate.learning_rates if tuning is None or tuning.method == "grid" else (),
+            tuners=tuple(self.tuner(name, replicate) for replicate in range(self.replicates())) if tuning else (),
+        )
 
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from optim.catalog import Scalar
+from orchestrator.design import Cell
 from orchestrator.names import Name
 from orchestrator.tuning.tuner import RunFact
 from worker.schema import Spec
@@ -54,26 +55,6 @@ class Share:
     def tokens(self) -> int:
         """Of all of its runs."""
         return self.runs * self.workload.tokens()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One size at one budget of an experiment that has several: a comparison by itself."""
-
-    model: str
-    budget: int
-    """Its place among the budgets."""
-    steps: int
-    parameters: int
-
-    @property
-    def key(self) -> str:
-        """What addresses call it: `gpt2-tiny-200`."""
-        return f"{self.model}-{self.steps}"
-
-    def holds(self, model: str, steps: int) -> bool:
-        """Whether a run of that model and so many steps is one of its runs."""
-        return (self.model, self.steps) == (model, steps)
 
 
 class Experiment(Spec):
@@ -128,7 +109,7 @@ class Experiment(Spec):
         return False
 
     def adds_seeds(self) -> bool:
-        """Whether looks at the results so far add seeds (`analysis.comparison.added_runs`)."""
+        """Whether looks at the results so far add seeds (`analysis.comparison.added_seeds`)."""
         return False
 
     def may_need_less(self) -> bool:

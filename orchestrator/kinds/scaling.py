@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from orchestrator.design import Cell
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, TunedExperiment
-from orchestrator.kinds.experiment import AnswerKind, Cell, PlannedRun, Share
+from orchestrator.kinds.experiment import AnswerKind, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.tuning.tuner import RunFact, rate_at_width
@@ -221,19 +222,14 @@ class ScalingSpec(TunedExperiment):
         """Every size at every budget, the smallest model first, each with its smallest budget first."""
         step_tokens = self.workload.budget.batch_sequences * self.workload.data.sequence_length_tokens
         vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
-        found = []
+        cells = []
         for size in self.sizes:
             parameters = parameter_count(presets.preset(size.model), vocabulary)
-            found += [
-                Cell(
-                    model=size.model,
-                    budget=place,
-                    steps=round(budget.tokens_for(parameters) / step_tokens),
-                    parameters=parameters,
-                )
-                for place, budget in enumerate(self.budgets)
-            ]
-        return tuple(sorted(found, key=lambda cell: (cell.parameters, cell.model, cell.steps)))
+            for index, budget in enumerate(self.budgets):
+                steps = round(budget.tokens_for(parameters) / step_tokens)
+                tokens = steps * step_tokens
+                cells.append(Cell(model=size.model, budget=index, steps=steps, parameters=parameters, tokens=tokens))
+        return tuple(sorted(cells, key=lambda cell: (cell.parameters, cell.model, cell.steps)))
 
     def models(self) -> tuple[str, ...]:
         """The smallest first."""

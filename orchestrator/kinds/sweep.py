@@ -13,8 +13,9 @@ from pydantic import Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
+from orchestrator.design import Cell
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
-from orchestrator.kinds.experiment import AnswerKind, Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import AnswerKind, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LimitSeconds, OwnSchedule, Priority, write_out_schedule
 from orchestrator.names import CandidateName, Name
 from orchestrator.tuning.line import LARGEST_RATE

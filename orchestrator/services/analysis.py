@@ -7,8 +7,8 @@ import numpy as np
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis import comparison
-from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
-from orchestrator.analysis.comparison import ValidationCurve, comparison_spec
+from orchestrator.analysis.cells import cell_records, comparisons, select_cell
+from orchestrator.analysis.comparison import ValidationCurve, comparison_design
 from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_batches
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
@@ -78,15 +78,15 @@ class Analysis:
         """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
         experiment that of one cell, by its key, or of its largest model. `baseline`: held against another candidate
         than the specification says, with intervals that allow for the choice; raises `NotFoundError` for none."""
-        experiment, runs = one_comparison(*(of or self._read(experiment_id)), cell)
-        spec = comparison_spec(experiment)
-        if baseline is None or baseline == spec.baseline_name():
+        experiment, runs = select_cell(*(of or self._read(experiment_id)), cell)
+        design = comparison_design(experiment)
+        if baseline is None or baseline == design.baseline:
             return self._compare(experiment, runs)
-        if baseline not in (names := [each.name() for each in spec.candidates]):
+        if baseline not in (names := [candidate.name for candidate in design.candidates]):
             raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
-        found = self._compare(experiment.model_copy(update={"spec": spec.hold_against(baseline)}), runs)
-        note = note_on_baseline(spec, baseline, f"planned: {spec.baseline_name()}")
-        return found.model_copy(update={"notes": (note, *found.notes)[:MOST_NOTES]})
+        answer = self._compare(experiment, runs, baseline)
+        note = note_on_baseline(design, baseline, f"planned: {design.baseline}")
+        return answer.model_copy(update={"notes": (note, *answer.notes)[:MOST_NOTES]})
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -183,8 +183,11 @@ class Analysis:
             known = {key: self._footprints.find(question) for key, question in questions.items()}
         return {key: found for key, found in known.items() if found is not None}
 
-    def _compare(self, experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> Comparison:
-        return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+    def _compare(
+        self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None
+    ) -> Comparison:
+        curves = self._curves_of(comparison.compared_runs(experiment, runs))
+        return comparison.compare(experiment, runs, curves, baseline=baseline)
 
 
 class EndedRuns:

@@ -5,13 +5,16 @@
 One loop, the dispatcher's, asks it each round. A run ends in its own transaction, which knows nothing of this.
 """
 
+from collections.abc import Sequence
+
 import structlog
 
 from orchestrator.analysis.candidates import run_fact
-from orchestrator.analysis.comparison import added_runs
+from orchestrator.analysis.comparison import added_seeds
 from orchestrator.errors import DamagedError, NotFoundError, StoreError
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import RunFilter
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.records import ExperimentRecord, RunFilter, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue import growth
@@ -22,6 +25,16 @@ log = structlog.get_logger(__name__)
 
 MOST_FOLLOWED = 16
 """Experiments in one round; the others wait for the next one."""
+
+
+def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
+    """The runs on the next seeds of a sequential comparison; none where nothing is open."""
+    spec = experiment.spec.comparison()
+    return tuple(
+        spec.planned_run(name, seed=seed, setting=setting)
+        for name, seed, setting in added_seeds(experiment, runs)
+        if spec is not None
+    )
 
 
 class FollowUps:

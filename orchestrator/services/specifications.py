@@ -50,8 +50,8 @@ class Specifications:
         sizes, asked = self._monitor.largest_nodes(), spec.resources
         reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
         waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
-        advice = few_tuning_seeds(spec) if isinstance(spec, ComparisonSpec) else None
-        return [*waits, *law_warnings(spec), *([advice] if advice else [])]
+        advice = few_tuning_seeds(spec.design()) if isinstance(spec, ComparisonSpec) else None
+        return [*waits, *law_warnings(spec.cells()), *([advice] if advice else [])]
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
@@ -74,7 +74,7 @@ class Specifications:
         comparison = spec.comparison() if spec.answer is AnswerKind.COMPARISON else None
         if comparison is None or len(comparison.candidates) < 2:
             return None
-        return design_power(comparison, self._earlier_experiments(comparison))
+        return design_power(comparison.design(), self._earlier_experiments(comparison))
 
     def _earlier_experiments(self, spec: ComparisonSpec) -> Iterator[ExperimentWithRuns]:
         """Those of the newest runs of its workload, with these runs."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from orchestrator.design import Cell
 from orchestrator.kinds.experiment import Share
 from orchestrator.kinds.registry import ExperimentSpec, validate_spec
 from orchestrator.records import RunRecord
@@ -154,7 +155,7 @@ def preview(
     measured: RunsOfModel,
     footprints: Footprints,
     power: Callable[[ExperimentSpec], DesignPower | str | None],
-    law: Callable[[ExperimentSpec], str | None],
+    law: Callable[[Sequence[Cell]], str | None],
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
@@ -182,7 +183,7 @@ def preview(
         uncounted=uncounted_models(parts, memory, footprints),
         power=shown if isinstance(shown, DesignPower) else None,
         power_unknown=shown if isinstance(shown, str) else None,
-        law=law(spec),
+        law=law(spec.cells()),
     )
 
 

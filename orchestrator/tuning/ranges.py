@@ -4,7 +4,7 @@ All candidates get the same draws, each mapped to the candidate's own range, so 
 have the same defaults.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.tuning.search_spaces import OPTION_FACTOR, RATE_FACTOR
 from orchestrator.tuning.tuner import Setting
-from worker.spec.run import Workload
+from worker.spec.run import RunSpec, Workload
 
 Axis = Literal["lr", "warmup", "beta1", "beta2", "weight_decay", "clip"]
 AXES: tuple[Axis, ...] = ("lr", "warmup", "beta1", "beta2", "weight_decay", "clip")
@@ -56,6 +56,16 @@ def priors(
 def own_setting(known: Mapping[Axis, Prior]) -> Setting:
     """The candidate's own setting, which every search tries first."""
     return {FIELDS[axis]: prior.own for axis, prior in known.items()}
+
+
+def searched_values(run: RunSpec, search: Collection[Axis]) -> dict[str, Scalar]:
+    """The searched fields, as the run has them."""
+    own = run.optimizer.options | {
+        "lr": run.optimizer.lr,
+        "warmup_steps": run.workload.schedule.warmup_steps,
+        "clip_grad_norm": run.workload.clip_grad_norm,
+    }
+    return {field: own[field] for axis in AXES if axis in search and (field := FIELDS[axis]) in own}
 
 
 def axes_in_words(axes: Iterable[Axis]) -> str:

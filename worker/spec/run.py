@@ -140,6 +140,10 @@ class Workload(Spec):
         """Training tokens of the whole budget."""
         return self.budget.steps * self.budget.batch_sequences * self.data.sequence_length_tokens
 
+    def validation_tokens(self) -> int:
+        """Tokens of the validation text, which is the same for all runs."""
+        return self.evaluation.sequences * self.data.sequence_length_tokens
+
 
 class OptimizerSpec(Spec):
     """One optimizer at one learning rate, with the options that differ from the catalog's defaults."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.analysis.candidates import CandidateSummary, loss_of, summaries
-from orchestrator.analysis.comparison import Curves, comparison_spec, tokens_per_step
+from orchestrator.analysis.comparison import Curves, comparison_design, tokens_per_step
 from orchestrator.analysis.laws.records import BatchPoint, CriticalBatch, CriticalBatches, Estimate
 from orchestrator.analysis.laws.verdicts import critical_batch_notes, critical_batch_verdict
 from orchestrator.analysis.sequential import Array
@@ -99,16 +99,18 @@ def critical_batches(
     `target`: the loss that is to be reached; null takes the highest final loss of all judged runs that were not
     lost, which all of them reach. Of two experiments with one batch the seeds of both count.
     """
-    specs = [comparison_spec(experiment) for experiment, _ in measured]
-    sizes = [each.workload.budget.batch_sequences * each.workload.data.sequence_length_tokens for each in specs]
-    if len(set(sizes)) < LEAST_BATCHES or len({each.workload.model for each in specs}) > 1:
+    designs = [comparison_design(experiment) for experiment, _ in measured]
+    workloads = [experiment.spec.workload for experiment, _ in measured]
+    sizes = [workload.budget.batch_sequences * workload.data.sequence_length_tokens for workload in workloads]
+    if len(set(sizes)) < LEAST_BATCHES or len({workload.model for workload in workloads}) > 1:
         return None
     found: dict[str, dict[int, dict[int, CandidateSummary]]] = {}
-    for place, (size, spec, (_, runs)) in enumerate(zip(sizes, specs, measured, strict=True)):
-        for each in summaries(spec, runs):
-            found.setdefault(each.candidate.name(), {}).setdefault(size, {})[place] = each
-    names = [each.name() for each in specs[0].candidates if sum(map(len, found[each.name()].values())) == len(measured)]
-    baseline = specs[0].baseline_name()
+    for index, (size, design, (_, runs)) in enumerate(zip(sizes, designs, measured, strict=True)):
+        for summary in summaries(design, runs):
+            found.setdefault(summary.candidate.name, {}).setdefault(size, {})[index] = summary
+    names = [candidate.name for candidate in designs[0].candidates]
+    names = [name for name in names if sum(map(len, found[name].values())) == len(measured)]
+    baseline = designs[0].baseline
     summed = [each for name in names for of_size in found[name].values() for each in of_size.values()]
     finals = [loss for each in summed for loss in each.best.losses().values()]
     if baseline not in names or not finals:
@@ -129,7 +131,7 @@ def critical_batches(
         rows.append(
             CriticalBatch(
                 candidate=name,
-                title=found[name][sizes[0]][0].candidate.title(),
+                title=found[name][sizes[0]][0].candidate.title,
                 is_baseline=name == baseline,
                 points=points,
                 not_reached=tuple(size for size, of in mine.items() if not of),
@@ -140,8 +142,10 @@ def critical_batches(
                 verdict="",
             )
         )
-    falls = any(each.workload.schedule.shape != "constant" for each in specs)
-    tuned = all(each.tuning or len(of.learning_rates) > 1 for each in specs for of in each.candidates)
+    falls = any(workload.schedule.shape != "constant" for workload in workloads)
+    tuned = all(
+        design.is_tuned or len(candidate.learning_rates) > 1 for design in designs for candidate in design.candidates
+    )
     return CriticalBatches(
         target_loss=wanted,
         target_given=target is not None,

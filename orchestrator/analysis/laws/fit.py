@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.candidates import CandidateSummary, summaries
-from orchestrator.analysis.comparison import comparison_spec, evaluation_error
+from orchestrator.analysis.comparison import comparison_design, evaluation_error
 from orchestrator.analysis.estimator import JudgedRuns, conclude, instability
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
@@ -183,13 +183,11 @@ def fit_experiments(
     experiments = [experiment for experiment, _ in measured]
     _require_nats(experiments)
     samples = _samples(measured)
-    spec = comparison_spec(experiments[0])
-    baseline = next((each for each in samples if each.candidate == spec.baseline_name()), None)
+    design = comparison_design(experiments[0])
+    baseline = next((each for each in samples if each.candidate == design.baseline), None)
     if baseline is None:
         names = ", ".join(each.candidate for each in samples) or "none"
-        raise FitError(
-            f"the baseline {spec.baseline_name()!r} is not a candidate of every experiment; common ones: {names}"
-        )
+        raise FitError(f"the baseline {design.baseline!r} is not a candidate of every experiment; common ones: {names}")
     chosen = FORMS[form] if form else richest_form(min(([*each.cells()] for each in samples), key=len))
     asked = tuple(Target(*each) for each in predict)
     trained = {cell[SIZE] for each in samples for cell in each.cells()}
@@ -199,8 +197,8 @@ def fit_experiments(
         needs=needs or {},
         draws=draws,
         comparisons=max(len(samples) - 1, 1),
-        margin=spec.equivalence(),
-        evaluation_error=max(evaluation_error(each.spec.workload) for each in experiments),
+        margin=design.margin,
+        evaluation_error=max(evaluation_error(comparison_design(each).validation_tokens) for each in experiments),
     )
     of_baseline = _fit_law(baseline, chosen, draws)
     rows = [_row(baseline, baseline, of_baseline, question)]
@@ -241,7 +239,7 @@ def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
 def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     """The candidates that every experiment has, in the order of the first one."""
     found = [
-        {each.candidate.name(): each for each in summaries(comparison_spec(experiment), runs)}
+        {each.candidate.name: each for each in summaries(comparison_design(experiment), runs)}
         for experiment, runs in measured
     ]
     return tuple(_sample([each[name] for each in found]) for name in found[0] if all(name in each for each in found))
@@ -264,8 +262,8 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
             else:
                 lost.add(unit)
     return Sample(
-        candidate=cells[0].candidate.name(),
-        title=cells[-1].candidate.title(),
+        candidate=cells[0].candidate.name,
+        title=cells[-1].candidate.title,
         losses=dict(sorted(losses.items())),
         judged=JudgedRuns(
             losses=dict(enumerate(losses.values())),

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from orchestrator import design
 from orchestrator.analysis.laws.model import FORMS, MAX_EXPONENT, Cell, LawForm, richest_form
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import WORDS, effect_text, interval_of_effect, stability_text
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.experiment import AnswerKind, Experiment
 from orchestrator.records import Conclusion, ExperimentWithRuns
 from worker.catalog import presets
 from worker.spec.run import Workload
@@ -35,19 +35,20 @@ def too_few(cells: Iterable[Cell], form: LawForm) -> str | None:
     return None
 
 
-def planned_law(spec: Experiment) -> str | None:
+def planned_law(planned: Sequence[design.Cell]) -> str | None:
     """The law that the sizes and budgets of a scaling experiment can tell; None where they are too few to find one, and
-    of an experiment that comes to none."""
-    if spec.answer is not AnswerKind.LAW or law_warnings(spec):
+    of an experiment without cells."""
+    if not planned or law_warnings(planned):
         return None
-    return richest_form(_planned_cells(spec)).formula
+    return richest_form([(cell.parameters, cell.tokens) for cell in planned]).formula
 
 
-def law_warnings(spec: Experiment) -> list[str]:
-    """A sentence where an experiment that is to come to a law has too few sizes and budgets to fit or to find one."""
-    if spec.answer is not AnswerKind.LAW:
+def law_warnings(planned: Sequence[design.Cell]) -> list[str]:
+    """A sentence where the cells of a scaling experiment are too few sizes and budgets to fit or to find a law; none
+    for an experiment without cells."""
+    if not planned:
         return []
-    cells = _planned_cells(spec)
+    cells = [(cell.parameters, cell.tokens) for cell in planned]
     form = richest_form(cells)
     if reason := too_few(cells, form):
         return [f"No law can be fitted: {reason}."]
@@ -64,11 +65,6 @@ def law_warnings(spec: Experiment) -> list[str]:
         f"A law is found by luck alone: {count} {noun} leave {form.formula} one degree of freedom, and intervals reach "
         f"12.7 standard errors to either side. {needed} {noun} can tell it{other}."
     ]
-
-
-def _planned_cells(spec: Experiment) -> list[Cell]:
-    tokens_per_step = spec.workload.tokens() // spec.workload.budget.steps
-    return [(cell.parameters, cell.steps * tokens_per_step) for cell in spec.cells()]
 
 
 def no_law(coefficients: Mapping[str, Estimate]) -> str | None:

@@ -46,7 +46,7 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         found = http.post("/v1/experiments/validate", json=fields).json()["power"]
         assert found["paired_sd"] == pytest.approx(SD, rel=1e-6)
         assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
-        error = evaluation_error(ComparisonSpec.model_validate(fields).workload)
+        error = evaluation_error(ComparisonSpec.model_validate(fields).workload.validation_tokens())
         found_at_once = found["detectable_difference"]
         assert found_at_once == pytest.approx(least_difference(3, SD, 0.05, error), rel=1e-6)
         assert found["seeds_for_margin"] == least_seeds(lambda n: chance_within(0.01, n, SD, 0.05, error))

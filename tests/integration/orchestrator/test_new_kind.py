@@ -18,8 +18,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from orchestrator.design import Cell
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, DeadlineSeconds, RunSeconds
-from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import Priority
 from orchestrator.names import Name
 from worker.schema import omit_default

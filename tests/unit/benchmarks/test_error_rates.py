@@ -10,11 +10,12 @@ import pytest
 from benchmarks.error_rates import BASINS, OWN_RATE, Runs, World, judged_runs, simulate, verdicts
 from benchmarks.sequential import conduct
 from benchmarks.sequential import simulate as simulate_looks
-from orchestrator.analysis.comparison import added_runs, compare
+from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Method
 from orchestrator.records import RunRecord
+from orchestrator.services.follow_ups import added_runs
 from orchestrator.tuning.tuner import Setting, rate_of
 from tests.factories.comparison import evaluated_on, experiment_record, run_record, tuned_records
 

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.analysis.comparison import added_runs, compare
+from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.estimator import paired_difference
 from orchestrator.analysis.sequential import chance_of_verdict, looks
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.records import Conclusion, RunRecord, SeedsStatus
+from orchestrator.services.follow_ups import added_runs
 from tests.factories.comparison import Outcome, evaluated_on, experiment_record, run_record
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict

@@ -14,7 +14,7 @@ def test_the_demo_tunes_first_and_compares_on_other_seeds() -> None:
     assert DEMO.tuning is not None
     assert DEMO.tuning.method == "line", "an optimum beyond the first rates is followed"
     assert not set(DEMO.seeds) & set(DEMO.tuning.seeds)
-    assert few_tuning_seeds(DEMO) is None
+    assert few_tuning_seeds(DEMO.design()) is None
     assert DEMO.workload.model == "gpt2-nano" and DEMO.workload.budget.steps == 150
 
 
