@@ -5,7 +5,6 @@ candidates, trial n is number n // C of candidate n % C. Each trial is one run o
 while the sweep goes, by its driver (`orchestrator/sweeps/driver.py`).
 """
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -26,7 +25,7 @@ from orchestrator.tuning.search_spaces import (
     Range,
     contains,
     ends,
-    grid,
+    grid_size,
     suggested_range,
     suggested_rates,
 )
@@ -189,7 +188,7 @@ class SearchedCandidate(Spec):
 
     def grid_size(self) -> int:
         """How many points a grid over the space has."""
-        return math.prod(len(grid(domain)) for domain in self.ranges().values())
+        return grid_size(self.ranges().values())
 
 
 class EarlyStopping(Spec):

@@ -19,13 +19,13 @@ import structlog
 
 from orchestrator.jobs import ExperimentId
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Parameters, admits_another, trial_run
 from orchestrator.records import RunFilter
 from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue import trials
 from orchestrator.sweeps.report import sweep_spec
 from orchestrator.sweeps.trial_follower import LOSS, follow, retry_while_away
+from orchestrator.sweeps.trials import Parameters, admits_another, trial_run
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,6 @@ from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
-from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.records import (
     TENSORS,
     CandidateRow,
@@ -26,6 +25,7 @@ from orchestrator.records import (
 )
 from orchestrator.sweeps.importance import importances
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
+from orchestrator.sweeps.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.tuning.search_spaces import Choice, share_of
 from worker.records.result import Result, Verdict
 from worker.words import pluralize

@@ -20,9 +20,9 @@ from ray.tune.search.optuna import OptunaSearch
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Parameters, planned_parameters
 from orchestrator.sweeps.importance import distributions
 from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
+from orchestrator.sweeps.trials import Parameters, planned_parameters
 
 Add = Callable[[int, Parameters], tuple[str, Parameters] | None]
 """Queue the trial of that number, or find it: the run's id and the hyperparameters that it has; None to end."""

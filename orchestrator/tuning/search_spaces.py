@@ -7,6 +7,7 @@ A grid takes `points` values of each range, evenly spaced (on a log-uniform rang
 """
 
 import math
+from collections.abc import Iterable
 from random import Random
 from typing import Annotated, Literal, Self
 
@@ -175,6 +176,11 @@ def grid(domain: Range) -> tuple[Scalar, ...]:
     if isinstance(domain, Integer):
         return tuple(dict.fromkeys(round(spot) for spot in spots))
     return (domain.low, *(_round(spot) for spot in spots[1:-1]), domain.high)
+
+
+def grid_size(domains: Iterable[Range]) -> int:
+    """How many points a grid over these ranges has."""
+    return math.prod(len(grid(domain)) for domain in domains)
 
 
 def ends(domain: Range) -> tuple[Scalar, ...]:

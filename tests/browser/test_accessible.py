@@ -7,12 +7,12 @@ from playwright.sync_api import Page
 from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.specs.footprints import footprint_question
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.registry import study
 from orchestrator.studies.study import StudyScale
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.browser.conftest import Eyes
 from tests.browser.expecting import expect
 from tests.factories.playing import DEMO

@@ -8,9 +8,9 @@ from socket import socket
 import pytest
 
 from orchestrator.jobs import LeasePolicy
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.browser.conftest import Eyes, Watched
 from tests.browser.expecting import expect
 from tests.factories.serving import Site, served

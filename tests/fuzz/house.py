@@ -20,9 +20,9 @@ from orchestrator.errors import LeaseLostError
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.registry import read_spec
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
 from orchestrator.store.queue import trials
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.factories.playing import PlayedRun, Player

@@ -17,9 +17,9 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from orchestrator.jobs import Lease, LeasePolicy
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.factories.playing import PlayedRun
 from tests.factories.stores import claim
 from tests.factories.sweep import sweep_spec

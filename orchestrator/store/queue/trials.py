@@ -14,7 +14,6 @@ from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import KINDS
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Spending
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, notify_closed
@@ -101,6 +100,19 @@ def read_state(database: Database, run_id: str) -> TrialState:
         verdict=None if row.verdict is None else Verdict(row.verdict),
         final_val_loss=row.final_val_loss,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What a sweep's trials have cost so far."""
+
+    device_seconds: float
+    """Over all attempts of all trials."""
+    ended: int
+    """Trials that have ended, and what they cost."""
+    ended_seconds: float
+    live: int
+    """Trials that have not ended."""
 
 
 def spending(database: Database, sweep_id: str) -> Spending:

@@ -7,12 +7,12 @@ import pytest
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import Lease, RunAction, RunStatus
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Spending, planned_parameters, trial_run
 from orchestrator.records import RunRecord
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import trials
-from orchestrator.store.queue.trials import TrialState
+from orchestrator.store.queue.trials import Spending, TrialState
 from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.contract.conftest import Store
 from tests.contract.queue.test_races import ROUNDS, together
 from tests.factories.stores import result

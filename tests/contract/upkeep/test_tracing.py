@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import Lease
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.store.leadership import LeaderLoop, Leadership
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.capacity import Node, NodeId
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.architecture.tree import REPOSITORY
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result

@@ -11,8 +11,8 @@ from api.cli.app import main
 from api.client.client import Client, ClientError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.factories.sweep import sweep_fields, sweep_spec

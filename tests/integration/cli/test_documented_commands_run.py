@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from api.cli import main
 from api.client import start_run
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, prepare_made_dataset

@@ -14,8 +14,8 @@ from api.client.client import Client
 from orchestrator.external_runs import LinesBatch
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.factories.openapi import operations

@@ -14,8 +14,8 @@ from api.bundles.publication import publish
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned_parameters
 from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.sweeps.trials import planned_parameters
 from tests.chaos.processes import living, sweep_drivers_of
 from tests.factories.bundles import KEY
 from tests.factories.sweep import sweep_spec

@@ -20,12 +20,12 @@ from dashboards.text.answers import value_text
 from dashboards.view_state import ViewState
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.registry import validate_spec
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
 from orchestrator.specs.text import parse
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps import importance
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
 from tests.factories.sweep import RATES, sweep_spec

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from optim.plan.rules import rule_of
 from orchestrator.kinds.block_rules import SUGGESTED, rules_of, values_of
 from orchestrator.kinds.registry import ExperimentSpec, read_spec
-from orchestrator.kinds.trials import as_candidate, planned_parameters, trial_run
 from orchestrator.specs.faults import faults
+from orchestrator.sweeps.trials import as_candidate, planned_parameters, trial_run
 from orchestrator.tuning.search_spaces import Choice
 from tests.factories.sweep import sweep_fields, sweep_spec
 from worker.schema import canonical_json

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import trial_run
+from orchestrator.sweeps.trials import trial_run
 from worker.schema import trust_stored_names
 from worker.spec.run import RunSpec, Schedule
 

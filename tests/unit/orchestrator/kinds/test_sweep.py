@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec, read_spec
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import (
-    Spending,
+from orchestrator.specs.faults import faults
+from orchestrator.store.queue.trials import Spending
+from orchestrator.sweeps.trials import (
     admits_another,
     candidates_without_defaults,
     grid_points,
     planned_parameters,
     trial_run,
 )
-from orchestrator.specs.faults import faults
 from orchestrator.tuning.search_spaces import LogUniform, Uniform, contains
 from tests.factories.stores import comparison_spec
 from tests.factories.sweep import sweep_fields, sweep_spec

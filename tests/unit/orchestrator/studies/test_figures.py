@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.studies.claims import ClaimVerdict, Finding
 from orchestrator.studies.debias_theorem import figures as debias_theorem
 from orchestrator.studies.gathering import ResultSource, gather
@@ -20,6 +19,7 @@ from orchestrator.studies.residual_stationarity import figures as residual_stati
 from orchestrator.studies.result import PartResult, RunOutcome, StudyResult
 from orchestrator.studies.study import StudyScale
 from orchestrator.sweeps.report import report
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.factories.comparison import Outcome, run_record
 from tests.factories.stores import result
 from tests.factories.study_results import DIVERGED, judged, made_result, with_tokens

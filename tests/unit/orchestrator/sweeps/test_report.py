@@ -11,10 +11,10 @@ from orchestrator.analysis.comparison import compare
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import trial_run
 from orchestrator.records import Conclusion, RunRecord
 from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
 from orchestrator.sweeps.report import best_so_far, comparison_of_the_best, outline, report
+from orchestrator.sweeps.trials import trial_run
 from orchestrator.tuning.search_spaces import draw
 from tests.factories.comparison import evaluated_on, records
 from tests.factories.stores import comparison_spec, result

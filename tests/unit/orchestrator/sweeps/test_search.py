@@ -7,9 +7,9 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.kinds.trials import Parameters, planned_parameters
 from orchestrator.sweeps.search import AshaPerCandidate, OvertakenError, StoreSearch
 from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
+from orchestrator.sweeps.trials import Parameters, planned_parameters
 from tests.factories.sweep import RATES, sweep_spec
 
 

@@ -6,7 +6,6 @@ What chance gives is a function of (sweep's seed, number): a driver that was kil
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
 from random import Random
 
@@ -15,24 +14,12 @@ from orchestrator.kinds.block_rules import is_rule, rules_of
 from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
+from orchestrator.store.queue.trials import Spending
 from orchestrator.tuning.search_spaces import draw, grid
 from worker.spec.run import Workload
 
 Parameters = dict[str, Scalar]
 """Hyperparameter → value, in the order of the space."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spending:
-    """What a sweep's trials have cost so far."""
-
-    device_seconds: float
-    """Over all attempts of all trials."""
-    ended: int
-    """Trials that have ended, and what they cost."""
-    ended_seconds: float
-    live: int
-    """Trials that have not ended."""
 
 
 def planned_parameters(spec: SweepSpec, number: int) -> Parameters | None:
@@ -42,10 +29,10 @@ def planned_parameters(spec: SweepSpec, number: int) -> Parameters | None:
     not be worse than doing nothing, except by stopping early.
     """
     candidate = spec.candidate_of(number)
-    place = number // len(spec.candidates)
+    index = number // len(spec.candidates)
     if spec.algorithm == "grid":
-        return next(islice(grid_points(candidate), place, None))
-    if place == 0 and candidate.includes_defaults(spec.workload):
+        return next(islice(grid_points(candidate), index, None))
+    if index == 0 and candidate.includes_defaults(spec.workload):
         return candidate.defaults(spec.workload)
     if spec.algorithm in ("tpe", "tpe-hyperband"):
         return None
@@ -103,8 +90,11 @@ def admits_another(spec: SweepSpec, spent: Spending) -> bool:
 def candidates_without_defaults(spec: SweepSpec) -> Sequence[SearchedCandidate]:
     """Candidates whose space has none of the catalog's defaults together: nothing says how much was gained. None that
     the catalog does not know."""
-    known = (each for each in spec.candidates if each.defaults(spec.workload))
-    return tuple(each for each in known if not each.includes_defaults(spec.workload))
+    return tuple(
+        candidate
+        for candidate in spec.candidates
+        if candidate.defaults(spec.workload) and not candidate.includes_defaults(spec.workload)
+    )
 
 
 def trial_workload(spec: SweepSpec) -> Workload:
