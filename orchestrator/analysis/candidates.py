@@ -11,11 +11,10 @@ from orchestrator.analysis.estimator import JudgedRuns
 from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.design import CandidateDesign, ComparisonDesign
-from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.jobs import TERMINAL
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from orchestrator.tuning.ranges import searched_values
 from orchestrator.tuning.tuner import RunFact, Setting, mean_losses
-from worker.records.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,7 @@ class SettingRuns:
 
     lr: float
     """Of replicates, whose settings differ, the first one's."""
-    runs: tuple[RunRecord, ...]
+    runs: tuple[RunFact, ...]
     setting: Setting
     looks: Mapping[int, Look] | None = None
     """Where seeds are added while verdicts are open."""
@@ -35,11 +34,11 @@ class SettingRuns:
     @cached_property
     def lost(self) -> frozenset[int]:
         """The seeds whose run has ended for good without a loss that counts."""
-        return frozenset(run.seed for run in self.runs if has_ended(run) and loss_of(run) is None)
+        return frozenset(run.seed for run in self.runs if run.has_ended() and run.loss is None)
 
     def losses(self) -> dict[int, float]:
         """Seed → final loss, of runs that were not lost."""
-        return {run.seed: loss for run in self.runs if (loss := loss_of(run)) is not None}
+        return {run.seed: run.loss for run in self.runs if run.loss is not None}
 
     def units(self) -> dict[int, float]:
         """What is compared: losses by seed, or their means by replicate."""
@@ -54,14 +53,6 @@ class SettingRuns:
     def val_loss(self) -> Interval | None:
         """Mean over what is compared, with its interval."""
         return mean_interval([*self.units().values()], looks=self.looks)
-
-    def results(self) -> tuple[Result, ...]:
-        """The results that there are."""
-        return tuple(run.result for run in self.runs if run.result is not None)
-
-    def runs_by_seed(self) -> dict[int, RunRecord]:
-        """The runs by their seeds."""
-        return {run.seed: run for run in self.runs}
 
     def rank(self) -> tuple[int, float]:
         """Sorts the best trial first: the fewest runs without a loss, then the lowest mean."""
@@ -81,6 +72,8 @@ class CandidateSummary:
     tuned: bool
     is_at_edge: bool
     """Whether the best trial is the lowest or highest rate that was tried."""
+    records: Mapping[str, RunRecord]
+    """Run id → its record; empty where others trained the runs."""
 
     @property
     def chosen(self) -> SettingRuns:
@@ -94,7 +87,11 @@ class CandidateSummary:
             return self.final or self.chosen
         return SettingRuns(lr=self.chosen.lr, runs=(), setting={})
 
-    def runs(self) -> tuple[RunRecord, ...]:
+    def best_records(self) -> tuple[RunRecord, ...]:
+        """The records of the runs that are compared."""
+        return tuple(self.records[run.id] for run in self.best.runs if run.id in self.records)
+
+    def runs(self) -> tuple[RunFact, ...]:
         """Every run of the candidate."""
         trials = tuple(run for rate in self.rates for run in rate.runs)
         return trials if self.final is None else (*trials, *self.final.runs)
@@ -102,16 +99,27 @@ class CandidateSummary:
     def judged(self) -> JudgedRuns:
         """What the estimator takes."""
         best = self.best
-        ended = frozenset(run.seed for run in best.runs if has_ended(run))
+        ended = frozenset(run.seed for run in best.runs if run.has_ended())
         return JudgedRuns(losses=best.units(), lost=best.lost, ended=ended, is_at_edge=self.is_at_edge)
 
 
 def summaries(design: ComparisonDesign, runs: Iterable[RunRecord]) -> tuple[CandidateSummary, ...]:
-    """Every candidate, in the order of the design."""
-    by_candidate: dict[str, list[RunRecord]] = {}
+    """Every candidate over its runs, in the order of the design."""
+    records = {run.id: run for run in runs}
+    return summarize_facts(design, map(run_fact, records.values()), records)
+
+
+def summarize_facts(
+    design: ComparisonDesign, runs: Iterable[RunFact], records: Mapping[str, RunRecord] | None = None
+) -> tuple[CandidateSummary, ...]:
+    """Every candidate over its runs, in the order of the design. `records`: those of runs of ours, by their ids."""
+    by_candidate: dict[str, list[RunFact]] = {}
     for run in runs:
         by_candidate.setdefault(run.candidate, []).append(run)
-    return tuple(_summary(design, candidate, by_candidate.get(candidate.name, [])) for candidate in design.candidates)
+    return tuple(
+        _summary(design, candidate, by_candidate.get(candidate.name, []), records or {})
+        for candidate in design.candidates
+    )
 
 
 def design_looks(design: ComparisonDesign, comparisons: int = 1) -> Mapping[int, Look] | None:
@@ -126,48 +134,54 @@ def loss_of(run: RunRecord) -> float | None:
     return run.result.judged_loss() if run.result else None
 
 
-def has_ended(run: RunRecord) -> bool:
-    """Whether a run has a result, or was stopped because its time was up: which nobody will change."""
-    return run.result is not None or run.limit_reached is not None
-
-
 def run_fact(run: RunRecord) -> RunFact:
-    """What tuning knows of a run; one whose time was up is a failed one."""
+    """A run of ours as tuning and analysis take it."""
     return RunFact(
+        id=run.id,
         candidate=run.candidate,
         model=run.model,
         steps=run.steps_total,
         lr=run.lr,
         seed=run.seed,
-        status=run.status if run.limit_reached is None else RunStatus.FAILED,
+        status=run.status,
+        verdict=run.result.verdict if run.result else None,
         loss=loss_of(run),
+        is_time_up=run.limit_reached is not None,
     )
 
 
-def _summary(design: ComparisonDesign, candidate: CandidateDesign, runs: Sequence[RunRecord]) -> CandidateSummary:
+def _summary(
+    design: ComparisonDesign, candidate: CandidateDesign, runs: Sequence[RunFact], records: Mapping[str, RunRecord]
+) -> CandidateSummary:
     levels = design_looks(design)
     trial_runs = [run for run in runs if run.seed not in design.seeds] if design.is_tuned else runs
     judged = [run for run in runs if run.seed in design.seeds] if design.is_tuned else []
-    by_rate: dict[float, list[RunRecord]] = {lr: [] for lr in candidate.learning_rates}
+    by_rate: dict[float, list[RunFact]] = {lr: [] for lr in candidate.learning_rates}
     for run in trial_runs:
         by_rate.setdefault(run.lr, []).append(run)
     rates = tuple(
-        _setting_runs(design, lr, trial, None if design.is_tuned else levels)
+        _setting_runs(design, lr, trial, records, None if design.is_tuned else levels)
         for lr, trial in sorted((by_rate or {candidate.own_rate: []}).items())
     )
     return CandidateSummary(
         candidate=candidate,
         rates=rates,
-        final=_setting_runs(design, judged[0].lr, judged, levels) if judged else None,
+        final=_setting_runs(design, judged[0].lr, judged, records, levels) if judged else None,
         tuned=design.is_tuned,
         is_at_edge=_is_at_edge(design, candidate, rates),
+        records={run.id: records[run.id] for run in runs if run.id in records},
     )
 
 
 def _setting_runs(
-    design: ComparisonDesign, lr: float, runs: Sequence[RunRecord], levels: Mapping[int, Look] | None
+    design: ComparisonDesign,
+    lr: float,
+    runs: Sequence[RunFact],
+    records: Mapping[str, RunRecord],
+    levels: Mapping[int, Look] | None,
 ) -> SettingRuns:
-    first = next((run.spec for run in runs if run.spec is not None), None)
+    specs = (records[run.id].spec for run in runs if run.id in records)
+    first = next((spec for spec in specs if spec is not None), None)
     is_judged = any(run.seed in design.seeds for run in runs)
     return SettingRuns(
         lr=lr,
@@ -182,11 +196,11 @@ def _setting_runs(
 def _is_at_edge(design: ComparisonDesign, candidate: CandidateDesign, rates: Sequence[SettingRuns]) -> bool:
     """Of any replicate's tuning; where several rates are judged by their own seeds, of the best one."""
     if not design.is_tuned:
-        tried = [rate for rate in rates if rate.results()]
+        tried = [rate for rate in rates if any(run.verdict is not None for run in rate.runs)]
         return len(tried) > 1 and _best_trial(tried) in (tried[0], tried[-1])
-    facts = [run_fact(run) for rate in rates for run in rate.runs if run.status in TERMINAL]
+    ended = [run for rate in rates for run in rate.runs if run.status in TERMINAL]
     return any(
-        tuner.is_at_edge(mean_losses(fact for fact in facts if fact.seed in design.replicate_tuning_seeds(replicate)))
+        tuner.is_at_edge(mean_losses(run for run in ended if run.seed in design.replicate_tuning_seeds(replicate)))
         for replicate, tuner in enumerate(candidate.tuners)
     )
 

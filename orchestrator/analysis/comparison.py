@@ -170,7 +170,7 @@ def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) ->
 def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
     """The ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
     candidates = summaries(comparison_design(experiment), runs)
-    return tuple(run.id for summary in candidates for run in summary.best.runs if run.result is not None)
+    return tuple(run.id for summary in candidates for run in summary.best.runs if run.verdict is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,10 +193,11 @@ class Standing:
         return self.loss is None, self.loss or 0.0, self.summary.chosen.rank()
 
     def loss_and_bytes(self) -> tuple[float, float] | None:
-        """What the Pareto front is drawn over; None for who is unstable."""
-        if self.loss is None or self.is_unstable():
+        """What the Pareto front is drawn over; None for who is unstable, or whose memory nobody measured."""
+        sizes = [run.result.optimizer_state_bytes for run in self.summary.best_records() if run.result]
+        if self.loss is None or self.is_unstable() or not sizes:
             return None
-        return self.loss, float(max(result.optimizer_state_bytes for result in self.summary.best.results()))
+        return self.loss, float(max(sizes))
 
 
 def standings_of(design: ComparisonDesign, candidates: Sequence[CandidateSummary]) -> list[Standing]:
@@ -345,7 +346,10 @@ def _time_to_target(
 
     At the last step the interval is that of the difference of losses, so that both say the same."""
     best, baseline = summary.best, baseline_summary.best
-    by_seed, baseline_by_seed, targets = best.runs_by_seed(), baseline.runs_by_seed(), baseline.losses()
+    by_seed, baseline_by_seed = (
+        {run.seed: run for run in compared.best_records()} for compared in (summary, baseline_summary)
+    )
+    targets = baseline.losses()
     stable = sorted(best.losses().keys() & targets.keys())
     seeds = [seed for seed in stable if by_seed[seed].id in curves and baseline_by_seed[seed].id in curves]
     if not seeds:
@@ -431,10 +435,12 @@ def _row(summary: CandidateSummary) -> CandidateRow:
     """One line of the leaderboard by itself; what it is to the others is still to be said."""
     best = summary.best
     # Sizes and times are known even where no loss is finite, from whichever runs have a result.
-    results = best.results() or tuple(run.result for run in summary.runs() if run.result)
+    records = summary.best_records()
+    best_results = [run.result for run in records if run.result]
+    results = best_results or [run.result for run in summary.records.values() if run.result]
     peaks = [peak for result in results if (peak := result.peak_tensor_bytes()) is not None]
     has_loss = bool(summary.chosen.losses() or best.losses())
-    ended = [run.device_seconds / SECONDS_PER_HOUR for run in best.runs if run.result]
+    ended = [run.device_seconds / SECONDS_PER_HOUR for run in records if run.result]
     return CandidateRow(
         candidate=summary.candidate.name,
         optimizer=summary.candidate.optimizer,
@@ -452,16 +458,16 @@ def _row(summary: CandidateSummary) -> CandidateRow:
         step_seconds=median([result.step_seconds_median for result in results]),
         optimizer_seconds=median([result.optimizer_seconds_median for result in results]),
         tokens_per_second=median([result.tokens_per_second for result in results]),
-        device_hours=sum(run.device_seconds for run in summary.runs()) / SECONDS_PER_HOUR,
+        device_hours=sum(run.device_seconds for run in summary.records.values()) / SECONDS_PER_HOUR,
         verdict="",
         conclusion=Conclusion.NO_LOSS,
         learning_rates=tuple(map(_rate_row, summary.rates)),
-        verdicts=dict(Counter(run.result.verdict for run in summary.runs() if run.result)),
+        verdicts=dict(Counter(run.verdict for run in summary.runs() if run.verdict is not None)),
         outcomes=dict(Counter(outcome for run in summary.runs() if (outcome := run.outcome()) is not None)),
         final=_rate_row(summary.final) if summary.final else None,
         tuning=summary.tuned and summary.final is None,
         run_device_hours=statistics.fmean(ended) if ended else None,
-        energy_joules=_energy(best.results()),
+        energy_joules=_energy(best_results),
     )
 
 
@@ -471,8 +477,8 @@ def _rate_row(rate: SettingRuns) -> LearningRateRow:
         val_loss=rate.val_loss(),
         runs_ended=sum(run.status in TERMINAL for run in rate.runs),
         runs_total=len(rate.runs),
-        diverged=sum(result.verdict is Verdict.DIVERGED for result in rate.results()),
-        out_of_memory=sum(result.verdict is Verdict.OUT_OF_MEMORY for result in rate.results()),
+        diverged=sum(run.verdict is Verdict.DIVERGED for run in rate.runs),
+        out_of_memory=sum(run.verdict is Verdict.OUT_OF_MEMORY for run in rate.runs),
         run_ids=tuple(run.id for run in rate.runs),
         lost=len(rate.lost),
         setting=dict(rate.setting),

@@ -10,11 +10,10 @@ that are there. Where budgets differ there is no verdict; where tuning differs t
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from pydantic import JsonValue
 
-from orchestrator.analysis.candidates import summaries
+from orchestrator.analysis.candidates import summarize_facts
 from orchestrator.analysis.comparison import concluded_rows, standings_of
 from orchestrator.analysis.verdicts import FAIR_SEEDS, MOST_NOTES, effect_text, loss_notes, note_on_baseline, verdict
 from orchestrator.design import CandidateDesign, ComparisonDesign
@@ -32,21 +31,16 @@ from orchestrator.external_runs import (
     MetricSummary,
 )
 from orchestrator.jobs import RunStatus
-from orchestrator.records import CandidateRow, Conclusion, LearningRateRow, RunRecord
+from orchestrator.records import CandidateRow, Conclusion, LearningRateRow
 from orchestrator.tuning.line import Grid
-from worker.records.result import LARGEST_LOSS, PeakMemory, Result, Verdict
+from orchestrator.tuning.tuner import RunFact
+from worker.records.result import LARGEST_LOSS, Verdict
 from worker.words import pluralize
 
 TOKENS = "tokens"
 """The metric that says how much was trained."""
 MOST_CANDIDATES, MOST_RATES, MOST_SEEDS, MOST_TUNING_SEEDS = 64, 64, 256, 64
 """As of a comparison."""
-UNTOLD: Mapping[str, Any] = {
-    **dict.fromkeys(("optimizer_state_bytes", "parameter_bytes"), 0),
-    **dict.fromkeys(("step_seconds_median", "optimizer_seconds_median", "tokens_per_second")),
-    "peak_memory": PeakMemory(host_rss_bytes=0, host_rss_before_bytes=0),
-}
-"""What rows of leaderboards show beside losses; a judgement has no such column."""
 FEWEST_JUDGED = 2
 """Seeds of their own that are needed to set those apart that chose the rates."""
 
@@ -74,8 +68,8 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         without_choice = f"without a choice it is {names[0]}, whose first run began first"
         chosen = (note_on_baseline(design, baseline, without_choice),) if len(names) > 2 else ()
         design = design.hold_against(baseline)
-    records = [_record(run, experiment.id, metric) for run in judgeable]
-    standings = standings_of(design, summaries(design, [*records, *_missing_runs(design, records)]))
+    facts = [_fact(run, metric) for run in judgeable]
+    standings = standings_of(design, summarize_facts(design, [*facts, *_missing_runs(design, facts)]))
     rows = concluded_rows(design, standings)
     by_id = {run.id: run for run in judgeable}
     of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
@@ -228,22 +222,20 @@ def _seeds_of(runs: Iterable[ExternalRun], candidate: str, lr: float) -> frozens
     return frozenset(run.seed for run in runs if run.candidate == candidate and run.lr == lr and run.seed is not None)
 
 
-def _record(run: ExternalRun, experiment_id: str, metric: str) -> RunRecord:
-    """The run as the analysis of comparisons takes it. It looks at rate, seed, loss and verdict; whatever else a
-    result has was not told, is filled in, and never leaves this module."""
-    of_metric = run.metrics[metric]
+def _fact(run: ExternalRun, metric: str) -> RunFact:
+    """A judgeable run as the analysis of comparisons takes it."""
+    summary = run.metrics[metric]
     assert run.lr is not None
     assert run.seed is not None
-    too_large = of_metric.last is not None and abs(of_metric.last) > LARGEST_LOSS
-    told: dict[str, Any] = {
-        "verdict": Verdict.DIVERGED if _has_diverged(of_metric) else Verdict.CONVERGED,
-        "verdict_reason": "",
-        "steps": of_metric.last_step,
-        "final_val_loss": None if too_large else of_metric.last,
-    }
-    result = Result.model_construct(**{**told, **UNTOLD})
-    return _run_record(run.id, experiment_id, run.candidate, run.lr, run.seed).model_copy(
-        update={"status": RunStatus.SUCCEEDED, "result": result}
+    has_diverged = _has_diverged(summary)
+    return RunFact(
+        id=run.id,
+        candidate=run.candidate,
+        lr=run.lr,
+        seed=run.seed,
+        status=RunStatus.SUCCEEDED,
+        verdict=Verdict.DIVERGED if has_diverged else Verdict.CONVERGED,
+        loss=None if has_diverged else summary.last,
     )
 
 
@@ -255,41 +247,20 @@ def _has_diverged(of_metric: MetricSummary) -> bool:
     return before is not None and of_metric.last >= before
 
 
-def _missing_runs(design: ComparisonDesign, records: Sequence[RunRecord]) -> list[RunRecord]:
+def _missing_runs(design: ComparisonDesign, runs: Sequence[RunFact]) -> list[RunFact]:
     """The runs that a grid would have and that nobody told of: a rate with fewer seeds than its neighbours is not
     complete, and ranks behind them."""
     if design.is_tuned:
         return []
     missing = []
     for candidate in design.candidates:
-        reported = {(run.lr, run.seed) for run in records if run.candidate == candidate.name}
+        reported = {(run.lr, run.seed) for run in runs if run.candidate == candidate.name}
         wanted = {(lr, seed) for lr in candidate.learning_rates for _, seed in reported}
-        missing += [_run_record("", "", candidate.name, lr, seed) for lr, seed in sorted(wanted - reported)]
+        missing += [
+            RunFact(candidate=candidate.name, lr=lr, seed=seed, status=RunStatus.CANCELLED, loss=None)
+            for lr, seed in sorted(wanted - reported)
+        ]
     return missing
-
-
-def _run_record(id: str, experiment_id: str, candidate: str, lr: float, seed: int) -> RunRecord:
-    """A run without a result, that nobody tries again."""
-    return RunRecord(
-        id=id,
-        experiment_id=experiment_id,
-        position=0,
-        candidate=candidate,
-        optimizer=candidate,
-        lr=lr,
-        seed=seed,
-        model="",
-        status=RunStatus.CANCELLED,
-        reason=None,
-        attempt=0,
-        step=0,
-        steps_total=1,
-        created_at=0.0,
-        started_at=None,
-        ended_at=None,
-        device_seconds=0.0,
-        spec=None,
-    )
 
 
 # Sentences

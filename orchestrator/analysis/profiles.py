@@ -198,7 +198,7 @@ def _trials(measured: Measured) -> _Trials:
     ended = {
         each.candidate.name: {
             run.seed: run
-            for run in each.best.runs
+            for run in each.best_records()
             if run.result is not None and (_has_curve(run, curves) or run.result.verdict is not Verdict.CONVERGED)
         }
         for each in summaries(design, runs)

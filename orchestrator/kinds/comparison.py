@@ -423,7 +423,7 @@ class ComparisonSpec(TunedExperiment):
             return
         tuning_seeds, judging_seeds = self.replicate_seeds(replicate)
         trial_runs = [run for run in runs if run.seed in tuning_seeds]
-        states = {run.status for run in trial_runs}
+        states = {RunStatus.FAILED if run.is_time_up else run.status for run in trial_runs}
         if not states <= {RunStatus.SUCCEEDED, RunStatus.FAILED} or RunStatus.SUCCEEDED not in states:
             return
         if any(run.seed in judging_seeds for run in runs):

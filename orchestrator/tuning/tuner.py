@@ -14,7 +14,8 @@ from statistics import fmean
 from typing import Protocol
 
 from optim.catalog import Scalar
-from orchestrator.jobs import RunStatus
+from orchestrator.jobs import Outcome, RunStatus, outcome_of
+from worker.records.result import Verdict
 
 SCALED_DIGITS = 12
 """Significant digits of scaled rates: a ratio's rounding makes no second rate."""
@@ -26,16 +27,33 @@ Trials = Mapping[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class RunFact:
-    """What tuning knows of one run."""
+    """One run as tuning and analysis take it, whoever trained it."""
 
+    id: str = ""
+    """Empty where a design has the run and nobody has reported it."""
     candidate: str
-    model: str
-    steps: int
+    model: str = ""
+    steps: int = 0
+    """Of the whole run."""
     lr: float
     seed: int
     status: RunStatus
+    verdict: Verdict | None = None
+    """None without a result."""
     loss: float | None
     """Final validation loss; None while there is none, and of a run that was lost."""
+    is_time_up: bool = False
+    """Whether it was stopped because a limit of its time was reached."""
+
+    def has_ended(self) -> bool:
+        """Whether it has a result, or its time was up: which nobody will change."""
+        return self.verdict is not None or self.is_time_up
+
+    def outcome(self) -> Outcome | None:
+        """What became of it; None where it has not ended, or where that cannot be read."""
+        if self.status is RunStatus.SUCCEEDED and self.verdict is None:
+            return None
+        return outcome_of(self.status, self.verdict)
 
 
 class Tuner(Protocol):

@@ -162,7 +162,7 @@ def _tokens_to(
     of_size: Mapping[int, CandidateSummary], target: float, curves: Callable[[Sequence[str]], Curves]
 ) -> Tokens:
     """Of every judged run with one batch; empty where one was lost or did not get there, or nobody saw when."""
-    runs = [(place, run) for place, each in of_size.items() for run in each.best.runs]
+    runs = [(place, run) for place, each in of_size.items() for run in each.best_records()]
     seen = curves([run.id for _, run in runs if run.result is not None])
     found: dict[tuple[int, int], float] = {}
     for place, run in runs:

@@ -251,7 +251,7 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
     lost, ended, states = set(), set(), {}
     for place, each in enumerate(cells):
         of_seeds = each.best.losses()
-        for run in each.best.runs:
+        for run in each.best_records():
             if (result := run.result) is None:
                 continue
             unit = place << 64 | run.seed  # a number of its own for every run
