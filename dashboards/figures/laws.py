@@ -89,7 +89,7 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
 def _why_none(report: FitReport) -> str:
     """Why there are no residuals; where candidates have reasons of their own, their verdicts say them."""
     found = (
-        fit.no_law or too_few([point.place() for point in fit.points if point.is_in_law], FORMS[report.form])
+        fit.no_law or too_few([point.cell() for point in fit.points if point.is_in_law], FORMS[report.form])
         for fit in report.fits
     )
     reasons = {page_sentence(reason).rstrip(".") for reason in found if reason}

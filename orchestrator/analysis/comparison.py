@@ -281,7 +281,7 @@ def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tupl
         if row.seeds_used is not None and row.seeds_used.status is SeedsStatus.OPEN
     }
     wanted[design.baseline] = max(wanted.values(), key=len, default=())
-    known = {(run.candidate, run.lr, run.seed) for run in runs}
+    queued = {(run.candidate, run.lr, run.seed) for run in runs}
     judged = {
         (run.candidate, run.lr): searched_values(run.spec, design.searched) or {"lr": run.lr}
         for run in runs
@@ -291,7 +291,7 @@ def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tupl
         (name, seed, setting)
         for seed in design.seeds
         for (name, lr), setting in judged.items()
-        if seed in wanted.get(name, ()) and (name, lr, seed) not in known
+        if seed in wanted.get(name, ()) and (name, lr, seed) not in queued
     )
 
 

@@ -48,25 +48,26 @@ def half_width(tail: float, n: int, sd: float, evaluation_error: float) -> float
 
 
 def paired_difference(
-    mine: Mapping[int, float],
-    theirs: Mapping[int, float],
+    losses: Mapping[int, float],
+    baseline_losses: Mapping[int, float],
     *,
     comparisons: int = 1,
     margin: float | None = None,
     evaluation_error: float = 0.0,
     looks: Mapping[int, Look] | None = None,
 ) -> Difference | None:
-    """The mean of `mine - theirs` over the seeds that both have, one of so many comparisons; None where they have none.
+    """The mean of `losses - baseline_losses` over the seeds that both have, one of so many comparisons; None where they
+    have none.
 
     The standard error is at least half of a step of the recorded numbers, whose rounding may go the same way on every
     seed: differences below a step are equal. `looks`: of a sequential comparison, by the number of pairs; without
     bounds where that has none.
     """
-    seeds = sorted(mine.keys() & theirs.keys())
+    seeds = sorted(losses.keys() & baseline_losses.keys())
     n = len(seeds)
     if n == 0:
         return None
-    differences = np.array([mine[seed] - theirs[seed] for seed in seeds])
+    differences = np.array([losses[seed] - baseline_losses[seed] for seed in seeds])
     mean, comparisons = float(differences.mean()), max(comparisons, 1)
     plain = Difference(
         mean=mean, low=None, high=None, n=n, p_value=None, comparisons=comparisons,
@@ -79,7 +80,7 @@ def paired_difference(
         level = looks[n].level
     if n < 2 or not math.isfinite(mean):
         return plain
-    step = resolution([losses[seed] for losses in (mine, theirs) for seed in seeds])
+    step = resolution([paired[seed] for paired in (losses, baseline_losses) for seed in seeds])
     sd = max(float(differences.std(ddof=1)), step / 2 * math.sqrt(n))
     half = half_width(level / 2, n, sd, evaluation_error)
     if not math.isfinite(half):
@@ -110,55 +111,55 @@ def paired_difference(
     )
 
 
-def conclude(difference: Difference | None, mine: JudgedRuns, theirs: JudgedRuns) -> Conclusion:
+def conclude(difference: Difference | None, judged: JudgedRuns, baseline: JudgedRuns) -> Conclusion:
     """The verdict on a candidate. Who lost more runs is neither better nor as good, and the baseline likewise; a
     candidate at an edge of what was tried is not called worse, nothing better than a baseline there, and neither as
     good."""
-    both = {*mine.ended} & {*theirs.ended}
-    lost, baseline_lost = len(both & {*mine.lost}), len(both & {*theirs.lost})
+    both = {*judged.ended} & {*baseline.ended}
+    lost, baseline_lost = len(both & {*judged.lost}), len(both & {*baseline.lost})
     if difference is not None:
-        if difference.is_better() and lost <= baseline_lost and not theirs.is_at_edge:
+        if difference.is_better() and lost <= baseline_lost and not baseline.is_at_edge:
             return Conclusion.BETTER
-        if difference.is_worse() and lost >= baseline_lost and not mine.is_at_edge:
+        if difference.is_worse() and lost >= baseline_lost and not judged.is_at_edge:
             return Conclusion.WORSE
-        is_open = mine.is_at_edge or theirs.is_at_edge or lost != baseline_lost
+        is_open = judged.is_at_edge or baseline.is_at_edge or lost != baseline_lost
         if difference.is_within_margin and not difference.decides() and not is_open:
             return Conclusion.AS_GOOD
     if lost > baseline_lost:
         return Conclusion.UNSTABLE
-    return Conclusion.UNDECIDED if mine.losses else Conclusion.NO_LOSS
+    return Conclusion.UNDECIDED if judged.losses else Conclusion.NO_LOSS
 
 
-def instability(mine: JudgedRuns, theirs: JudgedRuns | None, comparisons: int = 1) -> Instability | None:
+def instability(judged: JudgedRuns, baseline: JudgedRuns | None, comparisons: int = 1) -> Instability | None:
     """How many of a candidate's judged runs were lost, and whether that is more than the baseline lost on the same
     seeds (McNemar, exact), by a test among so many; None while no run has ended."""
-    if not mine.ended:
+    if not judged.ended:
         return None
-    low, high = clopper_pearson(len(mine.lost), len(mine.ended))
+    low, high = clopper_pearson(len(judged.lost), len(judged.ended))
     p_value = None
-    if theirs is not None:
-        both = {*mine.ended} & {*theirs.ended}
-        only_mine, only_theirs = {*mine.lost} - {*theirs.lost}, {*theirs.lost} - {*mine.lost}
-        p_value = min(1.0, comparisons * sign_test(len(only_mine & both), len(only_theirs & both)))
-    return Instability(lost=len(mine.lost), runs=len(mine.ended), low=low, high=high, p_value=p_value)
+    if baseline is not None:
+        both = {*judged.ended} & {*baseline.ended}
+        only_candidate, only_baseline = {*judged.lost} - {*baseline.lost}, {*baseline.lost} - {*judged.lost}
+        p_value = min(1.0, comparisons * sign_test(len(only_candidate & both), len(only_baseline & both)))
+    return Instability(lost=len(judged.lost), runs=len(judged.ended), low=low, high=high, p_value=p_value)
 
 
-def clopper_pearson(count: int, of: int) -> tuple[float, float]:
+def clopper_pearson(count: int, total: int) -> tuple[float, float]:
     """The exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934)."""
     from scipy.special import betaincinv  # a fifth of a second, of which most requests need nothing
 
-    if of == 0:
+    if total == 0:
         return 0.0, 1.0
-    low = 0.0 if count == 0 else float(betaincinv(count, of - count + 1, SIGNIFICANCE / 2))
-    high = 1.0 if count == of else float(betaincinv(count + 1, of - count, 1 - SIGNIFICANCE / 2))
+    low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, SIGNIFICANCE / 2))
+    high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 1 - SIGNIFICANCE / 2))
     return low, high
 
 
-def sign_test(here: int, there: int) -> float:
-    """McNemar's exact two-sided p-value: of the seeds on which one of two was lost, which one it was."""
-    of = here + there
-    tail = sum(comb(of, k) for k in range(max(here, there), of + 1))
-    return min(1.0, tail / 2 ** (of - 1)) if of else 1.0
+def sign_test(first_lost: int, second_lost: int) -> float:
+    """McNemar's exact two-sided p-value, from the seeds on which the first alone was lost, and the second alone."""
+    total = first_lost + second_lost
+    tail = sum(comb(total, k) for k in range(max(first_lost, second_lost), total + 1))
+    return min(1.0, tail / 2 ** (total - 1)) if total else 1.0
 
 
 def _two_sided_p(distance: float, n: int, sd: float, evaluation_error: float) -> float:

@@ -98,30 +98,30 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
 
 
 def _select_workload(runs: Sequence[ExternalRun], workload: str | None) -> Sequence[ExternalRun]:
-    known = {run.workload or "" for run in runs}
+    workloads = {run.workload or "" for run in runs}
     if workload is not None:
-        if workload not in known:
+        if workload not in workloads:
             raise ConflictError(
-                f"no run has the workload {workload!r}; there are {', '.join(map(repr, sorted(known)))}"
+                f"no run has the workload {workload!r}; there are {', '.join(map(repr, sorted(workloads)))}"
             )
         return [run for run in runs if (run.workload or "") == workload]
-    if len(known) > 1:
+    if len(workloads) > 1:
         raise ConflictError(
-            f"runs of {len(known)} workloads cannot be held against each other; choose one: "
-            f"{', '.join(map(repr, sorted(known)))}"
+            f"runs of {len(workloads)} workloads cannot be held against each other; choose one: "
+            f"{', '.join(map(repr, sorted(workloads)))}"
         )
     return runs
 
 
 def _usual_metric(runs: Iterable[ExternalRun]) -> str:
     names = sorted({name for run in runs for name in run.metrics})
-    found = next((each for each in USUAL_METRICS if each in names), None)
-    if found is None:
+    metric = next((usual for usual in USUAL_METRICS if usual in names), None)
+    if metric is None:
         raise ConflictError(
             f"no metric is called {USUAL_METRICS[0]}; choose the one to judge by, of which lower is better: "
             f"{', '.join(names) or 'there are none yet'}"
         )
-    return found
+    return metric
 
 
 def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[ExternalRun, ...], tuple[str, ...]]:
@@ -277,21 +277,21 @@ def _judged_candidate(
     metric: str,
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> JudgedCandidate:
-    mine, theirs = (_last_steps(of_row[each.candidate], metric) for each in (row, baseline))
-    tokens, their_tokens = (_tokens(of_row[each.candidate]) for each in (row, baseline))
-    conclusion, difference, said = row.conclusion, row.difference, verdict(row, baseline, "")
+    steps, baseline_steps = (_last_steps(of_row[candidate_row.candidate], metric) for candidate_row in (row, baseline))
+    tokens, baseline_tokens = (_tokens(of_row[candidate_row.candidate]) for candidate_row in (row, baseline))
+    conclusion, difference, sentence = row.conclusion, row.difference, verdict(row, baseline, "")
     unequal = None
     if len(row.learning_rates) != len(baseline.learning_rates):
         unequal = f"{len(row.learning_rates)} learning rates tried against {len(baseline.learning_rates)}"
-    elif mine != theirs:
-        unequal = f"{_numbers(mine)} steps against {_numbers(theirs)}"
-    elif tokens and their_tokens and tokens != their_tokens:
-        unequal = f"{_numbers(tokens)} tokens against {_numbers(their_tokens)}"
-    elif found := _unequal_pairs(of_row[row.candidate], of_row[baseline.candidate], metric):
-        unequal = f"{pluralize(len(found), 'seed')} with other steps or tokens than the same seed"
+    elif steps != baseline_steps:
+        unequal = f"{_numbers(steps)} steps against {_numbers(baseline_steps)}"
+    elif tokens and baseline_tokens and tokens != baseline_tokens:
+        unequal = f"{_numbers(tokens)} tokens against {_numbers(baseline_tokens)}"
+    elif unequal_pairs := _unequal_pairs(of_row[row.candidate], of_row[baseline.candidate], metric):
+        unequal = f"{pluralize(len(unequal_pairs), 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.UNDECIDED
-        said = f"Undecided: {unequal} of {baseline.title}'s; {row.title} ends {effect_text(difference, '')}."
+        sentence = f"Undecided: {unequal} of {baseline.title}'s; {row.title} ends {effect_text(difference, '')}."
         difference = difference.model_copy(
             update={"low": None, "high": None, "p_value": None, "is_within_margin": False, "seeds_to_decide": None}
         )
@@ -302,17 +302,17 @@ def _judged_candidate(
         loss=row.val_loss,
         difference=difference,
         conclusion=conclusion,
-        verdict=said,
+        verdict=sentence,
         edge_of_grid=row.edge_of_grid,
         learning_rates=tuple(map(_drop_missing_runs, row.learning_rates)),
-        last_steps=mine,
+        last_steps=steps,
         tokens=tokens,
     )
 
 
 def _drop_missing_runs(rate: LearningRateRow) -> LearningRateRow:
-    told = tuple(filter(None, rate.run_ids))
-    return rate.model_copy(update={"run_ids": told, "runs_total": len(told), "runs_ended": len(told)})
+    reported = tuple(filter(None, rate.run_ids))
+    return rate.model_copy(update={"run_ids": reported, "runs_total": len(reported), "runs_ended": len(reported)})
 
 
 def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
@@ -320,7 +320,7 @@ def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
     return tuple(sorted({run.metrics[metric].last_step for run in runs if not _has_diverged(run.metrics[metric])}))
 
 
-def _unequal_pairs(mine: Iterable[ExternalRun], theirs: Iterable[ExternalRun], metric: str) -> list[int]:
+def _unequal_pairs(runs: Iterable[ExternalRun], baseline_runs: Iterable[ExternalRun], metric: str) -> list[int]:
     """Seeds whose two runs, neither diverged, had other budgets: sets of budgets may be equal where pairs are not."""
 
     def budgets(runs: Iterable[ExternalRun]) -> dict[int, tuple[float, float | None]]:
@@ -330,18 +330,19 @@ def _unequal_pairs(mine: Iterable[ExternalRun], theirs: Iterable[ExternalRun], m
             if run.seed is not None and not _has_diverged(run.metrics[metric])
         }
 
-    one, other = budgets(mine), budgets(theirs)
+    own, baseline = budgets(runs), budgets(baseline_runs)
     return sorted(
         seed
-        for seed in one.keys() & other.keys()
-        if one[seed][0] != other[seed][0] or (None not in (one[seed][1], other[seed][1]) and one[seed] != other[seed])
+        for seed in own.keys() & baseline.keys()
+        if own[seed][0] != baseline[seed][0]
+        or (None not in (own[seed][1], baseline[seed][1]) and own[seed] != baseline[seed])
     )
 
 
 def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
-    found = [run.metrics[TOKENS].last for run in runs if TOKENS in run.metrics]
-    known = {value for value in found if value is not None}
-    return tuple(sorted(known)) if len(found) == len(runs) else ()
+    last_values = [run.metrics[TOKENS].last for run in runs if TOKENS in run.metrics]
+    token_counts = {value for value in last_values if value is not None}
+    return tuple(sorted(token_counts)) if len(last_values) == len(runs) else ()
 
 
 def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[ExternalRun]]) -> Iterator[str]:
@@ -352,20 +353,20 @@ def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[Ext
         if row.loss is None or row.loss.n < FAIR_SEEDS
     ]
     if few:
-        each = ", ".join(few)
-        yield f"too few seeds: fewer than {FAIR_SEEDS} cannot show small differences (with a finite loss: {each})"
+        counts = ", ".join(few)
+        yield f"too few seeds: fewer than {FAIR_SEEDS} cannot show small differences (with a finite loss: {counts})"
     tried = {row.candidate: len(row.learning_rates) for row in rows}
     if len({*tried.values()}) > 1:
-        each = ", ".join(f"{name} {count}" for name, count in tried.items())
-        yield f"not tuned equally: learning rates tried: {each}"
+        counts = ", ".join(f"{name} {count}" for name, count in tried.items())
+        yield f"not tuned equally: learning rates tried: {counts}"
     elif rows and max(tried.values()) == 1:
         yield "no tuning was logged: one learning rate for each candidate"
     if len({row.last_steps for row in rows if row.last_steps}) > 1:
-        each = ", ".join(f"{row.candidate} {_numbers(row.last_steps)}" for row in rows)
-        yield f"budgets differ: the last step with a loss: {each}"
+        budgets = ", ".join(f"{row.candidate} {_numbers(row.last_steps)}" for row in rows)
+        yield f"budgets differ: the last step with a loss: {budgets}"
     if len({row.tokens for row in rows if row.tokens}) > 1:
-        each = ", ".join(f"{row.candidate} {_numbers(row.tokens)}" for row in rows)
-        yield f"budgets differ: tokens: {each}"
+        budgets = ", ".join(f"{row.candidate} {_numbers(row.tokens)}" for row in rows)
+        yield f"budgets differ: tokens: {budgets}"
     if differing := _differing_settings(of_row):
         yield f"the configuration differs between candidates, beside learning rate and seed: {'; '.join(differing)}"
 
@@ -377,10 +378,10 @@ def _unequal_grids(runs: Sequence[ExternalRun], names: Iterable[str], metric: st
         for run in runs:
             if run.candidate == name and not _has_diverged(run.metrics[metric]):
                 steps.setdefault(run.seed, set()).add(run.metrics[metric].last_step)
-        if unequal := [each for each in steps.values() if len(each) > 1]:
+        if unequal := [budgets for budgets in steps.values() if len(budgets) > 1]:
             yield (
                 f"{name}'s learning rates were chosen among unequal budgets: of one seed they ended after "
-                f"{_numbers(sorted({step for each in unequal for step in each}))} steps"
+                f"{_numbers(sorted({step for budgets in unequal for step in budgets}))} steps"
             )
 
 
@@ -395,13 +396,15 @@ def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str
         key: {name: {_setting_text(run.config.get(key)) for run in runs} for name, runs in of_row.items()}
         for key in keys
     }
-    found = [
-        f"{key} ({', '.join(f'{name} {next(iter(each))[:40]}' for name, each in of_candidate.items() if each)})"
+    differing = [
+        f"{key} ({', '.join(f'{name} {next(iter(texts))[:40]}' for name, texts in of_candidate.items() if texts)})"
         for key, of_candidate in sorted(values.items())
-        if all(len(each) <= 1 for each in of_candidate.values())
-        and len({value for each in of_candidate.values() for value in each}) > 1
+        if all(len(texts) <= 1 for texts in of_candidate.values())
+        and len({value for texts in of_candidate.values() for value in texts}) > 1
     ]
-    return found[:MOST_SETTINGS] + ([f"and {len(found) - MOST_SETTINGS} more"] if len(found) > MOST_SETTINGS else [])
+    return differing[:MOST_SETTINGS] + (
+        [f"and {len(differing) - MOST_SETTINGS} more"] if len(differing) > MOST_SETTINGS else []
+    )
 
 
 def _setting_text(value: JsonValue) -> str:

@@ -109,7 +109,7 @@ def seeds_to_decide(
         if margin is not None and difference < margin
         else None
     )
-    return min((each for each in (shown, within) if each is not None), default=None)
+    return min((seeds for seeds in (shown, within) if seeds is not None), default=None)
 
 
 def paired_sd(experiments: Iterable[Sequence[Mapping[int, float]]]) -> tuple[float, int] | None:
@@ -122,14 +122,16 @@ def paired_sd(experiments: Iterable[Sequence[Mapping[int, float]]]) -> tuple[flo
     variances: list[float] = []
     count = 0
     for candidates in experiments:
-        found = []
-        for one, other in combinations(candidates, 2):
-            differences = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
+        pair_variances = []
+        for losses, other_losses in combinations(candidates, 2):
+            differences = [losses[seed] - other_losses[seed] for seed in sorted(losses.keys() & other_losses.keys())]
             if len(differences) > 1 and any(differences):
                 mean = fmean(differences)
-                found.append(sum((each - mean) ** 2 for each in differences) / (len(differences) - 1))
-        if found:
-            variances.append(fmean(found))
+                pair_variances.append(
+                    sum((difference - mean) ** 2 for difference in differences) / (len(differences) - 1)
+                )
+        if pair_variances:
+            variances.append(fmean(pair_variances))
             count += 1
     return (math.sqrt(fmean(variances)), count) if variances else None
 

@@ -107,25 +107,25 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     """The profile of every candidate; a pure function. Each workload counts once, however many experiments measured it,
     and a candidate that was not trained on one never gets there."""
     comparisons = [compare(experiment, runs) for experiment, runs, _ in measured]
-    known = {row.candidate: row for each in reversed(comparisons) for row in each.rows}
+    rows_by_name = {row.candidate: row for comparison in reversed(comparisons) for row in comparison.rows}
     groups: dict[str, list[tuple[Comparison, _Trials]]] = {}
     left_out = []
-    for each, comparison in zip(measured, comparisons, strict=True):
-        if len((of := _trials(each)).by_name) < 2:
+    for measurement, comparison in zip(measured, comparisons, strict=True):
+        if len((judged := _trials(measurement)).by_name) < 2:
             left_out.append(comparison.name)
             continue
-        groups.setdefault(_trained_workload(each[0].spec.workload), []).append((comparison, of))
+        groups.setdefault(_trained_workload(measurement[0].spec.workload), []).append((comparison, judged))
     trials = {
-        name: [[trial for _, of in group for trial in of.by_name.get(name, ())] for group in groups.values()]
-        for name in sorted(known)
+        name: [[trial for _, judged in group for trial in judged.by_name.get(name, ())] for group in groups.values()]
+        for name in sorted(rows_by_name)
     }
     times = {
         name: [
             WorkloadTime(
                 experiment_id=group[0][0].experiment_id,
                 name=group[0][0].name,
-                experiments=tuple(dict.fromkeys(each.experiment_id for each, _ in group)),
-                targets=tuple(of.target for _, of in group if math.isfinite(of.target)),
+                experiments=tuple(dict.fromkeys(comparison.experiment_id for comparison, _ in group)),
+                targets=tuple(judged.target for _, judged in group if math.isfinite(judged.target)),
                 tokens=median_time([trial.tokens for trial in own]),
                 device_hours=median_time([trial.device_hours for trial in own]),
             )
@@ -133,13 +133,13 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         ]
         for name in trials
     }
-    behind = [frozenset[str]().union(*(of.behind for _, of in group)) for group in groups.values()]
+    behind = [frozenset[str]().union(*(judged.behind for _, judged in group)) for group in groups.values()]
     rows = [
         row.model_copy(update={"runs": len(own), "lost_runs": sum(trial.is_lost for trial in own)})
-        for row in _ranked_rows([known[name] for name in trials], times, behind)
+        for row in _ranked_rows([rows_by_name[name] for name in trials], times, behind)
         for own in [[trial for of_group in trials[row.candidate] for trial in of_group]]
     ]
-    found = _profile_notes([[comparison for comparison, _ in group] for group in groups.values()])
+    notes = _profile_notes([[comparison for comparison, _ in group] for group in groups.values()])
     lost = [
         f"{row.title}: {row.lost_runs} of {row.runs} runs were lost; these count as runs that never got there."
         for row in rows
@@ -155,11 +155,11 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         for name in left_out
     ]
     return ProfileReport(
-        experiments=tuple(each.experiment_id for each in comparisons),
+        experiments=tuple(comparison.experiment_id for comparison in comparisons),
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
         rows=tuple(rows),
-        notes=(*missing, *untrained, *found, *lost),
+        notes=(*missing, *untrained, *notes, *lost),
     )
 
 
@@ -169,9 +169,11 @@ def _ranked_rows(
     """The candidates of these rows of leaderboards, the best first, by their times to target on every workload.
     `behind`: of each workload, who is shown to be worse than the best there."""
     worse = Counter(name for names in behind for name in names)
-    tokens = profile_scores({name: [each.tokens for each in mine] for name, mine in times.items()})
-    hours = profile_scores({name: [each.device_hours for each in mine] for name, mine in times.items()})
-    found = [
+    tokens = profile_scores({name: [time.tokens for time in workload_times] for name, workload_times in times.items()})
+    hours = profile_scores(
+        {name: [time.device_hours for time in workload_times] for name, workload_times in times.items()}
+    )
+    profile_rows = [
         ProfileRow(
             candidate=row.candidate,
             title=row.title,
@@ -183,7 +185,7 @@ def _ranked_rows(
         )
         for row in rows
     ]
-    return sorted(found, key=lambda row: -row.score_tokens)
+    return sorted(profile_rows, key=lambda row: -row.score_tokens)
 
 
 def _trials(measured: Measured) -> _Trials:
@@ -196,20 +198,22 @@ def _trials(measured: Measured) -> _Trials:
     experiment, runs, curves = measured
     design = comparison_design(experiment)
     ended = {
-        each.candidate.name: {
+        summary.candidate.name: {
             run.seed: run
-            for run in each.best_records()
+            for run in summary.best_records()
             if run.result is not None and (_has_curve(run, curves) or run.result.verdict is not Verdict.CONVERGED)
         }
-        for each in summaries(design, runs)
+        for summary in summaries(design, runs)
     }
     ended = {name: own for name, own in ended.items() if own}
-    seeds = sorted(set.intersection(*(set(each) for each in ended.values()))) if ended else []
+    seeds = sorted(set.intersection(*(set(seed_runs) for seed_runs in ended.values()))) if ended else []
     stable = {
         name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in ended
     }
     behind = _shown_behind(design, runs)
-    medians = [statistics.median_high(of.values()) for name, of in stable.items() if of and name not in behind]
+    medians = [
+        statistics.median_high(losses.values()) for name, losses in stable.items() if losses and name not in behind
+    ]
     target = max(medians, default=-math.inf) + (design.margin or 0.0)
 
     def trial(name: str, seed: int) -> _Trial:
@@ -231,7 +235,9 @@ def _shown_behind(design: ComparisonDesign, runs: Iterable[RunRecord]) -> frozen
     that with the lowest loss of those that lost the fewest runs."""
     candidates = summaries(design, runs)
     losses = {
-        each.candidate.name: (len(each.best.lost), loss.mean) for each in candidates if (loss := each.best.val_loss())
+        summary.candidate.name: (len(summary.best.lost), loss.mean)
+        for summary in candidates
+        if (loss := summary.best.val_loss())
     }
     if not losses:
         return frozenset()
@@ -251,20 +257,20 @@ def _trained_workload(workload: Workload) -> str:
 
 def _profile_notes(groups: Sequence[Sequence[Comparison]]) -> tuple[str, ...]:
     """What a fair reader must know of the comparisons, those of one workload together."""
-    comparisons = [each for group in groups for each in group]
-    found = [
+    comparisons = [comparison for group in groups for comparison in group]
+    notes = [
         "Target of each workload: the highest median final loss of the candidates that are not shown to be worse than "
         "the best one, plus the margin of equivalence."
     ]
     if len(groups) < 3:
         workloads = pluralize(len(groups), "workload")
-        found.insert(0, f"{workloads}: a profile over so few says little beyond their own tables.")
+        notes.insert(0, f"{workloads}: a profile over so few says little beyond their own tables.")
     for group in groups:
         if len(group) > 1:
-            names = ", ".join(each.name for each in group)
-            found.append(f"{len(group)} experiments train one workload and count as one, at their median: {names}.")
-    if len({each.device for each in comparisons}) > 1:
-        found.append("Measured on different devices: compare the tokens, not the device-hours.")
-    if unfinished := [each.name for each in comparisons if not each.complete]:
-        found.append(f"Not ended yet: {', '.join(unfinished)}.")
-    return tuple(found)
+            names = ", ".join(comparison.name for comparison in group)
+            notes.append(f"{len(group)} experiments train one workload and count as one, at their median: {names}.")
+    if len({comparison.device for comparison in comparisons}) > 1:
+        notes.append("Measured on different devices: compare the tokens, not the device-hours.")
+    if unfinished := [comparison.name for comparison in comparisons if not comparison.complete]:
+        notes.append(f"Not ended yet: {', '.join(unfinished)}.")
+    return tuple(notes)

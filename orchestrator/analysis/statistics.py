@@ -58,13 +58,13 @@ def mean_interval(
     return Interval(mean=mean, low=low if bounded else None, high=high if bounded else None, n=sample.size)
 
 
-def widen(found: Interval | Difference, tests: int) -> Interval:
+def widen(estimate: Interval | Difference, tests: int) -> Interval:
     """A t-interval as one of `tests` times as many that hold together with 95 %."""
-    low, high = found.low, found.high
+    low, high = estimate.low, estimate.high
     if tests > 1 and low is not None and high is not None:
-        growth = quantile_growth(found.n, found.comparisons if isinstance(found, Difference) else 1, tests)
-        low, high = (found.mean + growth * (edge - found.mean) for edge in (low, high))
-    return Interval(mean=found.mean, low=low, high=high, n=found.n)
+        growth = quantile_growth(estimate.n, estimate.comparisons if isinstance(estimate, Difference) else 1, tests)
+        low, high = (estimate.mean + growth * (edge - estimate.mean) for edge in (low, high))
+    return Interval(mean=estimate.mean, low=low, high=high, n=estimate.n)
 
 
 def quantile_growth(n: int, comparisons: int, tests: int) -> float:

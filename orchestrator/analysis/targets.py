@@ -31,13 +31,13 @@ def first_reached(positions: Sequence[float], losses: Sequence[float], target: f
     Between the evaluation above the target and the first one below, the curve is taken as a straight line: otherwise a
     sparser evaluation would look slower. Losses that are not finite are evaluations that say nothing.
     """
-    x, y, here = _first_below(positions, losses, target)
-    if here is None:
+    x, y, crossing = _first_below(positions, losses, target)
+    if crossing is None:
         return None
-    if here == 0:
+    if crossing == 0:
         return float(x[0])
-    share = (y[here - 1] - target) / (y[here - 1] - y[here])
-    return float(x[here - 1] + share * (x[here] - x[here - 1]))
+    share = (y[crossing - 1] - target) / (y[crossing - 1] - y[crossing])
+    return float(x[crossing - 1] + share * (x[crossing] - x[crossing - 1]))
 
 
 def reached_between(positions: Sequence[float], losses: Sequence[float], target: float) -> tuple[float, float] | None:
@@ -46,16 +46,16 @@ def reached_between(positions: Sequence[float], losses: Sequence[float], target:
 
     Where between the two a curve came down, nobody saw: a loss that falls at the end of a decaying schedule does so
     later than on a straight line, one that flattens sooner."""
-    x, y, here = _first_below(positions, losses, target)
-    if here is None:
+    x, y, crossing = _first_below(positions, losses, target)
+    if crossing is None:
         return None
-    if y[here] == target:
-        return float(x[here]), float(x[here])
-    return (float(x[here - 1]) if here else 0.0), float(x[here])
+    if y[crossing] == target:
+        return float(x[crossing]), float(x[crossing])
+    return (float(x[crossing - 1]) if crossing else 0.0), float(x[crossing])
 
 
 def _first_below(positions: Sequence[float], losses: Sequence[float], target: float) -> tuple[Array, Array, int | None]:
-    """The finite evaluations, and the place of the first one at or below the target."""
+    """The finite evaluations, and the index of the first one at or below the target."""
     x, y = np.asarray(positions, dtype=np.float64), np.asarray(losses, dtype=np.float64)
     finite = np.isfinite(y)
     x, y = x[finite], y[finite]
@@ -73,16 +73,16 @@ def crossing_bounds(
     from the first on and from the last back, up to the first that is not shown. Of a difference that falls, an end can
     be wrong only if the test at the last evaluation before zero is, or at the first one behind: so many tests cost no
     more than one (W. Maurer, L. A. Hothorn and W. Lehmacher 1995: a fixed sequence of hypotheses)."""
-    above = next((place for place, each in enumerate(low) if not each > 0), len(steps))
-    below = next((place for place, each in enumerate(reversed(high)) if not each < 0), len(steps))
+    above = next((index for index, bound in enumerate(low) if not bound > 0), len(steps))
+    below = next((index for index, bound in enumerate(reversed(high)) if not bound < 0), len(steps))
     return float(steps[above - 1]) if above else None, float(steps[-below]) if below else None
 
 
 def median_time(times: Sequence[float]) -> float | None:
     """The median, in which an infinite time, of who never got there, is later than all others; None where that one is
     the middle, and where there are no times."""
-    found = statistics.median(times) if times else np.inf
-    return found if found < np.inf else None
+    median = statistics.median(times) if times else np.inf
+    return median if median < np.inf else None
 
 
 def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
@@ -94,7 +94,7 @@ def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | 
     if logs is None:
         return None
     with np.errstate(over="ignore"):
-        mean, low, high = (None if each is None else float(np.exp(each)) for each in (logs.mean, logs.low, logs.high))
+        mean, low, high = (None if edge is None else float(np.exp(edge)) for edge in (logs.mean, logs.low, logs.high))
     if mean is None or not np.isfinite(mean):
         return None
     bounded = high is not None and bool(np.isfinite(high))
@@ -106,10 +106,10 @@ def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ..
 
     None is a candidate without a figure: it is not on the front and beats nobody.
     """
-    known = [point for point in points if point is not None]
+    measured = [point for point in points if point is not None]
 
     def is_beaten(point: tuple[float, float]) -> bool:
-        return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in known)
+        return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in measured)
 
     return tuple(point is not None and not is_beaten(point) for point in points)
 
@@ -124,15 +124,15 @@ def fronts_shown(
         differences: Of any two places, between which bounds the first one's loss less the second one's lies.
     """
 
-    def is_shown(place: int, size_bytes: float) -> bool:
+    def is_shown(index: int, size_bytes: float) -> bool:
         rivals = [
-            differences[place, other]
+            differences[index, other]
             for other, point in enumerate(points)
-            if other != place and point is not None and point[1] <= size_bytes
+            if other != index and point is not None and point[1] <= size_bytes
         ]
         return all(high < 0 for _, high in rivals) or any(low > 0 for low, _ in rivals)
 
-    return tuple(point is not None and is_shown(place, point[1]) for place, point in enumerate(points))
+    return tuple(point is not None and is_shown(index, point[1]) for index, point in enumerate(points))
 
 
 def profile(ratios: Sequence[float], tau: float) -> float:
@@ -163,10 +163,10 @@ def profile_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, flo
 
 def time_ratios(times: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]]:
     """Each time by the fastest candidate's on the same workload; infinite where the target was not reached."""
-    rows = {name: [np.inf if each is None else each for each in row] for name, row in times.items()}
+    rows = {name: [np.inf if time is None else time for time in row] for name, row in times.items()}
     fastest = [min(column) for column in zip(*rows.values(), strict=True)]
     return {
-        name: tuple(_ratio(each, best) for each, best in zip(row, fastest, strict=True)) for name, row in rows.items()
+        name: tuple(_ratio(time, best) for time, best in zip(row, fastest, strict=True)) for name, row in rows.items()
     }
 
 

@@ -37,20 +37,20 @@ WORDS: dict[Conclusion, str] = {
 def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, sample: str = "seed") -> str:
     """The verdict on a candidate as a sentence; `unit` follows a loss: " nats", or nothing. `sample`: what is paired,
     a seed or a replicate."""
-    found = row.difference
-    effect = "" if found is None else _effect(found, row, baseline, unit, sample)
+    difference = row.difference
+    effect = "" if difference is None else _effect(difference, row, baseline, unit, sample)
     match row.conclusion:
         case Conclusion.BASELINE:
             lost = "" if not row.lost_runs() else f" {_lost(row, None)}."
             return f"The baseline: {_loss(row, unit, sample)} at {_setting(row)}.{lost}"
-        case Conclusion.BETTER | Conclusion.WORSE if found is not None:
+        case Conclusion.BETTER | Conclusion.WORSE if difference is not None:
             return f"{effect}."
-        case Conclusion.AS_GOOD if found is not None:
-            return f"As good as {baseline.title} within {found.margin:g}{unit}: {effect}."
+        case Conclusion.AS_GOOD if difference is not None:
+            return f"As good as {baseline.title} within {difference.margin:g}{unit}: {effect}."
         case Conclusion.UNSTABLE:
             return f"Unstable: {_lost(row, baseline)}." + (f" {effect} on the others." if effect else "")
-        case Conclusion.UNDECIDED if found is not None:
-            return f"Undecided: {effect}. {_way_to_decide(found, row, baseline, sample)}"
+        case Conclusion.UNDECIDED if difference is not None:
+            return f"Undecided: {effect}. {_way_to_decide(difference, row, baseline, sample)}"
         case Conclusion.UNDECIDED:
             return f"Undecided: no seed has a loss both here and for {baseline.title}."
     return _no_loss(row)
@@ -85,31 +85,31 @@ def p_text(value: float) -> str:
     return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
-def stability_text(mine: Instability | None, theirs: Instability | None, baseline: str) -> str:
+def stability_text(candidate: Instability | None, baseline: Instability | None, baseline_title: str) -> str:
     """`2 of 10 runs were lost (95 %: 3 to 56 %), 0 of 10 of AdamW's (p = 0.5)`."""
-    if mine is None:
+    if candidate is None:
         return "no run has ended"
-    have = "was" if mine.lost == 1 else "were"
-    interval = f"{100 * mine.low:.0f} to {100 * mine.high:.0f} %"
-    found = f"{mine.lost} of {pluralize(mine.runs, 'run')} {have} lost (95 %: {interval})"
-    if theirs is None or mine.p_value is None:
-        return found
-    return f"{found}, {theirs.lost} of {theirs.runs} of {baseline}'s ({p_text(mine.p_value)})"
+    have = "was" if candidate.lost == 1 else "were"
+    interval = f"{100 * candidate.low:.0f} to {100 * candidate.high:.0f} %"
+    sentence = f"{candidate.lost} of {pluralize(candidate.runs, 'run')} {have} lost (95 %: {interval})"
+    if baseline is None or candidate.p_value is None:
+        return sentence
+    return f"{sentence}, {baseline.lost} of {baseline.runs} of {baseline_title}'s ({p_text(candidate.p_value)})"
 
 
-def effect_text(found: Difference, unit: str) -> str:
+def effect_text(difference: Difference, unit: str) -> str:
     """`0.0351 nats lower`, `0.0012 higher`, `at the same loss`."""
-    if found.mean == 0:
+    if difference.mean == 0:
         return "at the same loss"
-    return f"{signed_text(abs(found.mean))[1:]}{unit} {'lower' if found.mean < 0 else 'higher'}"
+    return f"{signed_text(abs(difference.mean))[1:]}{unit} {'lower' if difference.mean < 0 else 'higher'}"
 
 
-def interval_of_effect(found: Difference) -> str:
+def interval_of_effect(difference: Difference) -> str:
     """The interval in the direction of the effect: `0.0080 to 0.0610`, `-0.0130 to 0.0210`; empty where there is
     none."""
-    if found.low is None or found.high is None:
+    if difference.low is None or difference.high is None:
         return ""
-    low, high = (-found.high, -found.low) if found.mean < 0 else (found.low, found.high)
+    low, high = (-difference.high, -difference.low) if difference.mean < 0 else (difference.low, difference.high)
     return f"{_plain(low)} to {_plain(high)}"
 
 
@@ -194,42 +194,42 @@ def note_on_baseline(design: ComparisonDesign, baseline: str, without_choice: st
     return f"The baseline {baseline} was chosen after the fact ({without_choice}){wider}."
 
 
-def _rivals_evaluation(found: Difference | None) -> bool:
+def _rivals_evaluation(difference: Difference | None) -> bool:
     return (
-        found is not None
-        and found.low is not None
-        and 4 * found.evaluation_error > max(abs(found.mean), found.mean - found.low)
+        difference is not None
+        and difference.low is not None
+        and 4 * difference.evaluation_error > max(abs(difference.mean), difference.mean - difference.low)
     )
 
 
-def _effect(found: Difference, row: CandidateRow, baseline: CandidateRow, unit: str, sample: str) -> str:
+def _effect(difference: Difference, row: CandidateRow, baseline: CandidateRow, unit: str, sample: str) -> str:
     """`AdaPM ends 0.0600 nats lower than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p = 0.012)`."""
-    of = f"as {baseline.title}" if found.mean == 0 else f"than {baseline.title}"
-    interval = interval_of_effect(found)
-    evidence = [*([f"95 %: {interval}"] if interval else []), pluralize(found.n, sample)]
-    if found.p_value is not None:
-        evidence.append(p_text(found.p_value))
-    return f"{row.title} ends {effect_text(found, unit)} {of} ({', '.join(evidence)})"
+    compared = f"as {baseline.title}" if difference.mean == 0 else f"than {baseline.title}"
+    interval = interval_of_effect(difference)
+    evidence = [*([f"95 %: {interval}"] if interval else []), pluralize(difference.n, sample)]
+    if difference.p_value is not None:
+        evidence.append(p_text(difference.p_value))
+    return f"{row.title} ends {effect_text(difference, unit)} {compared} ({', '.join(evidence)})"
 
 
-def _way_to_decide(found: Difference, row: CandidateRow, baseline: CandidateRow, sample: str) -> str:
-    higher = row if found.mean > 0 else baseline
-    if found.decides() and higher.edge_of_grid:
+def _way_to_decide(difference: Difference, row: CandidateRow, baseline: CandidateRow, sample: str) -> str:
+    higher = row if difference.mean > 0 else baseline
+    if difference.decides() and higher.edge_of_grid:
         return f"{higher.title}'s best learning rate is the last one tried, so a better one may lie beyond."
-    if found.decides() or found.is_within_margin:
+    if difference.decides() or difference.is_within_margin:
         return f"{baseline.title} lost more runs, so neither is called better: find out why."
-    if found.seeds_to_decide is not None:
-        return f"A new experiment on about {pluralize(found.seeds_to_decide, f'fresh {sample}')} would decide."
-    if found.low is None:
+    if difference.seeds_to_decide is not None:
+        return f"A new experiment on about {pluralize(difference.seeds_to_decide, f'fresh {sample}')} would decide."
+    if difference.low is None:
         return f"Add {sample}s."
-    if 2 * found.evaluation_error > max(abs(found.mean), found.margin or 0.0):
+    if 2 * difference.evaluation_error > max(abs(difference.mean), difference.margin or 0.0):
         return f"A larger `evaluation.sequences` would decide; more {sample}s would not."
     return f"Even a thousand {sample}s would not decide so small a difference."
 
 
 def _lost(row: CandidateRow, baseline: CandidateRow | None) -> str:
-    theirs = baseline.instability if baseline else None
-    return stability_text(row.instability, theirs, baseline.title if baseline else "")
+    baseline_instability = baseline.instability if baseline else None
+    return stability_text(row.instability, baseline_instability, baseline.title if baseline else "")
 
 
 def _no_loss(row: CandidateRow) -> str:

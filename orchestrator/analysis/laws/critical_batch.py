@@ -43,14 +43,14 @@ def fit_batch_law(batches: Sequence[float], tokens: Sequence[float]) -> tuple[Es
         return None
     places, squares, levels = _profile(batches, tokens)
     limit, best = _limit(squares, len(batches) - 2), int(squares.argmin())
-    kept = squares <= limit
-    wide = np.sqrt(np.maximum(limit - squares, 0.0) / len(batches))[kept]
+    is_likely = squares <= limit
+    wide = np.sqrt(np.maximum(limit - squares, 0.0) / len(batches))[is_likely]
     least_tokens = Estimate(
         value=float(np.exp(levels[best])),
-        low=None if kept[0] else float(np.exp((levels[kept] - wide).min())),
-        high=float(np.exp((levels[kept] + wide).max())),
+        low=None if is_likely[0] else float(np.exp((levels[is_likely] - wide).min())),
+        high=float(np.exp((levels[is_likely] + wide).max())),
     )
-    return least_tokens, _estimate(places, kept, best)
+    return least_tokens, _estimate(places, is_likely, best)
 
 
 def ratio_of_critical_batches(
@@ -60,11 +60,16 @@ def ratio_of_critical_batches(
     errors of the two are taken for independent: what a batch's seeds share makes the interval too wide."""
     if len(batches) < LEAST_BATCHES:
         return None
-    (places, mine, _), (_, theirs, _) = _profile(batches, tokens), _profile(batches, baseline_tokens)
+    (places, squares, _), (_, baseline_squares, _) = _profile(batches, tokens), _profile(batches, baseline_tokens)
     # The least sum over all pairs of places that lie so far apart.
-    apart = range(1 - PLACES, PLACES)
-    least = np.array([(mine[max(by, 0) : PLACES + by] + theirs[max(-by, 0) : PLACES - by]).min() for by in apart])
-    ratios = (places[1] / places[0]) ** np.array(apart, dtype=np.float64)
+    shifts = range(1 - PLACES, PLACES)
+    least = np.array(
+        [
+            (squares[max(shift, 0) : PLACES + shift] + baseline_squares[max(-shift, 0) : PLACES - shift]).min()
+            for shift in shifts
+        ]
+    )
+    ratios = (places[1] / places[0]) ** np.array(shifts, dtype=np.float64)
     return _estimate(ratios, least <= _limit(least, 2 * len(batches) - 4, comparisons), int(least.argmin()))
 
 
@@ -83,9 +88,9 @@ def _limit(squares: Array, degrees: int, comparisons: int = 1) -> float:
     return float(squares.min()) * (1 + t**2 / degrees) + np.finfo(float).tiny
 
 
-def _estimate(values: Array, kept: NDArray[np.bool_], best: int) -> Estimate:
+def _estimate(values: Array, is_likely: NDArray[np.bool_], best: int) -> Estimate:
     """The hull of what is kept; without a bound where that goes on to the end."""
-    low, high = (None if kept[end] else float(values[kept][end]) for end in (0, -1))
+    low, high = (None if is_likely[end] else float(values[is_likely][end]) for end in (0, -1))
     return Estimate(value=float(values[best]), low=low, high=high)
 
 
@@ -104,37 +109,45 @@ def critical_batches(
     sizes = [workload.budget.batch_sequences * workload.data.sequence_length_tokens for workload in workloads]
     if len(set(sizes)) < LEAST_BATCHES or len({workload.model for workload in workloads}) > 1:
         return None
-    found: dict[str, dict[int, dict[int, CandidateSummary]]] = {}
+    by_candidate: dict[str, dict[int, dict[int, CandidateSummary]]] = {}
     for index, (size, design, (_, runs)) in enumerate(zip(sizes, designs, measured, strict=True)):
         for summary in summaries(design, runs):
-            found.setdefault(summary.candidate.name, {}).setdefault(size, {})[index] = summary
+            by_candidate.setdefault(summary.candidate.name, {}).setdefault(size, {})[index] = summary
     names = [candidate.name for candidate in designs[0].candidates]
-    names = [name for name in names if sum(map(len, found[name].values())) == len(measured)]
+    names = [name for name in names if sum(map(len, by_candidate[name].values())) == len(measured)]
     baseline = designs[0].baseline
-    summed = [each for name in names for of_size in found[name].values() for each in of_size.values()]
-    finals = [loss for each in summed for loss in each.best.losses().values()]
+    summed = [
+        summary for name in names for by_experiment in by_candidate[name].values() for summary in by_experiment.values()
+    ]
+    finals = [loss for summary in summed for loss in summary.best.losses().values()]
     if baseline not in names or not finals:
         return None
     wanted = max(finals) if target is None else target
     comparisons = max(len(names) - 1, 1)
     reached = {
-        name: {size: _tokens_to(each, wanted, curves) for size, each in sorted(found[name].items())} for name in names
+        name: {
+            size: _tokens_to(by_experiment, wanted, curves)
+            for size, by_experiment in sorted(by_candidate[name].items())
+        }
+        for name in names
     }
     rows = []
-    for name in sorted(names, key=lambda each: each != baseline):
-        mine, theirs = reached[name], reached[baseline]
-        points = tuple(_point(size, of, theirs[size], comparisons) for size, of in mine.items() if of)
-        law = fit_batch_law([each.batch_tokens for each in points], [each.tokens for each in points])
-        both = [size for size, of in mine.items() if of and theirs[size]]
-        means = [[_mean(of[size]) for size in both] for of in (mine, theirs)]
+    for name in sorted(names, key=lambda other: other != baseline):
+        tokens, baseline_tokens = reached[name], reached[baseline]
+        points = tuple(
+            _point(size, by_run, baseline_tokens[size], comparisons) for size, by_run in tokens.items() if by_run
+        )
+        law = fit_batch_law([point.batch_tokens for point in points], [point.tokens for point in points])
+        both = [size for size, by_run in tokens.items() if by_run and baseline_tokens[size]]
+        means = [[_mean(by_batch_size[size]) for size in both] for by_batch_size in (tokens, baseline_tokens)]
         ratio = None if name == baseline else ratio_of_critical_batches(both, means[0], means[1], comparisons)
         rows.append(
             CriticalBatch(
                 candidate=name,
-                title=found[name][sizes[0]][0].candidate.title,
+                title=by_candidate[name][sizes[0]][0].candidate.title,
                 is_baseline=name == baseline,
                 points=points,
-                not_reached=tuple(size for size, of in mine.items() if not of),
+                not_reached=tuple(size for size, by_run in tokens.items() if not by_run),
                 least_tokens=law and law[0],
                 critical_batch_tokens=law and law[1],
                 to_baseline=ratio,
@@ -155,17 +168,17 @@ def critical_batches(
 
 
 Tokens = Mapping[tuple[int, int], float]
-"""By the place of the experiment and the seed."""
+"""By the index of the experiment and the seed."""
 
 
 def _tokens_to(
     of_size: Mapping[int, CandidateSummary], target: float, curves: Callable[[Sequence[str]], Curves]
 ) -> Tokens:
     """Of every judged run with one batch; empty where one was lost or did not get there, or nobody saw when."""
-    runs = [(place, run) for place, each in of_size.items() for run in each.best_records()]
+    runs = [(index, run) for index, summary in of_size.items() for run in summary.best_records()]
     seen = curves([run.id for _, run in runs if run.result is not None])
-    found: dict[tuple[int, int], float] = {}
-    for place, run in runs:
+    tokens: dict[tuple[int, int], float] = {}
+    for index, run in runs:
         curve = seen.get(run.id)
         if curve is None or loss_of(run) is None:
             return {}
@@ -173,15 +186,19 @@ def _tokens_to(
         first, last = reached_between(curve.steps, curve.losses, target) or (0.0, math.inf)
         if not steps or last - first > FINE * last:
             return {}
-        found[place, run.seed] = steps * tokens_per_step(run)
-    return found
+        tokens[index, run.seed] = steps * tokens_per_step(run)
+    return tokens
 
 
 def _mean(tokens: Tokens) -> float:
     return float(np.exp(np.mean(np.log([*tokens.values()]))))
 
 
-def _point(size: int, mine: Tokens, theirs: Tokens, comparisons: int) -> BatchPoint:
-    seeds = sorted(mine.keys() & theirs.keys())
-    ratio = geometric_mean([mine[seed] / theirs[seed] for seed in seeds], comparisons) if mine is not theirs else None
-    return BatchPoint(batch_tokens=size, tokens=_mean(mine), n=len(mine), to_baseline=ratio)
+def _point(size: int, tokens: Tokens, baseline_tokens: Tokens, comparisons: int) -> BatchPoint:
+    seeds = sorted(tokens.keys() & baseline_tokens.keys())
+    ratio = (
+        geometric_mean([tokens[seed] / baseline_tokens[seed] for seed in seeds], comparisons)
+        if tokens is not baseline_tokens
+        else None
+    )
+    return BatchPoint(batch_tokens=size, tokens=_mean(tokens), n=len(tokens), to_baseline=ratio)

@@ -57,7 +57,7 @@ DRAWS = 400
 """Percentiles of 2.5 % rest on 10 draws at each end: an interval's end varies by 7 % of its distance."""
 
 Key = tuple[int, int, int, int]
-"""Parameters, tokens, seed and place of the experiment of a run: of two experiments with one cell, the runs of the same
+"""Parameters, tokens, seed and index of the experiment of a run: of two experiments with one cell, the runs of the same
 one are pairs."""
 
 
@@ -84,16 +84,16 @@ class Sample:
 
     def cells(self) -> dict[Cell, list[float]]:
         """The losses of each cell, ordered by size and budget."""
-        found: dict[Cell, list[float]] = defaultdict(list)
+        cells: dict[Cell, list[float]] = defaultdict(list)
         for key, loss in self.losses.items():
-            found[key[:2]].append(loss)
-        return dict(found)
+            cells[key[:2]].append(loss)
+        return dict(cells)
 
     def law_cells(self, form: LawForm) -> "Sample":
         """The cells of a law of this form: in a law of sizes alone each size at its largest budget, in one of tokens
         alone each budget at its largest size."""
-        kept = self.cells() if len(form.variables) > 1 else _largest(self.cells(), form.variables[0])
-        return self.restrict({key for key in self.losses if key[:2] in kept})
+        cells = self.cells() if len(form.variables) > 1 else _largest(self.cells(), form.variables[0])
+        return self.restrict({key for key in self.losses if key[:2] in cells})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,23 +119,23 @@ class FittedLaw:
 
     def loss_at(self, parameters: int, tokens: int) -> Estimate:
         """The predicted loss."""
-        return self.estimate(*(each.losses(parameters, tokens) for each in (self.law, self.draws)), positive=True)
+        return self.estimate(*(law.losses(parameters, tokens) for law in (self.law, self.draws)), positive=True)
 
     def coefficients(self) -> dict[str, Estimate]:
         """Each with its interval; no loss is below zero, and neither is E."""
         drawn = self.draws.coefficients()
-        found = {
+        estimates = {
             name: self.estimate(value, drawn[name], positive=name in "AB")
             for name, value in self.law.coefficients().items()
         }
-        if (floor := found.get("E")) is not None and floor.low is not None:
-            found["E"] = floor.model_copy(update={"low": max(0.0, floor.low)})
-        return found
+        if (floor := estimates.get("E")) is not None and floor.low is not None:
+            estimates["E"] = floor.model_copy(update={"low": max(0.0, floor.low)})
+        return estimates
 
     def relative_error(self) -> float:
         """Root mean square of the cells' log residuals."""
-        found = [np.log(fmean(losses) / self.law.losses(*cell)) for cell, losses in self.sample.cells().items()]
-        return float(np.sqrt(np.mean(np.square(found))))
+        log_ratios = [np.log(fmean(losses) / self.law.losses(*cell)) for cell, losses in self.sample.cells().items()]
+        return float(np.sqrt(np.mean(np.square(log_ratios))))
 
     def tokens_at(self, parameters: int, asked: int | None = None) -> int:
         """The tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each parameter
@@ -184,27 +184,29 @@ def fit_experiments(
     _require_nats(experiments)
     samples = _samples(measured)
     design = comparison_design(experiments[0])
-    baseline = next((each for each in samples if each.candidate == design.baseline), None)
+    baseline = next((sample for sample in samples if sample.candidate == design.baseline), None)
     if baseline is None:
-        names = ", ".join(each.candidate for each in samples) or "none"
+        names = ", ".join(sample.candidate for sample in samples) or "none"
         raise FitError(f"the baseline {design.baseline!r} is not a candidate of every experiment; common ones: {names}")
-    chosen = FORMS[form] if form else richest_form(min(([*each.cells()] for each in samples), key=len))
-    asked = tuple(Target(*each) for each in predict)
-    trained = {cell[SIZE] for each in samples for cell in each.cells()}
+    chosen = FORMS[form] if form else richest_form(min(([*sample.cells()] for sample in samples), key=len))
+    asked = tuple(Target(*wanted) for wanted in predict)
+    trained = {cell[SIZE] for sample in samples for cell in sample.cells()}
     question = Question(
         form=chosen,
-        predict=[each for each in asked if SIZE in chosen.variables or each.parameters in trained],
+        predict=[wanted for wanted in asked if SIZE in chosen.variables or wanted.parameters in trained],
         needs=needs or {},
         draws=draws,
         comparisons=max(len(samples) - 1, 1),
         margin=design.margin,
-        evaluation_error=max(evaluation_error(comparison_design(each).validation_tokens) for each in experiments),
+        evaluation_error=max(
+            evaluation_error(comparison_design(experiment).validation_tokens) for experiment in experiments
+        ),
     )
     of_baseline = _fit_law(baseline, chosen, draws)
     rows = [_row(baseline, baseline, of_baseline, question)]
-    rows += [_row(each, baseline, of_baseline, question) for each in samples if each is not baseline]
+    rows += [_row(sample, baseline, of_baseline, question) for sample in samples if sample is not baseline]
     return FitReport(
-        experiments=tuple(dict.fromkeys(each.id for each in experiments)),
+        experiments=tuple(dict.fromkeys(experiment.id for experiment in experiments)),
         form=chosen.name,
         formula=chosen.formula,
         baseline=baseline.candidate,
@@ -214,8 +216,8 @@ def fit_experiments(
             measured,
             rows,
             chosen,
-            unsaid=[each for each in asked if each not in question.predict],
-            at_edge=[each.title for each in samples if each.judged.is_at_edge],
+            unsaid=[wanted for wanted in asked if wanted not in question.predict],
+            at_edge=[sample.title for sample in samples if sample.judged.is_at_edge],
         ),
     )
 
@@ -227,38 +229,42 @@ def _largest(cells: Iterable[Cell], axis: int) -> list[Cell]:
 
 def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
     """A power law with a floor is one of cross-entropies: an excess risk has no floor, a reward may be negative."""
-    for each in experiments:
-        task = each.spec.workload.task
+    for experiment in experiments:
+        task = experiment.spec.workload.task
         if not task.loss_unit:
             raise FitError(
-                f"experiment {each.id} measures {task.loss_name}, which has no scaling law in nats; "
+                f"experiment {experiment.id} measures {task.loss_name}, which has no scaling law in nats; "
                 "fit experiments whose task is trained on a cross-entropy"
             )
 
 
 def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     """The candidates that every experiment has, in the order of the first one."""
-    found = [
-        {each.candidate.name: each for each in summaries(comparison_design(experiment), runs)}
+    by_experiment = [
+        {summary.candidate.name: summary for summary in summaries(comparison_design(experiment), runs)}
         for experiment, runs in measured
     ]
-    return tuple(_sample([each[name] for each in found]) for name in found[0] if all(name in each for each in found))
+    return tuple(
+        _sample([by_name[name] for by_name in by_experiment])
+        for name in by_experiment[0]
+        if all(name in by_name for by_name in by_experiment)
+    )
 
 
 def _sample(cells: Sequence[CandidateSummary]) -> Sample:
     """A candidate's judged runs in each experiment."""
     losses: dict[Key, float] = {}
     lost, ended, states = set(), set(), {}
-    for place, each in enumerate(cells):
-        of_seeds = each.best.losses()
-        for run in each.best_records():
+    for index, summary in enumerate(cells):
+        of_seeds = summary.best.losses()
+        for run in summary.best_records():
             if (result := run.result) is None:
                 continue
-            unit = place << 64 | run.seed  # a number of its own for every run
+            unit = index << 64 | run.seed  # a number of its own for every run
             ended.add(unit)
             states[result.parameters] = result.optimizer_state_bytes
             if (loss := of_seeds.get(run.seed, 0.0)) > 0:
-                losses[result.parameters, result.tokens, run.seed, place] = loss
+                losses[result.parameters, result.tokens, run.seed, index] = loss
             else:
                 lost.add(unit)
     return Sample(
@@ -269,7 +275,7 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
             losses=dict(enumerate(losses.values())),
             lost=lost,
             ended=ended,
-            is_at_edge=any(each.is_at_edge for each in cells),
+            is_at_edge=any(summary.is_at_edge for summary in cells),
         ),
         states=tuple(sorted(states.items())),
     )
@@ -298,14 +304,14 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         against = {"conclusion": Conclusion.BASELINE}
     elif law and other:
         common = law.sample.losses.keys() & other.sample.losses.keys()
-        mine, theirs = (
-            each
-            if each.sample.losses.keys() <= common
-            else _law_only(_fit_law(each.sample.restrict(common), form, question.draws))
-            for each in (law, other)
+        own, baseline_law = (
+            candidate_law
+            if candidate_law.sample.losses.keys() <= common
+            else _law_only(_fit_law(candidate_law.sample.restrict(common), form, question.draws))
+            for candidate_law in (law, other)
         )
-        if mine and theirs:
-            against = _against(mine, theirs, question)
+        if own and baseline_law:
+            against = _against(own, baseline_law, question)
             last = against["loss_differences"][-1].difference
             against["conclusion"] = conclude(last, sample.judged, baseline.judged)
     return CandidateFit(
@@ -317,7 +323,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
         held_out=_check_largest(law.sample, form, question.draws // 4) if law else None,
-        predictions=tuple(_prediction(law, each, question.needs) for each in question.predict) if law else (),
+        predictions=tuple(_prediction(law, wanted, question.needs) for wanted in question.predict) if law else (),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
         verdict="",
@@ -325,47 +331,51 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
     )
 
 
-def _against(mine: FittedLaw, theirs: FittedLaw, question: Question) -> dict[str, Any]:
+def _against(fitted: FittedLaw, baseline: FittedLaw, question: Question) -> dict[str, Any]:
     """The fields of a row that compare two laws of the same cells and seeds, by draws in common."""
-    cells, error = [*mine.sample.cells()], question.evaluation_error
+    cells, error = [*fitted.sample.cells()], question.evaluation_error
 
-    def apart(quantity: Callable[[Law, Law], Array], shared_error: float = 0.0, factor: float = 1.0) -> Estimate:
-        value, drawn = float(quantity(mine.law, theirs.law)), quantity(mine.draws, theirs.draws)
+    def estimate_difference(
+        quantity: Callable[[Law, Law], Array], shared_error: float = 0.0, factor: float = 1.0
+    ) -> Estimate:
+        value, drawn = float(quantity(fitted.law, baseline.law)), quantity(fitted.draws, baseline.draws)
         tests = factor * question.comparisons
-        low, high = interval(value, drawn, mine.degrees(), comparisons=tests, shared_error=shared_error)
+        low, high = interval(value, drawn, fitted.degrees(), comparisons=tests, shared_error=shared_error)
         return Estimate(value=value, low=low, high=high)
 
     def losses_apart(cell: Cell) -> Callable[[Law, Law], Array]:
-        return lambda one, other: np.asarray(one.losses(*cell) - other.losses(*cell))
+        return lambda law, other_law: np.asarray(law.losses(*cell) - other_law.losses(*cell))
 
     def loss_difference(cell: Cell) -> LossDifference:
-        found, margin = apart(losses_apart(cell), error), question.margin
-        one_sided = apart(losses_apart(cell), error, 0.5)  # two one-sided tests at 0.05 each (TOST)
+        estimate, margin = estimate_difference(losses_apart(cell), error), question.margin
+        one_sided = estimate_difference(losses_apart(cell), error, 0.5)  # two one-sided tests at 0.05 each (TOST)
         ends = (one_sided.low, one_sided.high)
         difference = Difference(
-            mean=found.value, low=found.low, high=found.high, n=len(cells), p_value=None,
+            mean=estimate.value, low=estimate.low, high=estimate.high, n=len(cells), p_value=None,
             comparisons=question.comparisons, evaluation_error=error, margin=margin,
             is_within_margin=margin is not None and all(end is not None and abs(end) < margin for end in ends),
         )  # fmt: skip
         return LossDifference(parameters=cell[SIZE], tokens=cell[TOKENS], difference=difference)
 
     def efficiency(cell: Cell) -> DataEfficiency:
-        def log_ratio(one: Law, other: Law, shift: float = 0.0) -> Array:
-            return np.asarray(np.log(effective_tokens(other, cell[SIZE], one.losses(*cell) + shift) / cell[TOKENS]))
+        def log_ratio(law: Law, other_law: Law, shift: float = 0.0) -> Array:
+            return np.asarray(np.log(effective_tokens(other_law, cell[SIZE], law.losses(*cell) + shift) / cell[TOKENS]))
 
-        value = float(log_ratio(mine.law, theirs.law))
-        found = Estimate(value=value, low=None, high=None)
+        value = float(log_ratio(fitted.law, baseline.law))
+        estimate = Estimate(value=value, low=None, high=None)
         if np.isfinite(value):
-            found = apart(log_ratio, value - float(log_ratio(mine.law, theirs.law, error)))
-        ratio, low, high = map(_exp, (found.value, found.low, found.high))
+            estimate = estimate_difference(log_ratio, value - float(log_ratio(fitted.law, baseline.law, error)))
+        ratio, low, high = map(_exp, (estimate.value, estimate.low, estimate.high))
         return DataEfficiency(parameters=cell[SIZE], tokens=cell[TOKENS], ratio=ratio, low=low, high=high)
 
-    places = _largest(cells, mine.law.form.variables[0])
+    places = _largest(cells, fitted.law.form.variables[0])
     first, last = losses_apart(places[0]), losses_apart(places[-1])
     return {
         "loss_differences": tuple(map(loss_difference, places)),
-        "change": apart(lambda one, other: last(one, other) - first(one, other)),  # of the same validation text
-        "data_efficiency": tuple(map(efficiency, cells)) if TOKENS in mine.law.form.variables else (),
+        "change": estimate_difference(
+            lambda law, other_law: last(law, other_law) - first(law, other_law)
+        ),  # of the same validation text
+        "data_efficiency": tuple(map(efficiency, cells)) if TOKENS in fitted.law.form.variables else (),
     }
 
 

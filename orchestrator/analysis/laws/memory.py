@@ -33,10 +33,10 @@ def count_state(need: Footprint) -> MemoryPrediction | None:
 def extrapolate_state(states: Sequence[tuple[int, int]], parameters: int) -> MemoryPrediction | None:
     """From (parameters, bytes of state) of the trained sizes: of one in proportion to it, of several on the line of the
     logarithms. None without a state at all."""
-    known = [(size, held) for size, held in states if size > 0 and held > 0]
-    if not known:
+    measured = [(size, held) for size, held in states if size > 0 and held > 0]
+    if not measured:
         return None
-    x, y = np.log(np.array(known, dtype=np.float64)).T
+    x, y = np.log(np.array(measured, dtype=np.float64)).T
     slope = float(np.polyfit(x, y, 1)[0]) if np.ptp(x) > 0 else 1.0
     state = float(np.exp(y.mean() + slope * (np.log(parameters) - x.mean())))
     return MemoryPrediction(

@@ -95,13 +95,13 @@ class Law:
     def coefficients(self) -> dict[str, Array]:
         """E, A, alpha, B, beta, as far as the form has them, in nats, parameters and tokens."""
         terms = self.form.floor + len(self.form.variables)
-        found: dict[str, Array] = {"E": np.exp(self.theta[..., 0])} if self.form.floor else {}
+        values: dict[str, Array] = {"E": np.exp(self.theta[..., 0])} if self.form.floor else {}
         for position, variable in enumerate(self.form.variables):
             coefficient, exponent = LETTERS[variable]
             gamma = self.theta[..., terms + position]
-            found[coefficient] = np.exp(self.theta[..., self.form.floor + position] + gamma * self.centre[variable])
-            found[exponent] = gamma
-        return found
+            values[coefficient] = np.exp(self.theta[..., self.form.floor + position] + gamma * self.centre[variable])
+            values[exponent] = gamma
+        return values
 
     def losses(self, parameters: float, tokens: float) -> Array:
         """The predicted loss at N and D, for each member of the batch."""
@@ -117,11 +117,11 @@ def fit(form: LawForm, cells: Sequence[Cell], losses: Sequence[float], draws: in
         raise ValueError("a scaling law is fitted to the logarithms of losses; leave out those that are not positive")
     centre = logs.mean(axis=0)
     x, y = _variables(form, logs - centre), np.log(values)
-    theta = min((_descend(form, start, x, y) for start in _starts(form, values)), key=lambda found: found[1])[0]
+    theta = min((_descend(form, start, x, y) for start in _starts(form, values)), key=lambda descent: descent[1])[0]
     fitted = _log_losses(_terms(form, theta, x))
     mixtures = np.random.default_rng(SEED).standard_normal((draws, len(y), len(y)))
     drawn = fitted + mixtures @ (y - fitted) / np.sqrt(max(len(y) - form.size(), 1))
-    thetas = np.array([_descend(form, theta, x, each)[0] for each in drawn]).reshape(draws, form.size())
+    thetas = np.array([_descend(form, theta, x, losses_drawn)[0] for losses_drawn in drawn]).reshape(draws, form.size())
     return Law(form=form, theta=theta, centre=centre), Law(form=form, theta=thetas, centre=centre)
 
 
@@ -147,12 +147,12 @@ def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
     without D."""
     if 1 not in law.form.variables:
         raise ValueError(f"{law.form.formula} says nothing of tokens; fit a form with D")
-    found = law.coefficients()
-    left = loss - found.get("E", np.zeros(law.theta.shape[:-1]))
-    left = left - (found["A"] * parameters ** -found["alpha"] if "A" in found else 0.0)
+    values = law.coefficients()
+    left = loss - values.get("E", np.zeros(law.theta.shape[:-1]))
+    left = left - (values["A"] * parameters ** -values["alpha"] if "A" in values else 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        tokens = (found["B"] / left) ** (1 / found["beta"])
-    return np.where((left > 0) & (found["beta"] > 0), tokens, np.inf)
+        tokens = (values["B"] / left) ** (1 / values["beta"])
+    return np.where((left > 0) & (values["beta"] > 0), tokens, np.inf)
 
 
 def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, float]:
@@ -177,9 +177,9 @@ def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, fl
         derivatives = np.concatenate([shares, -(shares * x)[:, form.floor :] * inside], axis=1)
         return np.asarray(derivatives * slope[:, None])
 
-    theta, _, found, _, _ = leastsq(residuals, start, Dfun=jacobian, full_output=True)
+    theta, _, info, _, _ = leastsq(residuals, start, Dfun=jacobian, full_output=True)
     theta[x.shape[1] :] = np.clip(theta[x.shape[1] :], -MAX_EXPONENT, MAX_EXPONENT)
-    return np.asarray(theta), float(np.sum(found["fvec"] ** 2))
+    return np.asarray(theta), float(np.sum(info["fvec"] ** 2))
 
 
 def _terms(form: LawForm, theta: Array, x: Array) -> Array:
@@ -205,10 +205,10 @@ def _variables(form: LawForm, centred: Array) -> Array:
 def _starts(form: LawForm, losses: Array) -> list[Array]:
     """Every combination of exponents and of E; the coefficients follow, since variables are centred."""
     count = len(form.variables)
-    found = []
+    starts = []
     for fraction in START_FLOORS if form.floor else (0.0,):
         floor = fraction * losses.min()
         logs = [*([np.log(floor)] if form.floor else []), *[np.log((losses.mean() - floor) / count)] * count]
         for exponents in np.stack(np.meshgrid(*[START_EXPONENTS] * count), axis=-1).reshape(-1, count):
-            found.append(np.array([*logs, *exponents]))
-    return found
+            starts.append(np.array([*logs, *exponents]))
+    return starts

@@ -36,7 +36,7 @@ class ScalingPoint(Record):
     fitted: float | None = None
     """The law's loss there; null where no law is known, and where it is not in it."""
 
-    def place(self) -> tuple[int, int]:
+    def cell(self) -> tuple[int, int]:
         """Parameters and tokens."""
         return self.parameters, self.tokens
 
@@ -68,7 +68,7 @@ class Prediction(Record):
 
 
 class CurvePoint(Record):
-    """The law at one place."""
+    """The law at one size and budget."""
 
     parameters: int
     tokens: int

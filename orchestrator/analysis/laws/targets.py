@@ -51,11 +51,11 @@ def _vocabulary(tokenizer: str) -> int | None:
 def larger_presets(models: set[str], tokenizer: str) -> tuple[str, ...]:
     """The next two larger models of the catalog, of the family of the largest one that was trained."""
     vocabulary = _vocabulary(tokenizer)
-    sizes = {each.name: parameter_count(each, vocabulary) for each in presets.PRESETS}
-    known = [name for name in models if name in sizes]
-    if not known:
+    sizes = {preset.name: parameter_count(preset, vocabulary) for preset in presets.PRESETS}
+    sized = [name for name in models if name in sizes]
+    if not sized:
         return ()
-    largest = max(known, key=sizes.__getitem__)
+    largest = max(sized, key=sizes.__getitem__)
     family = presets.preset(largest).family
-    above = [each for each in presets.PRESETS if each.family == family and sizes[each.name] > sizes[largest]]
-    return tuple(each.name for each in sorted(above, key=lambda each: sizes[each.name]))[:2]
+    above = [preset for preset in presets.PRESETS if preset.family == family and sizes[preset.name] > sizes[largest]]
+    return tuple(preset.name for preset in sorted(above, key=lambda preset: sizes[preset.name]))[:2]

@@ -25,11 +25,11 @@ def too_few(cells: Iterable[Cell], form: LawForm) -> str | None:
     """Why nothing can be fitted to cells, without a full stop; None where it can."""
     cells = list(cells)
     for variable in form.variables:
-        found = len({cell[variable] for cell in cells})
+        count = len({cell[variable] for cell in cells})
         needed = 3 if len(form.variables) == 2 else form.size() + 1
-        if found < needed:
+        if count < needed:
             noun = ("model size", "token budget")[variable]
-            return f"{pluralize(found, noun)}; {form.formula} needs at least {needed}"
+            return f"{pluralize(count, noun)}; {form.formula} needs at least {needed}"
     if len(cells) <= form.size():
         return f"{pluralize(len(cells), 'point')}; {form.formula} needs at least {form.size() + 1}"
     return None
@@ -84,13 +84,13 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
     sentences = []
     if row.loss_differences:
         sentences += _sentences_on_differences(row, baseline, form)
-    if reason := too_few([point.place() for point in row.points], form):
+    if reason := too_few([point.cell() for point in row.points], form):
         sentences.append(f"Not fitted: {reason}.")
     elif row.no_law:
         sentences.append(f"No law found: {row.no_law}. Nothing is predicted; train more sizes or budgets.")
     else:
         exponents = [(name, row.coefficients[name]) for name in ("alpha", "beta") if name in row.coefficients]
-        sentences.append(f"{', '.join(_with_interval(*each) for each in exponents)}.")
+        sentences.append(f"{', '.join(_with_interval(*named) for named in exponents)}.")
         if row.held_out is not None:
             error, side = row.held_out.error, "high" if row.held_out.error > 0 else "low"
             sentences.append(f"Without the largest it is predicted {abs(error):.4f} nats too {side}.")
@@ -103,31 +103,35 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
 def _sentences_on_differences(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> list[str]:
     """`Better at 1,000,000 parameters: 0.0300 nats lower than AdamW's law (95 %: 0.0210 to 0.0390).`"""
     first, last = (
-        f"{each.parameters:,} parameters" if 0 in form.variables else f"{each.tokens:,} tokens"
-        for each in (row.loss_differences[0], row.loss_differences[-1])
+        f"{edge.parameters:,} parameters" if 0 in form.variables else f"{edge.tokens:,} tokens"
+        for edge in (row.loss_differences[0], row.loss_differences[-1])
     )
-    found = row.loss_differences[-1].difference
+    difference = row.loss_differences[-1].difference
     word = WORDS[row.conclusion].capitalize()
     if row.conclusion is Conclusion.AS_GOOD:
-        word += f" within {found.margin:g} nats"
-    compared = f"as {baseline.title}'s law" if found.mean == 0 else f"than {baseline.title}'s law"
-    interval = interval_of_effect(found)
-    effect = f"{effect_text(found, ' nats')} {compared}{f' (95 %: {interval})' if interval else ''}"
+        word += f" within {difference.margin:g} nats"
+    compared = f"as {baseline.title}'s law" if difference.mean == 0 else f"than {baseline.title}'s law"
+    interval = interval_of_effect(difference)
+    effect = f"{effect_text(difference, ' nats')} {compared}{f' (95 %: {interval})' if interval else ''}"
     sentences = [f"{word} at {last}: {effect}."]
     if row.change is not None and row.change.low is not None and row.change.high is not None:
         change, low, high = row.change.value, row.change.low, row.change.high
-        said, sign = "the difference is not shown to change", 1
+        sentence, sign = "the difference is not shown to change", 1
         if low > 0 or high < 0:
             sign = 1 if change > 0 else -1
-            said = f"it {'loses' if change > 0 else 'gains'} {abs(change):.4f} nats"
+            sentence = f"it {'loses' if change > 0 else 'gains'} {abs(change):.4f} nats"
         low, high = sorted((sign * low, sign * high))
-        sentences.append(f"From {first} on {said} (95 %: {low:.4f} to {high:.4f}).")
+        sentences.append(f"From {first} on {sentence} (95 %: {low:.4f} to {high:.4f}).")
     return sentences
 
 
-def _with_interval(name: str, found: Estimate) -> str:
-    ends = "no interval" if found.low is None or found.high is None else f"95 %: {found.low:.3f} to {found.high:.3f}"
-    return f"{name} = {found.value:.3f} ({ends})"
+def _with_interval(name: str, estimate: Estimate) -> str:
+    ends = (
+        "no interval"
+        if estimate.low is None or estimate.high is None
+        else f"95 %: {estimate.low:.3f} to {estimate.high:.3f}"
+    )
+    return f"{name} = {estimate.value:.3f} ({ends})"
 
 
 def fit_notes(
@@ -140,34 +144,36 @@ def fit_notes(
 ) -> tuple[str, ...]:
     """Six kinds of them, the gravest first. `unsaid`: what was asked for and is not predicted; `at_edge`: titles."""
     experiments = [experiment for experiment, _ in measured]
-    found: list[str] = []
+    notes: list[str] = []
     if count := sum(run.status not in TERMINAL for _, runs in measured for run in runs):
-        found.append(f"{pluralize(count, 'run')} not ended: everything here may still change.")
-    if differing := ", ".join(_differing([each.spec.workload for each in experiments])):
-        found.append(f"The experiments differ in {differing}: what that does to the loss is taken for what size does.")
+        notes.append(f"{pluralize(count, 'run')} not ended: everything here may still change.")
+    if differing := ", ".join(_differing([experiment.spec.workload for experiment in experiments])):
+        notes.append(f"The experiments differ in {differing}: what that does to the loss is taken for what size does.")
     if at_edge:
-        found.append(
+        notes.append(
             f"Best learning rate at the edge of what was tried at some size: {', '.join(at_edge)}. They are not called "
             "worse, and nothing better than the baseline there: try further rates."
         )
-    for origin in dict.fromkeys(origin for each in experiments if (origin := each.spec.origin_of_rates())):
-        found.append(f"{origin} An optimizer whose best rate moves with size is at a disadvantage.")
-    return (*found, *_notes_on_budgets(rows, form), *_notes_on_reach(rows, form, unsaid))
+    for origin in dict.fromkeys(origin for experiment in experiments if (origin := experiment.spec.origin_of_rates())):
+        notes.append(f"{origin} An optimizer whose best rate moves with size is at a disadvantage.")
+    return (*notes, *_notes_on_budgets(rows, form), *_notes_on_reach(rows, form, unsaid))
 
 
 def _differing(workloads: Sequence[Workload]) -> Iterator[str]:
     """What experiments of one law should have in common and do not."""
-    families = sorted({presets.preset(each.model).family for each in workloads if each.model in presets.names()})
+    families = sorted(
+        {presets.preset(workload.model).family for workload in workloads if workload.model in presets.names()}
+    )
     for noun, values in (
-        ("data", {each.data.content_hash() for each in workloads}),
-        ("evaluation", {each.evaluation.sequences for each in workloads}),
+        ("data", {workload.data.content_hash() for workload in workloads}),
+        ("evaluation", {workload.evaluation.sequences for workload in workloads}),
     ):
         if len(values) > 1:
             yield noun
     if len(families) > 1:
         yield f"architecture ({', '.join(families)})"
-    if len(batches := sorted({each.budget.batch_sequences for each in workloads})) > 1:
-        yield f"batch ({', '.join(f'{each:,}' for each in batches)} sequences)"
+    if len(batches := sorted({workload.budget.batch_sequences for workload in workloads})) > 1:
+        yield f"batch ({', '.join(f'{batch:,}' for batch in batches)} sequences)"
 
 
 def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[str]:
@@ -175,11 +181,11 @@ def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[s
     if len(form.variables) > 1:
         return
     axis = form.variables[0]
-    if left_out := {point.place() for row in rows for point in row.points if not point.is_in_law}:
-        each = ("size at its largest budget", "budget at its largest size")[axis]
+    if left_out := {point.cell() for row in rows for point in row.points if not point.is_in_law}:
+        noun = ("size at its largest budget", "budget at its largest size")[axis]
         cells = pluralize(len(left_out), "other cell")
-        yield f"The law has each {each}, without {cells}; three sizes at three budgets tell one of both."
-    others = [point.place()[1 - axis] for row in rows for point in row.points if point.is_in_law]
+        yield f"The law has each {noun}, without {cells}; three sizes at three budgets tell one of both."
+    others = [point.cell()[1 - axis] for row in rows for point in row.points if point.is_in_law]
     if others and max(others) > SAME_BUDGET * min(others):
         yield ("Tokens change with the model: alpha", "The model changes with the tokens: beta")[axis] + (
             " is the exponent of both together."
@@ -189,11 +195,11 @@ def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[s
 def _notes_on_reach(rows: Sequence[CandidateFit], form: LawForm, unsaid: Sequence[Target]) -> Iterator[str]:
     """What is predicted far from all that was trained, or not at all."""
     if unsaid:
-        names = ", ".join(each.model or f"{each.parameters:,} parameters" for each in unsaid)
+        names = ", ".join(wanted.model or f"{wanted.parameters:,} parameters" for wanted in unsaid)
         yield f"The law has no size in it, so it predicts nothing of other sizes: {names}."
         return
     largest = max((point.parameters for row in rows for point in row.points), default=1)
-    asked = max((each.parameters for row in rows for each in row.predictions), default=0)
+    asked = max((prediction.parameters for row in rows for prediction in row.predictions), default=0)
     if 0 in form.variables and asked > FAR * largest:
         yield (
             f"Predicted up to {asked / largest:,.3g} times the largest size: no run shows that losses still follow the "
@@ -205,36 +211,40 @@ def critical_batch_verdict(row: CriticalBatch) -> str:
     """Where an optimizer's critical batch lies, as far as the tokens tell it."""
     lost = ""
     if row.not_reached:
-        batches = ", ".join(f"{each:,}" for each in row.not_reached)
+        batches = ", ".join(f"{tokens:,}" for tokens in row.not_reached)
         lost = f" Not reached by every run, or evaluated too seldom to tell when, with batches of {batches} tokens."
-    found = row.critical_batch_tokens
-    if found is None:
+    estimate = row.critical_batch_tokens
+    if estimate is None:
         return f"No critical batch: {pluralize(len(row.points), 'batch', 'batches')} of use, 4 are needed.{lost}"
-    if found.high is None and found.low is None:
-        said = "The critical batch is not told by these batches."
-    elif found.high is None:
-        said = f"The critical batch is {found.low:,.0f} tokens at least: tokens are not shown to rise with the batch."
-    elif found.low is None:
-        said = f"The critical batch is {found.high:,.0f} tokens at most: each batch may cost tokens in proportion."
+    if estimate.high is None and estimate.low is None:
+        sentence = "The critical batch is not told by these batches."
+    elif estimate.high is None:
+        sentence = (
+            f"The critical batch is {estimate.low:,.0f} tokens at least: tokens are not shown to rise with the batch."
+        )
+    elif estimate.low is None:
+        sentence = (
+            f"The critical batch is {estimate.high:,.0f} tokens at most: each batch may cost tokens in proportion."
+        )
     else:
-        said = f"Critical batch {found.value:,.0f} tokens (95 %: {found.low:,.0f} to {found.high:,.0f})."
+        sentence = f"Critical batch {estimate.value:,.0f} tokens (95 %: {estimate.low:,.0f} to {estimate.high:,.0f})."
     if (ratio := row.to_baseline) is None:
-        return said + lost
+        return sentence + lost
     low, high = ("0" if ratio.low is None else f"{ratio.low:.2g}", "any" if ratio.high is None else f"{ratio.high:.2g}")
     is_shown = (ratio.low or 0.0) > 1 or (ratio.high is not None and ratio.high < 1)
     other = "another one than the baseline's" if is_shown else "not shown to be another than the baseline's"
-    return f"{said} It is {other}: {low} to {high} times it (95 %).{lost}"
+    return f"{sentence} It is {other}: {low} to {high} times it (95 %).{lost}"
 
 
 def critical_batch_notes(target: float, *, given: bool, tuned: bool, falls: bool) -> tuple[str, ...]:
     """What the tokens to a loss hang on."""
     whose = "as asked for" if given else "the highest final loss of all judged runs, which all reach"
-    found = [f"Critical batches: tokens to a loss of {target:.4f}, {whose}; batches count, and not seeds."]
+    notes = [f"Critical batches: tokens to a loss of {target:.4f}, {whose}; batches count, and not seeds."]
     if not tuned:
-        found.append("Not every batch was tuned: its tokens say as much of its learning rate as of the batch.")
+        notes.append("Not every batch was tuned: its tokens say as much of its learning rate as of the batch.")
     if falls:
-        found.append(
+        notes.append(
             "Learning rates fall towards the end of each run, so a run planned for fewer tokens reaches a loss of "
             "mid-run sooner: `schedule: {shape: constant}` leaves that out."
         )
-    return tuple(found)
+    return tuple(notes)
