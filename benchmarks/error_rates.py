@@ -32,7 +32,7 @@ from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import SEARCHES, Method, Tuning
 from orchestrator.records import Conclusion
-from orchestrator.tuning.coordinate import place_of
+from orchestrator.tuning.coordinate import position_of
 from orchestrator.tuning.ranges import Axis
 from orchestrator.tuning.tuner import Setting, Tuner, rate_of
 from worker.spec.run import Budget, Workload
@@ -119,7 +119,7 @@ class Runs:
         """Final losses of a candidate at a setting; infinite where a run diverges."""
         world, risk = self._world, 0.0
         if self._priors:
-            places = [place_of(setting, axis, prior) for axis, prior in self._priors.items()]
+            places = [position_of(setting, axis, prior) for axis, prior in self._priors.items()]
             above = float(np.square(places - self._best_setting[index]) @ [COSTS[axis] for axis in self._priors])
         else:
             x = math.log2(rate_of(setting) / OWN_RATE) - self._best[index]

@@ -44,8 +44,8 @@ def value_fault(name: str, value: Scalar) -> str | None:
 
 def rules_of(parameters: Mapping[str, Scalar]) -> tuple[str, ...]:
     """The rules that the hyperparameters state, in their order: later ones win."""
-    found = ((name.removeprefix(PREFIX), value) for name, value in parameters.items() if is_rule(name))
-    return tuple(f"{pattern}={value}" for pattern, value in found if value != PLAN)
+    assignments = ((name.removeprefix(PREFIX), value) for name, value in parameters.items() if is_rule(name))
+    return tuple(f"{pattern}={value}" for pattern, value in assignments if value != PLAN)
 
 
 def values_of(names: Iterable[str], rules: Iterable[str]) -> dict[str, Scalar]:

@@ -75,9 +75,9 @@ class Candidate(Spec):
     @model_validator(mode="after")
     def _require_known_options(self) -> Self:
         if not is_stored():
-            found = option_faults(self.optimizer, self.options, self.rules)
-            found += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
-            raise_faults(type(self).__name__, found)
+            faults = option_faults(self.optimizer, self.options, self.rules)
+            faults += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
+            raise_faults(type(self).__name__, faults)
         return self
 
     def name(self) -> str:
@@ -203,9 +203,9 @@ class TunedExperiment(Experiment):
                 *self.resources.misfits(self.workload),
                 *(
                     fault
-                    for place, one in enumerate(self.candidates)
+                    for index, candidate in enumerate(self.candidates)
                     for fault in self.resources.sharding_faults(
-                        self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
+                        self.workload, candidate.optimizer, candidate.options, ("candidates", index, "optimizer")
                     )
                 ),
                 *_schedule_faults(self.candidates, self.workload),
@@ -230,7 +230,7 @@ class TunedExperiment(Experiment):
     def _tuning_method(self) -> str:
         tuning = self.tuning
         if tuning is None:
-            if all(len(each.learning_rates) == 1 for each in self.candidates):
+            if all(len(candidate.learning_rates) == 1 for candidate in self.candidates):
                 return self.origin_of_rates() or "Each candidate ran at one given setting."
             return "Every seed ran at every learning rate; each candidate is shown at its best one, chosen on them."
         hyperparameters = axes_in_words(tuning.search) if tuning.search else "learning rate"
@@ -241,14 +241,14 @@ class TunedExperiment(Experiment):
             "coordinate": "coordinate descent",
         }
         settings = "" if tuning.method == "grid" else f" of {tuning.trials} trials"
-        found = (
+        sentences = (
             f"Each candidate was tuned ({hyperparameters}) by {methods[tuning.method]}{settings} on seeds "
             f"{', '.join(map(str, tuning.seeds))}, and judged at the setting found, on other seeds."
         )
         if tuning.replicates > 1:
-            found += f" Tuning and judging were repeated {tuning.replicates} times, on seeds of their own."
+            sentences += f" Tuning and judging were repeated {tuning.replicates} times, on seeds of their own."
         origin = self.origin_of_rates()
-        return f"{found} {origin}" if origin else found
+        return f"{sentences} {origin}" if origin else sentences
 
     def grid_rates(self) -> frozenset[float]:
         """The learning rates of all candidates."""
@@ -261,7 +261,9 @@ class TunedExperiment(Experiment):
 
     def own_trainings(self) -> str:
         """`adamw-linear: linear, to 0 of the rate; …`; empty where all train as the workload says."""
-        return "; ".join(f"{each.name()}: {words}" for each in self.candidates if (words := each.own_training()))
+        return "; ".join(
+            f"{candidate.name()}: {words}" for candidate in self.candidates if (words := candidate.own_training())
+        )
 
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
@@ -308,12 +310,12 @@ class ComparisonSpec(TunedExperiment):
         """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
         have several clipping norms, which no comparison without a search can have."""
         workload = self.workload
-        if len(norms := {each.get("clip_grad_norm", workload.clip_grad_norm) for each in settings.values()}) > 1:
-            found = ", ".join("none" if each is None else f"{each:g}" for each in norms)
-            raise ValueError(f"the search found other clipping norms for each candidate ({found}), and one is for all")
+        if len(norms := {setting.get("clip_grad_norm", workload.clip_grad_norm) for setting in settings.values()}) > 1:
+            values = ", ".join("none" if norm is None else f"{norm:g}" for norm in norms)
+            raise ValueError(f"the search found other clipping norms for each candidate ({values}), and one is for all")
         update = {
             "workload": workload.model_copy(update={"clip_grad_norm": norms.pop()}),
-            "candidates": tuple(each.fix_setting(settings[each.name()]) for each in self.candidates),
+            "candidates": tuple(candidate.fix_setting(settings[candidate.name()]) for candidate in self.candidates),
             "tuning": None,
             "sequential": None,
         }
@@ -343,7 +345,7 @@ class ComparisonSpec(TunedExperiment):
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Seed by seed, so that early results already span every candidate."""
         if self.tuning is None:
-            most = max(len(each.learning_rates) for each in self.candidates)
+            most = max(len(candidate.learning_rates) for candidate in self.candidates)
             return tuple(
                 self.planned_run(candidate.name(), seed=seed, setting={"lr": lr})
                 for seed in self.first_seeds()
@@ -358,10 +360,10 @@ class ComparisonSpec(TunedExperiment):
         }
         return tuple(
             self.planned_run(name, seed=seed, setting=setting)
-            for place, seed in enumerate(self.tuning.seeds)
+            for number, seed in enumerate(self.tuning.seeds)
             for index in range(max(map(len, asked.values())))
             for name in self.names()
-            for setting in asked[name, place % self.replicates()][index : index + 1]
+            for setting in asked[name, number % self.replicates()][index : index + 1]
         )
 
     def names(self) -> tuple[str, ...]:
@@ -393,9 +395,9 @@ class ComparisonSpec(TunedExperiment):
         """The ranges that a search has for a candidate."""
         if self.tuning is None:
             return {}
-        each = self.candidate(name)
-        own = each.own_workload(self.workload)
-        return priors(each.optimizer, each.options, each.own_rate(), own, self.tuning.search)
+        candidate = self.candidate(name)
+        own = candidate.own_workload(self.workload)
+        return priors(candidate.optimizer, candidate.options, candidate.own_rate(), own, self.tuning.search)
 
     def planned_run(self, name: str, *, seed: int, setting: Setting) -> PlannedRun:
         """One run of a candidate at a setting."""
@@ -433,10 +435,10 @@ class ComparisonSpec(TunedExperiment):
             for setting in asked:
                 for seed in tuning_seeds:
                     yield self.planned_run(name, seed=seed, setting=setting)
-        elif (found := tuner.setting(tried)) is not None:
+        elif (best_setting := tuner.setting(tried)) is not None:
             for seed in judging_seeds:
                 if seed in self.first_seeds():
-                    yield self.planned_run(name, seed=seed, setting=found)
+                    yield self.planned_run(name, seed=seed, setting=best_setting)
 
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""
@@ -499,7 +501,7 @@ class ComparisonSpec(TunedExperiment):
 
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""
-        return next(each for each in self.candidates if each.name() == name)
+        return next(candidate for candidate in self.candidates if candidate.name() == name)
 
 
 def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
@@ -546,12 +548,12 @@ def _schedule_faults(candidates: Sequence[Candidate], workload: Workload) -> lis
     """Candidates that would warm up to their end, decay in a shape that has no such share, or average twice."""
     faults: list[SpecFault] = []
     steps = workload.budget.steps
-    for position, each in enumerate(candidates):
-        if (each.warmup_steps or 0) >= steps:
+    for position, candidate in enumerate(candidates):
+        if (candidate.warmup_steps or 0) >= steps:
             allowed = f"must be below workload.budget.steps = {steps}"
-            faults.append((("candidates", position, "warmup_steps"), each.warmup_steps, allowed))
-        if each.schedule is not None:
-            faults += each.schedule.faults(workload, ("candidates", position, "schedule"))
-        if each.ema_decay is None:
-            faults += averaging_faults(workload.ema_decay, each.optimizer, ("workload", "ema_decay"))
+            faults.append((("candidates", position, "warmup_steps"), candidate.warmup_steps, allowed))
+        if candidate.schedule is not None:
+            faults += candidate.schedule.faults(workload, ("candidates", position, "schedule"))
+        if candidate.ema_decay is None:
+            faults += averaging_faults(workload.ema_decay, candidate.optimizer, ("workload", "ema_decay"))
     return faults

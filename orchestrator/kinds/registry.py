@@ -49,9 +49,9 @@ def validate_spec(fields: Any) -> ExperimentSpec:
 
 def read_stored_spec(text: str | bytes) -> ExperimentSpec:
     """A stored specification, as it stands, whether or not it would be refused today."""
-    found: ExperimentSpec = read_stored(ExperimentSpec, text)
-    found.models()  # those of a scaling experiment are ordered by sizes that only the catalog knows
-    return found
+    spec: ExperimentSpec = read_stored(ExperimentSpec, text)
+    spec.models()  # those of a scaling experiment are ordered by sizes that only the catalog knows
+    return spec
 
 
 def refusal(text: str | bytes) -> str | None:

@@ -171,11 +171,13 @@ class ScalingSpec(TunedExperiment):
         faults: list[SpecFault] = []
         for position, size in enumerate(self.sizes):
             steps = [cell.steps for cell in self.cells() if cell.model == size.model]
-            for one, other in pairwise(sorted(steps)):
-                if one == other:
-                    allowed = f"two budgets are {one} steps of {size.model}; each must differ"
+            for fewer, more in pairwise(sorted(steps)):
+                if fewer == more:
+                    allowed = f"two budgets are {fewer} steps of {size.model}; each must differ"
                     faults.append((("budgets",), len(self.budgets), allowed))
-            for cell in (each for each in self.cells() if each.model == size.model):
+            for cell in self.cells():
+                if cell.model != size.model:
+                    continue
                 if not 1 <= cell.steps <= MOST_STEPS:
                     allowed = f"is {cell.steps} steps of {size.model}; must be 1 to {MOST_STEPS:,}"
                     faults.append((("budgets",), len(self.budgets), allowed))
@@ -184,9 +186,9 @@ class ScalingSpec(TunedExperiment):
                     made = self.comparison(cell)
                     type(made)(**dict(made))
                 except ValidationError as error:
-                    found = "; ".join(each["msg"] for each in error.errors())
+                    messages = "; ".join(fault["msg"] for fault in error.errors())
                     faults.append(
-                        (("sizes", position), size.model, f"cannot be trained for {cell.steps} steps: {found}")
+                        (("sizes", position), size.model, f"cannot be trained for {cell.steps} steps: {messages}")
                     )
         return faults
 
@@ -238,17 +240,17 @@ class ScalingSpec(TunedExperiment):
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
         """What follows in each cell that tunes, and in the larger cells of its budget where these take over the rates
         of the smallest."""
-        found: list[PlannedRun] = []
+        planned_runs: list[PlannedRun] = []
         for cell in filter(self.tries_rates, self.cells()):
-            mine = [run for run in runs if cell.holds(run.model, run.steps)]
-            planned = self.comparison(cell).follow_up_runs(mine)
-            found += [*planned, *self._runs_that_take_over(cell, planned)]
-        return tuple(found)
+            cell_runs = [run for run in runs if cell.holds(run.model, run.steps)]
+            planned = self.comparison(cell).follow_up_runs(cell_runs)
+            planned_runs += [*planned, *self._runs_that_take_over(cell, planned)]
+        return tuple(planned_runs)
 
-    def _runs_that_take_over(self, smallest: Cell, found: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
+    def _runs_that_take_over(self, smallest: Cell, planned: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
         """The same winners at the larger sizes; nothing while tuning goes on, and where each size is tuned."""
-        larger = [each for each in self.cells() if each.budget == smallest.budget and not self.tries_rates(each)]
-        winners = [run for run in found if run.spec.seed in self.seeds]
+        larger = [cell for cell in self.cells() if cell.budget == smallest.budget and not self.tries_rates(cell)]
+        winners = [run for run in planned if run.spec.seed in self.seeds]
         for cell in larger:
             assert self.tuning is not None  # or every cell would tune by itself
             comparison = self.comparison(cell)
@@ -272,7 +274,7 @@ class ScalingSpec(TunedExperiment):
         taken over, where the cell tries none itself. Nothing is checked: each cell was, with the whole."""
         cell = cell or self.cells()[-1]
         own, execution = self.workload, self.workload.execution
-        size = next(each for each in self.sizes if each.model == cell.model)
+        size = next(size for size in self.sizes if size.model == cell.model)
         if size.micro_batch_sequences is not None:
             execution = execution.model_copy(update={MICRO: size.micro_batch_sequences})
         schedule = own.schedule
@@ -293,7 +295,9 @@ class ScalingSpec(TunedExperiment):
             "priority": self.priority,
         }
         if self.tuning is None or self.tries_rates(cell):
-            candidates = tuple(_replace_grid(each, size.learning_rates.get(each.name())) for each in self.candidates)
+            candidates = tuple(
+                _replace_grid(candidate, size.learning_rates.get(candidate.name())) for candidate in self.candidates
+            )
             tuned = self.tuning
             tuning = tuned and Tuning.model_construct(**{name: getattr(tuned, name) for name in Tuning.model_fields})
             return ComparisonSpec.model_construct(**common, candidates=candidates, tuning=tuning)
@@ -302,7 +306,8 @@ class ScalingSpec(TunedExperiment):
             **common,
             # Before there is a rate that was taken over, the first one that may win stands for it.
             candidates=tuple(
-                _replace_grid(each, (taken_over.get(each.name(), each.learning_rates[0]),)) for each in self.candidates
+                _replace_grid(candidate, (taken_over.get(candidate.name(), candidate.learning_rates[0]),))
+                for candidate in self.candidates
             ),
             rates_from=self.smallest().model,
             rule=self.tuning.transfer or "",
@@ -327,9 +332,9 @@ def _first_cell(fields: Mapping[str, Any]) -> tuple[str, int]:
     """Its model and steps; where the fields are faulty, what lets their own faults be told."""
     model, steps = presets.names()[0], MOST_STEPS
     try:
-        sizes = [Size.model_validate(each) for each in fields["sizes"]]
+        sizes = [Size.model_validate(size) for size in fields["sizes"]]
         model = sizes[0].model
-        budgets = [TokenBudget.model_validate(each) for each in fields["budgets"]]
+        budgets = [TokenBudget.model_validate(budget) for budget in fields["budgets"]]
         template = fields["workload"]
         workload = Workload.model_validate(_complete_workload(template, model, MOST_STEPS))
         vocabulary = data_catalog.vocabulary_size(workload.data.tokenizer)

@@ -101,9 +101,7 @@ class SearchedCandidate(Spec):
         faults = option_faults(self.optimizer, self.options, self.rules)
         faults += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
         for name, domain in self.space.items() if catalog.find(self.optimizer) else ():
-            faults += [
-                (("space", name, *place), value, allowed) for place, value, allowed in self._misfits(name, domain)
-            ]
+            faults += [(("space", name, *path), value, allowed) for path, value, allowed in self._misfits(name, domain)]
         raise_faults(type(self).__name__, faults)
         return self
 
@@ -113,9 +111,9 @@ class SearchedCandidate(Spec):
         option = catalog.entry(self.optimizer).option(name)
         if name not in (LR, WARMUP) and option is None:
             entry = catalog.entry(self.optimizer)
-            known = ", ".join((LR, WARMUP, *(each.name for each in entry.options)))
-            known += f", {PREFIX}PATTERN" if entry.has_plan else ""
-            return [((), name, f"unknown hyperparameter of {self.optimizer}; known: {known}")]
+            names = ", ".join((LR, WARMUP, *(option.name for option in entry.options)))
+            names += f", {PREFIX}PATTERN" if entry.has_plan else ""
+            return [((), name, f"unknown hyperparameter of {self.optimizer}; known: {names}")]
         if name in self.options or (name == LR and self.lr is not None):
             return [((), name, "is held fixed as well; take it out of one of the two")]
         if isinstance(domain, FromCatalog):
@@ -182,9 +180,9 @@ class SearchedCandidate(Spec):
 
     def parameters_of(self, run: RunSpec) -> dict[str, Scalar]:
         """The hyperparameters that a trial's run has."""
-        known = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
-        known |= values_of(self.ranges(), run.optimizer.rules)
-        return {name: known[name] for name in self.ranges()}
+        values = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
+        values |= values_of(self.ranges(), run.optimizer.rules)
+        return {name: values[name] for name in self.ranges()}
 
     def grid_size(self) -> int:
         """How many points a grid over the space has."""
@@ -256,9 +254,9 @@ class SweepSpec(Experiment):
             faults += self.resources.misfits(self.workload)
             faults += [
                 fault
-                for place, one in enumerate(self.candidates)
+                for index, candidate in enumerate(self.candidates)
                 for fault in self.resources.sharding_faults(
-                    self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
+                    self.workload, candidate.optimizer, candidate.options, ("candidates", index, "optimizer")
                 )
             ]
             raise_faults(type(self).__name__, faults)
@@ -268,22 +266,22 @@ class SweepSpec(Experiment):
         names = [candidate.name() for candidate in self.candidates]
         return [
             (
-                ("candidates", place, "label"),
+                ("candidates", index, "label"),
                 name,
                 f"must differ from the other candidates'; give a label, not {name!r}",
             )
-            for place, name in enumerate(names)
-            if name in names[:place]
+            for index, name in enumerate(names)
+            if name in names[:index]
         ]
 
     def _size_faults(self) -> list[SpecFault]:
         faults: list[SpecFault] = []
         if self.algorithm == "grid":
             sizes = [candidate.grid_size() for candidate in self.candidates]
-            for place, size in enumerate(sizes):
+            for index, size in enumerate(sizes):
                 if size != sizes[0]:
                     allowed = f"makes a grid of {size} points, the first candidate's has {sizes[0]}: tune them equally"
-                    faults.append((("candidates", place, "space"), size, allowed))
+                    faults.append((("candidates", index, "space"), size, allowed))
                 elif self.trials is not None and self.trials < size:
                     allowed = f"must be at least {size}, the points of the grid; or leave it out, or set fewer points"
                     faults.append((("trials",), self.trials, allowed))
@@ -295,13 +293,13 @@ class SweepSpec(Experiment):
     def _step_faults(self) -> list[SpecFault]:
         faults: list[SpecFault] = []
         steps = self.workload.budget.steps
-        for place, candidate in enumerate(self.candidates):
-            warmups = [each for each in _range_ends(candidate, WARMUP) if isinstance(each, int) and each >= steps]
+        for index, candidate in enumerate(self.candidates):
+            warmups = [end for end in _range_ends(candidate, WARMUP) if isinstance(end, int) and end >= steps]
             if warmups:
-                where = ("candidates", place, "space", WARMUP)
+                where = ("candidates", index, "space", WARMUP)
                 faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
             if candidate.schedule is not None:
-                faults += candidate.schedule.faults(self.workload, ("candidates", place, "schedule"))
+                faults += candidate.schedule.faults(self.workload, ("candidates", index, "schedule"))
             if candidate.ema_decay is None:
                 faults += averaging_faults(self.workload.ema_decay, candidate.optimizer, ("workload", "ema_decay"))
         grace = self.early_stopping.grace_steps
@@ -406,8 +404,8 @@ def _explicit_range(entry: OptimizerEntry, name: object, domain: object) -> obje
     if is_rule(name):
         return Choice(values=SUGGESTED).model_dump()
     option = entry.option(str(name))
-    found = suggested_rates(entry.learning_rate) if name == LR else suggested_range(option) if option else None
-    return domain if found is None else found.model_dump()
+    suggested = suggested_rates(entry.learning_rate) if name == LR else suggested_range(option) if option else None
+    return domain if suggested is None else suggested.model_dump()
 
 
 def _range_ends(candidate: SearchedCandidate, name: str) -> tuple[Scalar, ...]:

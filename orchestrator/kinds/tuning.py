@@ -73,9 +73,9 @@ class Tuning(Spec):
             if "lr" not in self.search:
                 allowed = "must contain lr and whatever else is tuned, such as [lr, beta2, weight_decay]"
                 yield ("search",), list(self.search), allowed
-            for place, axis in enumerate(self.search):
-                if axis in self.search[:place]:
-                    yield ("search", place), axis, "is given twice; each must differ"
+            for index, axis in enumerate(self.search):
+                if axis in self.search[:index]:
+                    yield ("search", index), axis, "is given twice; each must differ"
             if self.replicates < FEWEST_REPLICATES:
                 allowed = (
                     f"must be {FEWEST_REPLICATES} or more, because a search finds other settings each time: give five "

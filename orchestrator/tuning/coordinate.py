@@ -18,10 +18,10 @@ from orchestrator.tuning.ranges import FIELDS, Axis, Prior, own_setting, value_a
 from orchestrator.tuning.tuner import Setting, Trials, best_rate, rate_of
 
 FIRST_STEP = 0.5
-"""Of half the range: places run from -1 to 1."""
+"""Of half the range: positions run from -1 to 1."""
 LEAST_STEP = 1 / 64
 """Below it no noise of a run could tell two settings apart."""
-SAME_PLACE = 1e-3
+SAME_POSITION = 1e-3
 """Places that differ by less are one."""
 TAG = 1e-6
 """Relative change of a rate that names its trial; no training can tell."""
@@ -36,7 +36,7 @@ class CoordinateDescent:
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
         """The settings of the next move along one axis."""
-        return tuple(each for rate, each in self._walk(tried).items() if rate not in tried)
+        return tuple(setting for rate, setting in self._walk(tried).items() if rate not in tried)
 
     def setting(self, tried: Trials) -> Setting | None:
         """The best trial of the path."""
@@ -47,7 +47,7 @@ class CoordinateDescent:
     def is_at_edge(self, tried: Trials) -> bool:
         """Whether the best trial has the lowest or highest rate of its range."""
         best = self.setting(tried)
-        return best is not None and abs(place_of(best, "lr", self.priors["lr"])) > 1 - SAME_PLACE
+        return best is not None and abs(position_of(best, "lr", self.priors["lr"])) > 1 - SAME_POSITION
 
     def _walk(self, tried: Trials) -> dict[float, Setting]:
         """The trials of the path, as far as results lead it; the last ones have none yet."""
@@ -56,9 +56,12 @@ class CoordinateDescent:
         while step >= LEAST_STEP and len(path) < self.trials and path.keys() <= tried.keys():
             start = best
             for axis, prior in self.priors.items():
-                sides = [_move_along(best, axis, prior, place) for place in _sides(place_of(best, axis, prior), step)]
-                new = [each for each in sides if not any(_is_same(each, old, self.priors) for old in path.values())]
-                added = {rate_of(each): each for each in new[: self.trials - len(path)]}
+                sides = [
+                    _move_along(best, axis, prior, position)
+                    for position in _sides(position_of(best, axis, prior), step)
+                ]
+                new = [side for side in sides if not any(_is_same(side, old, self.priors) for old in path.values())]
+                added = {rate_of(side): side for side in new[: self.trials - len(path)]}
                 path |= added
                 if not added.keys() <= tried.keys():
                     return path
@@ -68,7 +71,7 @@ class CoordinateDescent:
         return path
 
 
-def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
+def position_of(setting: Setting, axis: Axis, prior: Prior) -> float:
     """Where a setting lies on an axis, -1 and 1 being the ends of its range; no warm-up and no clipping lie at the end
     that is nearest to them."""
     value = setting[FIELDS[axis]]
@@ -77,31 +80,35 @@ def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
     if prior.high <= prior.low:
         return 0.0
     amount = 1 - value if axis in ("beta1", "beta2") else value
-    place = 2 * log(amount / prior.low) / log(prior.high / prior.low) - 1
-    return min(max(place, -1.0), 1.0)
+    position = 2 * log(amount / prior.low) / log(prior.high / prior.low) - 1
+    return min(max(position, -1.0), 1.0)
 
 
-def _is_same(one: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> bool:
+def _is_same(setting: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> bool:
     """Whether the two differ by no more than rounding and the name of a rate."""
     for axis, prior in priors.items():
-        value, other_value = one[FIELDS[axis]], other[FIELDS[axis]]
+        value, other_value = setting[FIELDS[axis]], other[FIELDS[axis]]
         lies_off_the_scale = not (value and other_value)
-        apart = abs(place_of(one, axis, prior) - place_of(other, axis, prior))
-        if value != other_value and (lies_off_the_scale or apart >= SAME_PLACE):
+        distance = abs(position_of(setting, axis, prior) - position_of(other, axis, prior))
+        if value != other_value and (lies_off_the_scale or distance >= SAME_POSITION):
             return False
     return True
 
 
-def _sides(place: float, step: float) -> tuple[float, float]:
-    """One to either side; at an end two on the inner one. Rounding moves a place by less than `SAME_PLACE`."""
-    if place - step < -1.0 - SAME_PLACE:
-        return place + step, place + 2 * step
-    return (place - step, place + step) if place + step <= 1.0 + SAME_PLACE else (place - step, place - 2 * step)
+def _sides(position: float, step: float) -> tuple[float, float]:
+    """One to either side; at an end two on the inner one. Rounding moves a position by less than `SAME_POSITION`."""
+    if position - step < -1.0 - SAME_POSITION:
+        return position + step, position + 2 * step
+    return (
+        (position - step, position + step)
+        if position + step <= 1.0 + SAME_POSITION
+        else (position - step, position - 2 * step)
+    )
 
 
-def _move_along(setting: Setting, axis: Axis, prior: Prior, place: float) -> Setting:
+def _move_along(setting: Setting, axis: Axis, prior: Prior, position: float) -> Setting:
     """The same with another value of one axis, named by its rate."""
-    moved = dict(setting) | {FIELDS[axis]: value_at(axis, prior, (place + 1) / 2)}
+    moved = dict(setting) | {FIELDS[axis]: value_at(axis, prior, (position + 1) / 2)}
     lr = float(f"{rate_of(moved):.5g}")
     tag = zlib.crc32(json.dumps(moved | {"lr": lr}, sort_keys=True).encode()) / 2**32
     return moved | {"lr": lr * (1 + TAG * tag)}

@@ -46,11 +46,11 @@ class LineSearch:
             return tuple({"lr": rate} for rate in dict.fromkeys(first))
         if len(tried) >= self.trials:
             return ()
-        places = sorted(log2(rate) for rate in tried)
+        log_rates = sorted(log2(rate) for rate in tried)
         losses = [tried[rate] for rate in sorted(tried)]
-        rate = _rounded(2 ** _next_place(places, losses))
+        rate = _rounded(2 ** _next_log_rate(log_rates, losses))
         if rate in tried:  # the bracket is as narrow as the digits of a rate, or ends at the largest one
-            low, high = max(pairwise(places), key=lambda gap: gap[1] - gap[0])
+            low, high = max(pairwise(log_rates), key=lambda gap: gap[1] - gap[0])
             rate = _rounded(2 ** ((low + high) / 2))
         return ({"lr": rate},)
 
@@ -90,23 +90,23 @@ def _rounded(rate: float) -> float:
     return min(float(f"{rate:.{DIGITS}g}"), LARGEST_RATE)
 
 
-def _next_place(places: Sequence[float], losses: Sequence[float]) -> float:
-    """Where to try next, in doublings; `places` ascend. Where every trial was lost, lower: rates diverge upwards."""
+def _next_log_rate(log_rates: Sequence[float], losses: Sequence[float]) -> float:
+    """Where to try next, in doublings; `log_rates` ascend. Where every trial was lost, lower: rates diverge upwards."""
     best = int(np.argmin(losses))
     if best == 0:
-        return places[0] - 1
-    if best == len(places) - 1:
-        return places[-1] + 1
-    low, here, high = places[best - 1 : best + 2]
+        return log_rates[0] - 1
+    if best == len(log_rates) - 1:
+        return log_rates[-1] + 1
+    low, middle, high = log_rates[best - 1 : best + 2]
     below, least, above = losses[best - 1 : best + 2]
     if isfinite(below) and isfinite(above):
-        vertex = _lowest_point(low - here, below - least, high - here, above - least) + here
-        if min(abs(vertex - each) for each in (low, here, high)) >= TOLERANCE * (high - low):
+        vertex = _lowest_point(low - middle, below - least, high - middle, above - least) + middle
+        if min(abs(vertex - rate_log) for rate_log in (low, middle, high)) >= TOLERANCE * (high - low):
             return vertex
-        lower_is_wider = here - low > high - here
+        lower_is_wider = middle - low > high - middle
     else:
-        lower_is_wider = isfinite(above) or (not isfinite(below) and here - low > high - here)
-    return (low + here) / 2 if lower_is_wider else (here + high) / 2
+        lower_is_wider = isfinite(above) or (not isfinite(below) and middle - low > high - middle)
+    return (low + middle) / 2 if lower_is_wider else (middle + high) / 2
 
 
 def _lowest_point(left: float, left_rise: float, right: float, right_rise: float) -> float:
@@ -118,9 +118,9 @@ def _lowest_point(left: float, left_rise: float, right: float, right_rise: float
 def _vertex(best: float, tried: Trials) -> float:
     """Doublings from the best rate to the lowest point of the parabola about it."""
     away = {log2(rate / best): loss for rate, loss in tried.items() if isfinite(loss)}
-    near = {place: loss for place, loss in away.items() if abs(place) <= NEAR_DOUBLINGS}
+    near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= NEAR_DOUBLINGS}
     if len(near) < FEWEST_NEAR:
-        near = {place: loss for place, loss in away.items() if abs(place) <= 2 * NEAR_DOUBLINGS}
+        near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= 2 * NEAR_DOUBLINGS}
     if len(near) < 3:
         return 0.0
     places, losses = np.array([*near]), np.array([*near.values()])

@@ -34,11 +34,11 @@ class RandomSearch:
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
         """All settings at once."""
-        return tuple(each for each in self.settings if rate_of(each) not in tried)
+        return tuple(setting for setting in self.settings if rate_of(setting) not in tried)
 
     def setting(self, tried: Trials) -> Setting | None:
         """The best trial."""
-        own = {rate_of(each): each for each in self.settings}
+        own = {rate_of(setting): setting for setting in self.settings}
         best = best_rate({rate: loss for rate, loss in tried.items() if rate in own})
         return None if best is None else own[best]
 
@@ -52,4 +52,4 @@ def _shares(axis: Axis, count: int, seed: int) -> Sequence[float]:
     random, taken = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311 - a search, not a secret
     while len(taken) < count:
         taken[random.randrange(SHARES)] = None
-    return [(place + 0.5) / SHARES for place in taken]
+    return [(cell + 0.5) / SHARES for cell in taken]

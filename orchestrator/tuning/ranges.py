@@ -49,13 +49,13 @@ def priors(
     optimizer: str, options: Mapping[str, Scalar], own_rate: float, workload: Workload, search: Sequence[Axis]
 ) -> Mapping[Axis, Prior]:
     """The ranges of the searched axes that the candidate has. `workload` has the candidate's own warm-up."""
-    found = {axis: _prior(optimizer, options, own_rate, workload, axis) for axis in AXES if axis in search}
-    return {axis: prior for axis, prior in found.items() if prior is not None}
+    by_axis = {axis: _prior(optimizer, options, own_rate, workload, axis) for axis in AXES if axis in search}
+    return {axis: prior for axis, prior in by_axis.items() if prior is not None}
 
 
-def own_setting(known: Mapping[Axis, Prior]) -> Setting:
+def own_setting(ranges: Mapping[Axis, Prior]) -> Setting:
     """The candidate's own setting, which every search tries first."""
-    return {FIELDS[axis]: prior.own for axis, prior in known.items()}
+    return {FIELDS[axis]: prior.own for axis, prior in ranges.items()}
 
 
 def searched_values(run: RunSpec, search: Collection[Axis]) -> dict[str, Scalar]:

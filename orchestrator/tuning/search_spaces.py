@@ -141,7 +141,7 @@ def _lowest_value(option: Option, default: float) -> float:
 def contains(domain: Range, value: Scalar) -> bool:
     """Whether the domain can give that value."""
     if isinstance(domain, Choice):
-        return any(_is_same(value, each) for each in domain.values)
+        return any(_is_same(value, other) for other in domain.values)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if isinstance(domain, Integer) and not isinstance(value, int):
@@ -171,7 +171,7 @@ def grid(domain: Range) -> tuple[Scalar, ...]:
         return domain.values
     if domain.points == 1 or domain.low == domain.high:
         return (domain.low,) if domain.low == domain.high else (_middle_value(domain),)
-    shares = [place / (domain.points - 1) for place in range(domain.points)]
+    shares = [index / (domain.points - 1) for index in range(domain.points)]
     spots = [_value_at(domain, share) for share in shares]
     if isinstance(domain, Integer):
         return tuple(dict.fromkeys(round(spot) for spot in spots))
@@ -191,13 +191,13 @@ def ends(domain: Range) -> tuple[Scalar, ...]:
 def share_of(domain: Range, value: Scalar) -> float:
     """Where a value lies between the domain's ends, from 0 to 1, on the domain's own scale."""
     if isinstance(domain, Choice):
-        place = next((place for place, each in enumerate(domain.values) if _is_same(value, each)), 0)
-        return place / (len(domain.values) - 1) if len(domain.values) > 1 else 0.5
+        index = next((index for index, other in enumerate(domain.values) if _is_same(value, other)), 0)
+        return index / (len(domain.values) - 1) if len(domain.values) > 1 else 0.5
     assert isinstance(value, int | float)  # what a range gave
-    low, high, here = float(domain.low), float(domain.high), float(value)
+    low, high, point = float(domain.low), float(domain.high), float(value)
     if isinstance(domain, LogUniform) or (isinstance(domain, Integer) and domain.log):
-        low, high, here = math.log(low), math.log(high), math.log(here)
-    return (here - low) / (high - low)
+        low, high, point = math.log(low), math.log(high), math.log(point)
+    return (point - low) / (high - low)
 
 
 def _order_faults(low: float, high: float) -> list[SpecFault]:
@@ -219,6 +219,6 @@ def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _is_same(one: Scalar, other: Scalar) -> bool:
+def _is_same(value: Scalar, other: Scalar) -> bool:
     """Equal and of one type: True is not 1 here, as it is in Python."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
