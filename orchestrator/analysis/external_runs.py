@@ -1,6 +1,6 @@
-"""What external runs come to: the statistics of comparisons on figures that somebody told. A pure function.
+"""The judgement of external runs: the statistics of comparisons on figures that others measured. A pure function.
 
-runs ─► those that can be judged ─► as a comparison: a grid, or rates chosen on seeds of their own ─► differences,
+runs ─► those that can be judged, as facts ─► a design: a grid, or rates chosen on seeds of their own ─► differences,
      intervals, conclusions (`comparison.py`) ─► what speaks against them, first ─► what nobody can check
 
 The bench chooses no seeds here, trains no grid and knows no budget: what it would refuse before a run it says of runs
@@ -153,7 +153,7 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
     return tuple(judged.values()), tuple(left_out)
 
 
-# As a comparison
+# Design and facts
 
 
 def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | None) -> ComparisonDesign:

@@ -41,8 +41,8 @@ NO_CURVE = ValidationCurve(steps=(), losses=())
 
 def validation_curve(columns: Columns) -> ValidationCurve:
     """The finite validation losses of a run."""
-    known = columns.rows(np.isfinite(columns.values["val_loss"]))
-    return ValidationCurve(steps=tuple(known.step.tolist()), losses=tuple(known.values["val_loss"].tolist()))
+    finite = columns.rows(np.isfinite(columns.values["val_loss"]))
+    return ValidationCurve(steps=tuple(finite.step.tolist()), losses=tuple(finite.values["val_loss"].tolist()))
 
 
 class ExperimentSource(Protocol):
@@ -101,8 +101,8 @@ class Analysis:
         """The comparison of the `best` trials of each of a sweep's optimizers over fresh seeds; raises `ConflictError`
         before the sweep has ended, and where there are not so many."""
         experiment, runs = self._read(experiment_id)
-        found = report.report(experiment, runs)
-        return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count, best=best)
+        sweep_report = report.report(experiment, runs)
+        return report.comparison_of_the_best(sweep_report, report.sweep_spec(experiment), seed_count, best=best)
 
     def comparison_at_judged_settings(self, experiment_id: str) -> ComparisonSpec:
         """A comparison with each candidate at the setting that it is judged at. Raises `ConflictError` where the
@@ -112,11 +112,11 @@ class Analysis:
             raise ConflictError(
                 f"experiment {experiment_id} is a {experiment.spec.title}: only a comparison has rates to keep"
             )
-        found = self._compare(experiment, runs)
-        if not found.complete:
+        answer = self._compare(experiment, runs)
+        if not answer.complete:
             raise ConflictError(f"experiment {experiment_id} has not ended: its rates may still change")
-        best = {row.candidate: row.best() for row in found.rows}
-        if lost := [row.title for row in found.rows if row.val_loss is None]:
+        best = {row.candidate: row.best() for row in answer.rows}
+        if lost := [row.title for row in answer.rows if row.val_loss is None]:
             raise ConflictError(f"experiment {experiment_id} has no rate to keep for {', '.join(lost)}")
         settings = {name: {**rate.setting, "lr": rate.lr} for name, rate in best.items() if rate is not None}
         try:
@@ -128,9 +128,14 @@ class Analysis:
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
+        measured = [
+            part for experiment_id in dict.fromkeys(experiment_ids) for part in comparisons(*self._read(experiment_id))
+        ]
         return performance_profiles(
-            [(each, runs, self._curves_of(comparison.compared_runs(each, runs))) for each, runs in measured]
+            [
+                (experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+                for experiment, runs in measured
+            ]
         )
 
     def fit(
@@ -145,17 +150,21 @@ class Analysis:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
         `predict`: models of the catalog, or numbers of parameters. `target_loss`: what critical batches are about,
         where batches differ. Without `wait` the exact memory of a model may be missing the first time."""
-        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
+        measured = [
+            part for experiment_id in dict.fromkeys(experiment_ids) for part in comparisons(*self._read(experiment_id))
+        ]
         first = measured[0][0].spec
-        targets = [target(each, first.workload.data.tokenizer) for each in predict]
+        targets = [target(question, first.workload.data.tokenizer) for question in predict]
         questions = {
-            (each.name(), model): FootprintQuestion(model=model, optimizers=(each.optimizer,), options=each.options)
-            for each in first.candidates
-            if not each.rules
-            for model in dict.fromkeys(each.model for each in targets if each.model)
+            (candidate.name(), model): FootprintQuestion(
+                model=model, optimizers=(candidate.optimizer,), options=candidate.options
+            )
+            for candidate in first.candidates
+            if not candidate.rules
+            for model in dict.fromkeys(wanted.model for wanted in targets if wanted.model)
         }
         needs = self._count(questions, wait=wait)
-        found = fit_experiments(measured, form=form, predict=targets, needs=needs)
+        fitted = fit_experiments(measured, form=form, predict=targets, needs=needs)
         batches = critical_batches(measured, self._curves_of, target_loss)
         unused: tuple[str, ...] = ()
         if target_loss is not None and batches is None:
@@ -163,25 +172,25 @@ class Analysis:
                 f"target_loss = {target_loss:g} is what critical batches are about, and there are none here: they take "
                 f"trained runs of one model at {LEAST_BATCHES} batch sizes or more.",
             )
-        return found.model_copy(update={"critical_batches": batches, "notes": (*unused, *found.notes)})
+        return fitted.model_copy(update={"critical_batches": batches, "notes": (*unused, *fitted.notes)})
 
     def count_memory(self, question: FootprintQuestion) -> Footprint | None:
         """What training a model keeps; None where it is still being counted. Raises KeyError for an unknown model, and
         ConflictError where it cannot be counted."""
-        found = self._count({("", ""): question}, wait=True).get(("", ""))
-        if found is None and (failure := self._footprints.failure(question)) is not None:
+        footprint = self._count({("", ""): question}, wait=True).get(("", ""))
+        if footprint is None and (failure := self._footprints.failure(question)) is not None:
             raise ConflictError(failure)
-        return found
+        return footprint
 
     def _count(
         self, questions: Mapping[tuple[str, str], FootprintQuestion], *, wait: bool
     ) -> dict[tuple[str, str], Footprint]:
         """The answers that there are, or that come while this waits; the others are counted meanwhile."""
-        known = {key: self._footprints.ask(question) for key, question in questions.items()}
-        if wait and None in known.values():
+        footprints = {key: self._footprints.ask(question) for key, question in questions.items()}
+        if wait and None in footprints.values():
             self._footprints.wait(questions.values())
-            known = {key: self._footprints.find(question) for key, question in questions.items()}
-        return {key: found for key, found in known.items() if found is not None}
+            footprints = {key: self._footprints.find(question) for key, question in questions.items()}
+        return {key: footprint for key, footprint in footprints.items() if footprint is not None}
 
     def _compare(
         self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None
@@ -203,20 +212,20 @@ class EndedRuns:
     def read_runs(self, connection: Connection, experiment_id: str) -> tuple[RunRecord, ...]:
         """All runs of an experiment, by position. Raises `NotFoundError`."""
         versions = reads.run_versions(connection, experiment_id)
-        found = {
-            id: known[1]
+        records = {
+            id: remembered[1]
             for id, version in versions.items()
-            if (known := self._known.get(id)) is not None and known[0] == version
+            if (remembered := self._known.get(id)) is not None and remembered[0] == version
         }
-        lacking = [id for id in versions if id not in found]
+        lacking = [id for id in versions if id not in records]
         read = self._read(connection, experiment_id, lacking)
         ended = {run.id: (versions[run.id], run) for run in read if run.status in TERMINAL and run.id in versions}
         if len(self._known) + len(ended) > self._most:
             self._known = {}
         if len(ended) <= self._most:
             self._known |= ended
-        found |= {run.id: run for run in read}
-        return tuple(found[id] for id in versions)
+        records |= {run.id: run for run in read}
+        return tuple(records[id] for id in versions)
 
     @staticmethod
     def _read(connection: Connection, experiment_id: str, lacking: Sequence[str]) -> Sequence[RunRecord]:
@@ -242,13 +251,13 @@ class StoredExperiments(ExperimentSource):
     def records(self, experiment_ids: Sequence[str]) -> tuple[ExperimentRecord, ...]:
         """Experiments without their runs, in the order of these ids; deleted and damaged ones are left out."""
         with self._database.reading() as connection:
-            found = reads.several_experiments(connection, experiment_ids)
-        return tuple(each for each in found if isinstance(each, ExperimentRecord))
+            records = reads.several_experiments(connection, experiment_ids)
+        return tuple(record for record in records if isinstance(record, ExperimentRecord))
 
     def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
         """The validation losses of ended runs: they never change again, so they are read once."""
-        known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
-        if unknown := [run_id for run_id in run_ids if run_id not in known]:
+        curves = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
+        if unknown := [run_id for run_id in run_ids if run_id not in curves]:
             read = dict.fromkeys(unknown, NO_CURVE)
             with self._database.reading() as connection:
                 for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
@@ -256,5 +265,5 @@ class StoredExperiments(ExperimentSource):
             if len(self._curves) + len(read) > MAX_CURVES:
                 self._curves.clear()
             self._curves |= read
-            known |= read
-        return known
+            curves |= read
+        return curves

@@ -189,6 +189,8 @@ class Experiments:
         """The largest one that an experiment, what it was cloned from or any clone of these was tuned or judged on."""
         with self._database.reading() as connection:
             family = reads.clone_family(connection, experiment_id, key)
-        specs = [each.spec for each in family if isinstance(each, ExperimentRecord)]
+        specs = [record.spec for record in family if isinstance(record, ExperimentRecord)]
         grids = [spec for spec in specs if isinstance(spec, TunedExperiment)]
-        return max(seed for each in (*grids, *(grid.tuning for grid in grids if grid.tuning)) for seed in each.seeds)
+        return max(
+            seed for seeded in (*grids, *(grid.tuning for grid in grids if grid.tuning)) for seed in seeded.seeds
+        )

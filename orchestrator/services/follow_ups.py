@@ -29,11 +29,10 @@ MOST_FOLLOWED = 16
 
 def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
     """The runs on the next seeds of a sequential comparison; none where nothing is open."""
-    spec = experiment.spec.comparison()
+    if (spec := experiment.spec.comparison()) is None:
+        return ()
     return tuple(
-        spec.planned_run(name, seed=seed, setting=setting)
-        for name, seed, setting in added_seeds(experiment, runs)
-        if spec is not None
+        spec.planned_run(name, seed=seed, setting=setting) for name, seed, setting in added_seeds(experiment, runs)
     )
 
 
@@ -48,8 +47,8 @@ class FollowUps:
     def follow(self) -> int:
         """Follow the news that there is; returns how many experiments had some."""
         with self._database.reading() as connection:
-            found = growth.read_news(connection)
-        pending = [each for each in found if self._failed.get(each.experiment_id) != each.count]
+            all_news = growth.read_news(connection)
+        pending = [news for news in all_news if self._failed.get(news.experiment_id) != news.count]
         for news in pending[:MOST_FOLLOWED]:
             try:
                 with trust_stored_names():
@@ -78,7 +77,7 @@ class FollowUps:
         if spec.adds_seeds() and any(run.seed in spec.seeds for run in runs):
             planned += added_runs(experiment, runs)
         open_seeds = [run.seed for run in runs if run.status not in TERMINAL]
-        open_seeds += [each.spec.seed for each in planned]
+        open_seeds += [run.spec.seed for run in planned]
         goes_on = bool(open_seeds) if spec.adds_seeds() else any(seed not in spec.seeds for seed in open_seeds)
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)

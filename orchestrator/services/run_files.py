@@ -25,7 +25,7 @@ _LOG: Final = re.compile(r"attempt-([1-9]\d{0,8})(-process-[1-9]\d{0,5})?\.log")
 _CHECKPOINT: Final = re.compile(r"(step|best)-\d{9,16}\.pt")
 
 
-def list_files(storage: Storage, run: RunRecord, kept: Sequence[CheckpointNotice]) -> tuple[RunFile, ...]:
+def list_files(storage: Storage, run: RunRecord, notices: Sequence[CheckpointNotice]) -> tuple[RunFile, ...]:
     """What there is of a run; `kept` are the checkpoints that the service knows of."""
     folder = storage.runs_folder() / run.id
     documents = ((FileKind.SPECIFICATION, SPECIFICATION), (FileKind.RESULT, RESULT))
@@ -33,18 +33,20 @@ def list_files(storage: Storage, run: RunRecord, kept: Sequence[CheckpointNotice
     return (
         *(RunFile(name=name, kind=kind, size_bytes=len(text)) for kind, name, text in written if text is not None),
         *_logs(folder),
-        *(_checkpoint(folder, notice) for notice in kept),
+        *(_checkpoint(folder, notice) for notice in notices),
     )
 
 
-def open_file(storage: Storage, run: RunRecord, kept: Sequence[CheckpointNotice], name: str) -> tuple[IO[bytes], int]:
+def open_file(
+    storage: Storage, run: RunRecord, notices: Sequence[CheckpointNotice], name: str
+) -> tuple[IO[bytes], int]:
     """A file of the list, open, with its size in bytes. Raises `NotFoundError`."""
-    found = next((each for each in list_files(storage, run, kept) if each.name == name and each.is_here), None)
-    if found is None:
+    wanted = next((file for file in list_files(storage, run, notices) if file.name == name and file.is_here), None)
+    if wanted is None:
         raise NotFoundError(f"run {run.id} has no file {name[:64]!r} here; `GET /v1/runs/{run.id}/files` lists them")
     if (text := _document(run, name)) is not None:
         return io.BytesIO(text), len(text)
-    within = LOGS if found.kind is FileKind.LOG else CHECKPOINTS
+    within = LOGS if wanted.kind is FileKind.LOG else CHECKPOINTS
     try:
         file = os.fdopen(open_log(storage.runs_folder() / run.id / within / name), "rb")
     except OSError as error:
@@ -63,7 +65,7 @@ def _logs(folder: Path) -> Iterator[RunFile]:
         names = [name for name in os.listdir(folder / LOGS) if _LOG.fullmatch(name)]
     except OSError:  # no attempt has begun, or its machine keeps its own
         return
-    for name in sorted(names, key=lambda each: (int(each.split(".")[0].split("-")[1]), len(each), each)):
+    for name in sorted(names, key=lambda name: (int(name.split(".")[0].split("-")[1]), len(name), name)):
         size_bytes = _size_bytes(folder / LOGS / name)
         if size_bytes is not None:
             attempt = int(name.removesuffix(".log").split("-")[1])
@@ -72,7 +74,7 @@ def _logs(folder: Path) -> Iterator[RunFile]:
 
 def _checkpoint(folder: Path, notice: CheckpointNotice) -> RunFile:
     name = notice.path.replace("\\", "/").rsplit("/", 1)[-1]
-    here = _size_bytes(folder / CHECKPOINTS / name) if _CHECKPOINT.fullmatch(name) else None
+    size_bytes = _size_bytes(folder / CHECKPOINTS / name) if _CHECKPOINT.fullmatch(name) else None
     return RunFile(
         name=name,
         kind=FileKind.CHECKPOINT,
@@ -82,7 +84,7 @@ def _checkpoint(folder: Path, notice: CheckpointNotice) -> RunFile:
         sha256=notice.sha256,
         val_loss=notice.val_loss,
         place=notice.path,
-        is_here=here == notice.size_bytes,
+        is_here=size_bytes == notice.size_bytes,
     )
 
 

@@ -125,10 +125,10 @@ class Runs:
         more is read than is given."""
         is_searched = bool(text) or level is not LogLevel.INFO
         tail = self.log_tail(run_id, attempt, SEARCHED_BYTES if is_searched else most_bytes)
-        found = find_lines(tail.splitlines(), text, level)
-        sizes = itertools.accumulate(len(line.text.encode()) + 1 for line in reversed(found))
+        matching = find_lines(tail.splitlines(), text, level)
+        sizes = itertools.accumulate(len(line.text.encode()) + 1 for line in reversed(matching))
         count = sum(1 for size in sizes if size <= most_bytes)
-        return found[len(found) - count :], len(found)
+        return matching[len(matching) - count :], len(matching)
 
     def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
         """The series of a run beyond `after_step` as records, at most `limit` of them."""
@@ -163,16 +163,16 @@ class Runs:
         columns = self.series(run_id, (metric,), after_step=after_step)
         if until_step is not None:
             columns = columns.rows(columns.step <= until_step)
-        found = buckets(columns, metric, count)
+        ranges = buckets(columns, metric, count)
         return Chart(
             run_id=run_id,
             metric=metric,
-            first_step=tuple(found.first_step.astype(int).tolist()),
-            last_step=tuple(found.last_step.astype(int).tolist()),
-            points=tuple(found.points.tolist()),
-            low=tuple(found.low.tolist()),
-            mean=tuple(found.mean.tolist()),
-            high=tuple(found.high.tolist()),
+            first_step=tuple(ranges.first_step.astype(int).tolist()),
+            last_step=tuple(ranges.last_step.astype(int).tolist()),
+            points=tuple(ranges.points.tolist()),
+            low=tuple(ranges.low.tolist()),
+            mean=tuple(ranges.mean.tolist()),
+            high=tuple(ranges.high.tolist()),
         )
 
     def observations(

@@ -41,8 +41,8 @@ class Specifications:
 
     def require_data(self, spec: ExperimentSpec) -> None:
         """Raise `MissingDataError` where anything is missing that only a person can bring."""
-        if found := self.missing_data(spec):
-            raise MissingDataError(" ".join(found))
+        if missing := self.missing_data(spec):
+            raise MissingDataError(" ".join(missing))
 
     def warnings(self, spec: ExperimentSpec) -> list[str]:
         """A sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one; and one
@@ -56,7 +56,7 @@ class Specifications:
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
         prepared = list_prepared(self._storage.datasets_folder())
-        return tuple(each for _, each in prepared if isinstance(each, Manifest))
+        return tuple(manifest for _, manifest in prepared if isinstance(manifest, Manifest))
 
     def preview(self, fields: object) -> Preview:
         """What submitting these fields would mean, or what is wrong with them."""
