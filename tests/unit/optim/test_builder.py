@@ -43,10 +43,8 @@ def test_every_fault_is_named_at_once():
     with pytest.raises(OptionError) as caught:
         build("adapm", tiny_gpt2(), lr=-1.0, options={"beta1": 1.0, "solver": "magic", "speed": 11})
     message = str(caught.value)
-    assert message.startswith("adapm cannot be built: lr=-1.0 must be a number in [0, inf); ")
-    assert "beta1=1.0 must be a number in [0, 1)" in message
-    assert "solver='magic' must be one of subspace, scaled_gd, gd, svd" in message
-    assert "speed=11 unknown option of adapm; did you mean seed? Known: beta1, " in message
+    for named in ("lr=-1.0", "beta1=1.0", "solver='magic'", "subspace, scaled_gd", "speed=11", "seed?"):
+        assert named in message
 
 
 @pytest.mark.parametrize("lr", [float("nan"), float("inf")])

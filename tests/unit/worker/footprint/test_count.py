@@ -120,7 +120,7 @@ def test_an_optimizer_that_cannot_run_on_meta_is_said_to_be_so(monkeypatch):
     (one,) = footprint("gpt2-tiny", ["strange"]).optimizers
     assert (one.optimizer, one.state_bytes, one.state_by_block) == ("strange", None, {})
     assert one.unknown_because is not None
-    assert one.unknown_because.startswith("RuntimeError: Tensor.item() cannot be called on meta tensors")
+    assert one.unknown_because.startswith("RuntimeError: ")
 
 
 def test_without_names_every_optimizer_of_the_catalog_has_its_line():

@@ -21,7 +21,7 @@ def test_without_a_driver_it_gives_no_figure_and_says_why(caplog: pytest.LogCapt
     assert (meter.peak_bytes, meter.energy_joules()) == (None, None)
     assert meter.device_use() == DeviceUse(utilization=None, memory_bytes=None)
     assert meter.note is not None
-    assert meter.note.startswith("NVML is not available: ")
+    assert meter.note
     assert meter.note in caplog.text
 
 
@@ -101,7 +101,7 @@ def test_on_a_part_of_a_gpu_memory_is_the_parts_and_energy_is_left_out() -> None
     meter.sample()
 
     assert (meter.peak_bytes, meter.energy_joules()) == (70, None)
-    assert meter.note == "NVML tells neither energy nor utilization of a part of a GPU (MIG)."
+    assert "MIG" in meter.note
     assert meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
 
 
@@ -112,4 +112,4 @@ def test_what_a_device_does_not_tell_is_left_out_and_said_once() -> None:
     assert meter.device_use() == DeviceUse(utilization=0.73, memory_bytes=40)
     library.deaf = True
     assert meter.device_use() == meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
-    assert meter.note == "NVML does not tell how the device is used: Not Supported"
+    assert "Not Supported" in meter.note

@@ -31,10 +31,9 @@ def test_shards_are_for_optimizers_that_do_not_need_whole_parameters() -> None:
         RunSpec.model_validate(spec(optimizer__name=name, **asked))
     RunSpec.model_validate(spec(optimizer__name="muon", workload__execution__parallel="fsdp"))
     refused = faults(spec(optimizer__name="muon", **asked))["optimizer.name"]
-    assert refused.startswith("muon needs whole parameters, and workload.execution.parallel = fsdp")
-    assert "take ddp, or one of adamw, adapm, adapm-mini, adam-mini" in refused
+    assert refused.startswith("muon ") and "ddp" in refused and "adapm-mini" in refused
     exact = faults(spec(optimizer__name="adapm", optimizer__options={"solver": "svd"}, **asked))["optimizer.name"]
-    assert exact.startswith("adapm's solver svd needs whole parameters")
+    assert exact.startswith("adapm's solver svd")
     more = faults(spec(workload__probes={}, workload__execution__compile=True, **asked))
     assert set(more) == {"workload.probes", "workload.execution.compile"}
 

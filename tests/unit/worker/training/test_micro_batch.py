@@ -147,11 +147,11 @@ def test_a_run_over_its_cap_is_out_of_memory_with_the_peak_reached(folders: Fold
 
     assert result.verdict is Verdict.OUT_OF_MEMORY
     assert result.memory_breakdown is not None
-    assert f"holds {result.memory_breakdown.peak_bytes} bytes of tensors, over the cap of" in result.verdict_reason
+    assert f"{result.memory_breakdown.peak_bytes} bytes" in result.verdict_reason
     nothing, losses = result_of(folders, tmp_path / "nothing", micro_batch_sequences="auto", memory_cap_gib=0.001)
     assert (nothing.verdict, nothing.steps, losses) == (Verdict.OUT_OF_MEMORY, 0, [])
     assert nothing.parameters == result.parameters
-    assert "not even a micro-batch of 1 sequence fits" in nothing.verdict_reason
+    assert "micro-batch of 1" in nothing.verdict_reason
 
 
 def test_half_the_micro_batch_is_asked_for_where_the_caller_makes_another_attempt(

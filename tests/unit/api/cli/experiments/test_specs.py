@@ -75,8 +75,7 @@ def test_bad_files_are_refused_with_a_sentence(tmp_path: Path, capsys, text: str
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys):
     with pytest.raises(typer.Exit):
         read_spec(tmp_path / "none.yaml")
-    refusal = f"cannot read {tmp_path / 'none.yaml'}: No such file or directory"
-    assert capsys.readouterr().err == f"{refusal}; `adapm-bench init` writes one to begin with\n"
+    assert "adapm-bench init" in capsys.readouterr().err
 
 
 def test_binary_files_are_refused(tmp_path: Path, capsys):
@@ -84,7 +83,7 @@ def test_binary_files_are_refused(tmp_path: Path, capsys):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(typer.Exit):
         read_spec(path)
-    assert "line 1, is not UTF-8 (byte 0xff); save it as UTF-8" in capsys.readouterr().err
+    assert "line 1, is not UTF-8" in capsys.readouterr().err
 
 
 def test_a_merge_key_may_stand_beside_what_it_merges(tmp_path: Path):
@@ -97,10 +96,10 @@ def test_a_bomb_of_aliases_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))]
     with pytest.raises(typer.Exit):
         spec(tmp_path, "\n".join(lines))
-    assert "more than 50,000 values, where an alias (*name) counts as all that it repeats" in capsys.readouterr().err
+    assert "50,000 values" in capsys.readouterr().err
 
 
 def test_a_file_longer_than_any_specification_is_not_parsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(typer.Exit):
         spec(tmp_path, "seeds: [" + "1, " * 400_000 + "2]")
-    assert "longer than 1,000,000 characters" in capsys.readouterr().err
+    assert "1,000,000 characters" in capsys.readouterr().err
