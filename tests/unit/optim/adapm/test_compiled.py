@@ -1,6 +1,5 @@
 """The compiled part of a step: the same formulas, when it is used, and what happens where it cannot be."""
 
-import copy
 from functools import partial
 
 import pytest
@@ -238,7 +237,3 @@ def test_without_a_compiler_only_an_explicit_wish_is_refused(monkeypatch):
     assert compiled.should_compile(None, 2**30, CPU) is False
     with pytest.raises(RuntimeError, match=r"compile=True needs a compiler for cpu: .* leave compile=None"):
         compiled.should_compile(True, 10, CPU)
-
-
-def test_the_choice_survives_a_deep_copy():
-    assert copy.deepcopy(AdaPM.for_model(tiny_gpt2(), LR, compile=False)).compile is False
