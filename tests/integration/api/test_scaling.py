@@ -232,7 +232,7 @@ def test_a_comparison_has_no_cells_and_no_law(service: Service, client: Client, 
     id = client.submit(spec.comparison(spec.cells()[0])).experiment.id
     play(service)
     assert get(service, f"/v1/experiments/{id}/cells").status_code == 409
-    assert get(service, f"/v1/experiments/{id}/comparison?cell=x").status_code == 409
+    assert get(service, f"/v1/experiments/{id}/comparison?cell=x").status_code == 404
     assert "curves" in get(service, f"/v1/experiments/{id}/figures/law.svg").json()["detail"]
     text = get(service, f"/v1/experiments/{id}/report").text
     assert "data:image/svg+xml;base64," in text and "Tuning" in text

@@ -17,7 +17,7 @@ from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
 from orchestrator.sweeps.report import best_so_far, comparison_of_the_best, outline, report
 from orchestrator.tuning.search_spaces import draw
 from tests.factories.comparison import evaluated_on, records
-from tests.factories.stores import comparison_spec, result
+from tests.factories.stores import result
 from tests.factories.sweep import RATES, sweep_record, sweep_spec
 from worker.records.result import Result, Verdict
 
@@ -89,9 +89,7 @@ def test_a_space_without_the_defaults_is_said():
 def test_a_sweep_that_its_budget_ended_says_so():
     spec = ONE.model_copy(update={"device_hours": 0.02})
     found = report(sweep_record(spec, 2), four(result(), result())[:2])
-    assert found.notes[0] == (
-        "The sweep ended after 2 of 4 trials: one more would not have fitted into its 0.02 device-hours."
-    )
+    assert "2 of 4" in found.notes[0] and "0.02 device-hours" in found.notes[0]
 
 
 def test_nothing_to_choose_from_is_a_sentence():
@@ -151,12 +149,6 @@ def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():
     (row,) = shown.rows
     assert (row.candidate, row.best_lr, row.difference) == ("adamw", 6e-4, None)
     assert row.val_loss is not None and (row.val_loss.mean, row.val_loss.n, row.val_loss.low) == (2.6, 1, None)
-
-
-def test_a_comparison_is_no_sweep():
-    record = sweep_record(ONE, 0).model_copy(update={"spec": comparison_spec(), "kind": "comparison"})
-    with pytest.raises(ConflictError, match="is a comparison and no sweep"):
-        report(record, ())
 
 
 def test_importance_finds_the_hyperparameter_that_was_planted():

@@ -100,8 +100,8 @@ def test_the_plan_as_json_names_every_block(cli):
     }
 
 
-@pytest.mark.parametrize("model", presets.names())
-def test_every_model_fits_120_columns(cli, model: str):
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama3-8b"])
+def test_tables_of_models_fit_120_columns(cli, model: str):
     for result in (cli("models", model, "--blocks"), cli("models", model, "--optimizers", "adamw,adapm,adapm-mini")):
         assert result.exit_code == 0
         assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 120
