@@ -54,9 +54,7 @@ def test_a_rate_that_is_no_number_is_refused(lr):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(
-        UnknownOptimizerError, match=r"unknown optimizer 'adam'; did you mean adamw\? Known: adamw, adapm, adapm-mini"
-    ):
+    with pytest.raises(UnknownOptimizerError, match=r"'adam'; did you mean adamw\?"):
         build("adam", tiny_gpt2(), lr=0.01)
 
 
@@ -69,11 +67,9 @@ def test_a_model_that_cannot_be_planned_is_kept_in_full_or_refused():
     assert isinstance(build("adapm", model, lr=0.01, options={"unknown": "full"}), AdaPM)
 
 
-def test_what_is_no_librarys_is_built_without_the_library():
-    code = "import sys, optim.baselines; sys.exit('pytorch_optimizer' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_catalog_loads_no_torch():
-    code = "import sys, optim.catalog; sys.exit('torch' in sys.modules)"
+def test_neither_the_catalog_loads_torch_nor_the_baselines_their_library():
+    code = (
+        "import sys, optim.catalog; assert 'torch' not in sys.modules; "
+        "import optim.baselines; assert 'pytorch_optimizer' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

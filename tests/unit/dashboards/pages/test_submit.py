@@ -120,7 +120,7 @@ def test_yaml_is_checked_and_submitted(client, services):
     assert services.experiments.page()[0].name == "pasted"
 
 
-@pytest.mark.parametrize("text", ["- a list", "{", "x: 1\nx: 2", "\x00", "{" * 5_000])
+@pytest.mark.parametrize("text", ["- a list", "{", "x: 1\nx: 2", "\x00", "{" * 500])
 def test_text_that_is_no_specification_is_told_so(client, text):
     answer = client.post("/new", data={"yaml": text, "action": "submit"})
     assert answer.status_code == 422

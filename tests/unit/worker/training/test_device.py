@@ -114,7 +114,7 @@ def test_on_a_cpu_a_measured_peak_is_held_against_the_cap() -> None:
 
     cap.check(breakdown(GIB // 2))
     MemoryCap(CPU, None).check(breakdown(2**50))
-    with pytest.raises(OverMemoryCapError, match="536870913 bytes.*536870912"):
+    with pytest.raises(OverMemoryCapError, match=r"536870913 bytes.*536870912"):
         cap.check(breakdown(GIB // 2 + 1))
 
 
