@@ -133,17 +133,6 @@ def test_the_papers_hyperparameters_are_what_its_optimizers_get(name: str) -> No
     assert changed & set(expected) == set()
 
 
-def test_galore_and_adafactor_are_set_as_in_the_paper() -> None:
-    galore, adafactor = (catalog.entry(name) for name in ("galore", "adafactor"))
-    assert {k: galore.defaults()[k] for k in ("update_gap", "scale", "rank_ratio")} == {
-        "update_gap": 200, "scale": 0.25, "rank_ratio": 0.5,
-    }  # fmt: skip
-    assert {k: adafactor.defaults()[k] for k in ("beta1", "decay_rate", "clip_threshold", "eps2")} == {
-        "beta1": 0.9, "decay_rate": -0.8, "clip_threshold": 1.0, "eps2": 1e-3,
-    }  # fmt: skip
-    assert adafactor.learning_rate == 0.01
-
-
 def test_theorem_1_is_trained_with_one_sample_a_step() -> None:
     """As it is stated: with more the noise of a step is smaller, and momentum harms less where a <= b."""
     one = study("momentum-theory")

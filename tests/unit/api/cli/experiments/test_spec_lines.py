@@ -47,7 +47,6 @@ learning_rates = [
 [candidates.options]
 "a/b" = 1
 '''
-MERGED = "base: &base\n  steps: 0\nworkload:\n  <<: *base\n  x: 1\n"
 
 
 def refused(folder: Path, name: str, text: str, pointer: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -65,19 +64,12 @@ def refused(folder: Path, name: str, text: str, pointer: str, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("name", "text", "pointer", "place"),
     [
-        ("a.yaml", YAML, "/workload/model", "4:3"),
-        ("a.yaml", YAML, "/workload/budget/steps", "5:12"),
         ("a.yaml", YAML, "/candidates/0/learning_rates/1", "9:22"),
         ("a.yaml", YAML, "/candidates/0/options/beta1", "7:5"),  # what is not there: what would hold it
         ("a.yaml", YAML, "", "2:1"),
-        ("a.yaml", MERGED, "/workload/steps", "2:3"),
-        ("a.json", JSON, "/workload/budget/steps", "3:14"),
         ("a.json", JSON, "/candidates/0/learning_rates/1", "7:1"),
-        ("a.toml", TOML, "/workload/model", "6:1"),
         ("a.toml", TOML, "/workload/budget/steps", "7:3"),
         ("a.toml", TOML, "/candidates/1/learning_rates/1", "12:1"),  # of a long value its beginning
-        ("a.toml", TOML, "/candidates/1/options/a~1b", "17:1"),
-        ("a.toml", TOML, "/seeds", "1:1"),
     ],
 )
 def test_a_fault_is_told_with_its_place(
