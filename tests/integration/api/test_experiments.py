@@ -81,7 +81,7 @@ def test_every_faulty_field_is_named_at_once_with_pointer_value_and_what_is_allo
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
     problem = answer.json()
     assert problem["type"] == "urn:adapm-bench:problem:invalid"
-    expected = (
+    expected: tuple[tuple[str, object, str], ...] = (
         ("/workload/model", "gpt5", presets.names()[0]),
         ("/candidates/0/optimizer", "adamm", "adamw?"),
         ("/candidates/0/learning_rates/1", -1, "0"),

@@ -388,11 +388,9 @@ def uses_kernels(monkeypatch, kernels):
         (AdaPMMini, tiny_gpt2, {"debias_moments": True, "clip": None}),
         (AdaPM, tiny_llama, {"bias_correction": False, "debias_moments": True}),
         (AdaPMMini, tiny_llama, {"matmul_precision": "high"}),
-        (AdaPMMini, tiny_gpt2, {"matmul_precision": "high"}),
-        (AdaPM, tiny_gpt2, {"matmul_precision": "high", "solver": "scaled_gd"}),
+        (AdaPM, tiny_llama, {"matmul_precision": "high", "solver": "scaled_gd", "inner_iterations": 2}),
         (AdaPMMini, tiny_gpt2, {"state_dtype": torch.int8}),
         (AdaPMMini, tiny_gpt2, {"state_dtype": torch.bfloat16}),
-        (AdaPM, tiny_llama, {"inner_iterations": 2}),
     ],
 )
 def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, options):

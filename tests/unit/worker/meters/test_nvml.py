@@ -102,7 +102,7 @@ def test_on_a_part_of_a_gpu_memory_is_the_parts_and_energy_is_left_out() -> None
     meter.sample()
 
     assert (meter.peak_bytes, meter.energy_joules()) == (70, None)
-    assert "MIG" in meter.note
+    assert "MIG" in (meter.note or "")
     assert meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
 
 
@@ -113,4 +113,4 @@ def test_what_a_device_does_not_tell_is_left_out_and_said_once() -> None:
     assert meter.device_use() == DeviceUse(utilization=0.73, memory_bytes=40)
     library.deaf = True
     assert meter.device_use() == meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
-    assert "Not Supported" in meter.note
+    assert "Not Supported" in (meter.note or "")
