@@ -17,6 +17,7 @@ from api.processes.data_folder import lock_data_folder, write_note
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.architecture.tree import REPOSITORY
+from tests.factories.dataset import prepare_made_dataset
 from tests.factories.scaling import scaling_fields
 from tests.factories.waiting import until
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -341,6 +342,7 @@ def test_a_renamed_verb_names_the_new_one():
 
 @pytest.mark.slow
 def test_run_trains_without_any_service(tmp_path: Path):
+    prepare_made_dataset(tmp_path / "data" / "datasets")
     spec = {
         "workload": {
             "model": "gpt2-tiny",

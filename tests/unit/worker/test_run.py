@@ -343,5 +343,5 @@ def test_a_rule_that_fits_no_block_is_said_to_be_so(folders: Folders) -> None:
     """The run ends in words, and no other attempt is worth its while."""
     spec = made_spec(optimizer="adapm", steps=3)
     ruled = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"rules": ("*.nothing=full",)})})
-    with pytest.raises(OptimizerError, match=r"\*\.nothing=full"):
+    with pytest.raises(OptimizerError, match=r"\*\.nothing"):
         run(ruled, MemoryReporter(), folders)
