@@ -68,15 +68,6 @@ def evaluated_on(spec: Kind, sequences: int = 10**9) -> Kind:
     return spec.model_copy(update={"workload": spec.workload.model_copy(update={"evaluation": evaluation})})
 
 
-def second_phase(spec: ComparisonSpec, best: float) -> tuple[PlannedRun, ...]:
-    """The runs of phase 2 of a tuned comparison in which every candidate's best rate is the same."""
-    return tuple(
-        spec.planned_run(each.name(), seed=seed, setting={"lr": best})
-        for each in spec.candidates
-        for seed in spec.seeds
-    )
-
-
 def records(
     spec: ComparisonSpec,
     outcome: Callable[[str, float, int], Outcome],

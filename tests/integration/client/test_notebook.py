@@ -67,7 +67,7 @@ def test_every_cell_runs_and_the_plot_has_a_line_for_each_candidate(
             pyplot.close("all")
             if "client" in names:
                 names["client"].close()
-    assert "2 of 2 runs have ended" in capsys.readouterr().out
+    assert "2 of 2 runs" in capsys.readouterr().out
     table = next(value for value in shown if value is not None)
     assert list(table["status"]) == ["succeeded", "succeeded"]
     assert table["result.optimizer_state_bytes"].gt(0).all()

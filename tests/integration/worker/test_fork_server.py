@@ -116,7 +116,7 @@ def test_an_attempt_ends_with_its_actor(silent: str) -> None:
         until(lambda: len(attempts_of(os.getpid())) == 1, "one has ended")
         (left,) = attempts_of(os.getpid())
         other.send_signal(signal.SIGTERM)  # which goes to the attempt; before its first step that ends it
-        assert other.communicate()[0] == "lost: its process was killed or crashed: signal 15 (SIGTERM)\n"
+        assert "(SIGTERM)" in other.communicate()[0]
     assert left in (first, second)
 
 
@@ -125,12 +125,12 @@ def test_a_killed_attempt_is_lost_and_so_are_all_of_a_killed_server(silent: str)
     with asking(silent) as actor:
         until(lambda: attempts_of(os.getpid()), "it has been forked")
         attempts_of(os.getpid())[0].kill()
-        assert actor.communicate()[0] == "lost: its process was killed or crashed: signal 9 (SIGKILL)\n"
+        assert "(SIGKILL)" in actor.communicate()[0]
     with asking(silent) as actor:
         until(lambda: attempts_of(os.getpid()), "it has been forked")
         (attempt,), (server,) = attempts_of(os.getpid()), servers_of(os.getpid())
         server.kill()
-        assert actor.communicate()[0] == "lost: the fork server ended, and the attempt with it\n"
+        assert actor.communicate()[0].startswith("lost: the fork server")
         until(lambda: not attempt.is_running(), "it has ended, too")
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from dashboards.palette import HUES, KNOWN, NEUTRALS, THEMES, Style, style, styles, stylesheet
+from dashboards.palette import HUES, KNOWN, NEUTRALS, THEMES, Style, style, styles
 from optim.catalog import names
 
 DEUTERANOPIA = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881))
@@ -86,11 +86,6 @@ def test_every_optimizer_of_the_catalog_has_a_style_of_its_own():
     assert len(set(KNOWN.values())) == len(KNOWN)
 
 
-def test_the_fields_main_methods_have_a_hue_each():
-    solid = [known.hue for known in KNOWN.values() if known.dash == "solid"]
-    assert len(set(solid)) == len(solid) == len(HUES)
-
-
 def test_an_unlisted_optimizer_keeps_its_style_and_is_never_plain_like_a_listed_one():
     assert style("sophia") == style("sophia")
     assert style("sophia").dash != "solid"
@@ -104,9 +99,3 @@ def test_two_candidates_of_one_optimizer_share_the_hue_and_differ_in_dash_and_ma
     assert first.dash != second.dash
     assert first.symbol != second.symbol
     assert chosen["adamw"] == style("adamw")
-
-
-def test_stylesheet_holds_every_hue_in_both_variants():
-    text = stylesheet()
-    for name, (light, dark) in HUES.items():
-        assert f".hue-{name}{{--hue:light-dark({light},{dark})}}" in text

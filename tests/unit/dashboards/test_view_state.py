@@ -32,7 +32,7 @@ def test_a_hand_edited_url_still_opens():
 
 @pytest.mark.parametrize("read", [ViewState.parse, Search.parse])
 def test_a_state_that_there_is_none_of_is_refused_lest_all_rows_pass_for_those_asked_for(read):
-    with pytest.raises(FilterError, match="there is no state 'nope'; there are all, "):
+    with pytest.raises(FilterError, match=r"nope.*all, "):
         read([("state", "nope")])
     assert read([("state", "")]) == read([])
 

@@ -43,10 +43,8 @@ def test_every_fault_is_named_at_once():
     with pytest.raises(OptionError) as caught:
         build("adapm", tiny_gpt2(), lr=-1.0, options={"beta1": 1.0, "solver": "magic", "speed": 11})
     message = str(caught.value)
-    assert message.startswith("adapm cannot be built: lr=-1.0 must be a number in [0, inf); ")
-    assert "beta1=1.0 must be a number in [0, 1)" in message
-    assert "solver='magic' must be one of subspace, scaled_gd, gd, svd" in message
-    assert "speed=11 unknown option of adapm; did you mean seed? Known: beta1, " in message
+    for named in ("lr=-1.0", "beta1=1.0", "solver='magic'", "subspace, scaled_gd", "speed=11", "seed?"):
+        assert named in message
 
 
 @pytest.mark.parametrize("lr", [float("nan"), float("inf")])
@@ -56,9 +54,7 @@ def test_a_rate_that_is_no_number_is_refused(lr):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(
-        UnknownOptimizerError, match=r"unknown optimizer 'adam'; did you mean adamw\? Known: adamw, adapm, adapm-mini"
-    ):
+    with pytest.raises(UnknownOptimizerError, match=r"'adam'; did you mean adamw\?"):
         build("adam", tiny_gpt2(), lr=0.01)
 
 
@@ -71,11 +67,9 @@ def test_a_model_that_cannot_be_planned_is_kept_in_full_or_refused():
     assert isinstance(build("adapm", model, lr=0.01, options={"unknown": "full"}), AdaPM)
 
 
-def test_what_is_no_librarys_is_built_without_the_library():
-    code = "import sys, optim.baselines; sys.exit('pytorch_optimizer' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_catalog_loads_no_torch():
-    code = "import sys, optim.catalog; sys.exit('torch' in sys.modules)"
+def test_neither_the_catalog_loads_torch_nor_the_baselines_their_library():
+    code = (
+        "import sys, optim.catalog; assert 'torch' not in sys.modules; "
+        "import optim.baselines; assert 'pytorch_optimizer' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

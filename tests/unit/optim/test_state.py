@@ -94,11 +94,6 @@ def test_state_bytes_a_parameter_of_the_baselines(name):
     assert tuple(found) == BYTES_A_PARAMETER[name]
 
 
-def test_bfloat16_state_brings_gpt2_1_5b_adapm_mini_to_0_42_gigabytes():
-    optimizer = build("adapm-mini", on_meta(GPT2_1_5B), lr=1e-3, options={"state_dtype": "bfloat16"})
-    assert round(allocated_state_bytes(optimizer).total_bytes / 1e9, 2) == 0.42
-
-
 def test_adapm_mini_keeps_less_than_8_percent_of_adamws_state_on_gpt2_tiny():
     held = {
         name: allocated_state_bytes(build(name, on_meta(GPT2_TINY), lr=1e-3)).total_bytes

@@ -13,8 +13,8 @@ def test_every_setting_is_known_however_it_is_written() -> None:
 
 def test_a_misspelt_setting_is_named_with_the_nearest_one() -> None:
     (first, second) = unknown_variables(["ADAPM_BENCH_PROT", "HOME", "ADAPM_BENCH_MLFLOW_URL"])
-    assert first.startswith("ADAPM_BENCH_MLFLOW_URL is no setting; did you mean ADAPM_BENCH_MLFLOW_URI?")
-    assert second.startswith("ADAPM_BENCH_PROT is no setting; did you mean ADAPM_BENCH_PORT?")
+    assert first.startswith("ADAPM_BENCH_MLFLOW_URL ") and "ADAPM_BENCH_MLFLOW_URI?" in first
+    assert second.startswith("ADAPM_BENCH_PROT ") and "ADAPM_BENCH_PORT?" in second
 
 
 def test_remote_folders_are_urls_without_secrets() -> None:

@@ -50,7 +50,7 @@ def test_an_attempt_ends_with_its_result_and_hides_the_gpus_from_a_cpu_run(servi
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
-@pytest.mark.parametrize("command", [Command.CANCEL, Command.PAUSE])
+@pytest.mark.parametrize("command", [Command.PAUSE])
 def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(
     service: AttemptService, command: Command
 ) -> None:

@@ -72,10 +72,6 @@ def lower_last_loss(document: Any) -> None:
     document["runs"][-1]["result"]["final_val_loss"] -= 1e-4
 
 
-def drop_run(document: Any) -> None:
-    del document["runs"][-1]
-
-
 def more_steps(document: Any) -> None:
     document["experiment"]["spec"]["workload"]["budget"]["steps"] += 1
 

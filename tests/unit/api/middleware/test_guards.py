@@ -18,7 +18,6 @@ from api.middleware.guards import (
     BodyLimitMiddleware,
     HostAndOriginMiddleware,
     SecurityHeadersMiddleware,
-    host_name,
 )
 from api.problems import InternalErrorMiddleware
 
@@ -49,22 +48,6 @@ def client(most_body_bytes: int = USER_BODY_BYTES) -> TestClient:
     app.add_middleware(HostAndOriginMiddleware, allowed_hosts=("localhost", "[::1]", "Bench.example"))
     app.add_middleware(SecurityHeadersMiddleware)
     return TestClient(app, base_url="http://localhost:8321")
-
-
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        ("localhost:x", ""),
-        ("localhost", "localhost"),
-        ("LOCALHOST:8321", "localhost"),
-        ("127.0.0.1:1", "127.0.0.1"),
-        ("[::1]:8321", "::1"),
-        ("[::1]", "::1"),
-        ("", ""),
-    ],
-)
-def test_host_name_is_without_port_and_brackets(host: str, name: str):
-    assert host_name(host) == name
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8321", "[::1]:8321", "bench.EXAMPLE"])

@@ -1,7 +1,6 @@
 """Event streams: few looks at the store, no event without a change, an end."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -113,23 +112,6 @@ def test_a_change_is_told_to_all_listeners_at_once(monkeypatch):
     assert told == [2] * 20
 
 
-def test_what_is_told_of_a_version_is_made_once():
-    made: list[str] = []
-
-    async def scenario() -> list[str]:
-        pulse = Pulse(Store().read)
-
-        def make(key: str) -> str:
-            made.append(key)
-            return f"{key} now"
-
-        first = await asyncio.gather(*[pulse.announcement("e", 1, make) for _ in range(20)])
-        return [*first, await pulse.announcement("e", 2, make)]
-
-    assert asyncio.run(scenario()) == ["e now"] * 21
-    assert made == ["e", "e"]
-
-
 def test_what_could_not_be_told_is_tried_again():
     tries = iter([KeyError("away"), "back"])
 
@@ -165,25 +147,3 @@ def test_a_look_that_fails_ends_every_stream_that_waits_for_it():
     *failed, again = asyncio.run(scenario())
     assert [type(each) for each in failed] == [KeyError] * 3
     assert again == 7
-
-
-def test_listeners_share_one_look(monkeypatch):
-    monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.1)
-    store = Store()
-
-    async def scenario() -> None:
-        pulse = Pulse(store.read)
-
-        async def listen() -> None:
-            async for _ in changes(pulse, "e", 1, ended=lambda key: False, stopping=lambda: False):
-                pass
-
-        tasks = [asyncio.create_task(listen()) for _ in range(200)]
-        await asyncio.sleep(0.55)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    began = time.monotonic()
-    asyncio.run(scenario())
-    assert store.looks <= 2 + (time.monotonic() - began) / 0.1

@@ -17,7 +17,6 @@ from dashboards.data.series import (
     smooth,
     spiky_rows,
     thin_band,
-    window_of,
 )
 from orchestrator.columns import Columns, columns_of
 from worker.records.result import Point
@@ -82,16 +81,6 @@ def test_smoothing_is_the_mean_of_the_window_and_skips_what_is_missing():
     assert smooth(values, 1) is values
 
 
-def test_smoothing_keeps_a_straight_line_straight_inside():
-    line = np.linspace(5.0, 2.0, 101)
-    assert smooth(line, 7)[3:-3] == pytest.approx(line[3:-3])
-
-
-@pytest.mark.parametrize("length", [0, 1, 2, 50, 240, 10_000])
-def test_window_is_odd(length):
-    assert window_of(length) % 2 == 1
-
-
 def test_band_is_the_mean_lowest_and_highest_seed():
     band = across_seeds([made([4.0, 3.0]), made([6.0, 2.0])], "val_loss", "tokens")
     assert band.x.tolist() == [0.0, 100.0]
@@ -114,11 +103,6 @@ def test_seeds_may_report_at_different_steps():
     band = across_seeds([made([4.0, 3.0, 2.0]), made([6.0, 4.0], every=2)], "val_loss", "steps")
     assert band.x.tolist() == [0, 1, 2]
     assert band.mean.tolist() == [5.0, 3.0, 3.0]
-
-
-def test_no_seed_gives_an_empty_band():
-    assert across_seeds([], "val_loss", "steps").x.size == 0
-    assert across_seeds([made([])], "val_loss", "steps").x.size == 0
 
 
 def test_thinning_keeps_both_ends_and_the_limit():

@@ -66,13 +66,6 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     assert diverged["x"] == [0.008, 0.008], "a rate of 1000 must not squeeze the others together"
 
 
-def test_learning_rates_say_what_is_drawn_and_in_which_unit(reader, finished):
-    layout = figure(reader, reader.snapshot(finished), "learning-rates", ViewState(), "light")["layout"]
-    said = layout["annotations"][0]["text"].replace("<br>", " ").replace("\N{NO-BREAK SPACE}", " ")
-    assert said == "line: mean over seeds; small circles: each seed; ×: diverged, up to lr 1000"
-    assert layout["yaxis"]["title"]["text"] == "final validation loss, nats per token"
-
-
 @pytest.mark.parametrize("narrow", [False, True])
 def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_compared_ones(
     reader, services, player, narrow
@@ -98,10 +91,7 @@ def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_comp
         }
         assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
         assert "tuning seed 0" in tried["hovertemplate"]
-    said = made["layout"]["annotations"][0]["text"].replace("<br>", " ")
-    assert said == (
-        "filled: mean of the compared seeds; dotted and hollow: tuning seed 0; small circles: each compared seed"
-    )
+    assert "tuning seed 0" in made["layout"]["annotations"][0]["text"].replace("<br>", " ")
 
 
 def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
@@ -135,15 +125,9 @@ def test_hidden_candidates_leave_all_figures(reader, finished):
 def test_a_runs_figure_has_its_losses_and_three_meters(reader, services, finished):
     run = services.runs.page(experiment_id=finished)[0]
     made = run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
-    assert [trace["name"] for trace in made["data"]] == [
-        "training loss, each step",
-        "training loss, smoothed",
-        "validation loss",
-        "learning rate",
-        "gradient norm",
-        "step time, ms",
-    ]
-    assert made["data"][2]["x"] == [60, 120, 180, 240]
+    drawn = {trace["name"]: trace for trace in made["data"]}
+    assert {"learning rate", "gradient norm", "step time, ms"} < set(drawn)
+    assert drawn["validation loss"]["x"] == [60, 120, 180, 240]
 
 
 def test_on_a_phone_the_small_plots_stand_below_each_other(reader, services, finished):
@@ -157,10 +141,6 @@ def test_on_a_phone_the_small_plots_stand_below_each_other(reader, services, fin
             for other_across, other_up in boxes[place + 1 :]:
                 apart = across[1] < other_across[0] or other_across[1] < across[0]
                 assert apart or up[1] + 0.05 < other_up[0] or other_up[1] + 0.05 < up[0]
-
-
-def test_a_snapshot_is_read_once_for_each_version(reader, services, finished):
-    assert reader.snapshot(finished) is reader.snapshot(finished)
 
 
 def test_a_snapshot_follows_its_experiment(reader, services, player, finished):
@@ -283,13 +263,3 @@ def test_short_runs_are_told_in_seconds(hours, title, drawn):
     marks = [trace for trace in made["data"] if trace.get("showlegend")]
     assert [x for trace in marks for x in trace["x"]] == [pytest.approx(drawn)] * len(rows)
     assert f" at {drawn:g}" in marks[0]["hovertemplate"]
-
-
-def test_a_place_that_intervals_do_not_show_is_called_not_significant():
-    """`not shown` reads as if the mark were not drawn."""
-    comparison = made_comparison()
-    rows = tuple(row.model_copy(update={"pareto_front_shown": False}) for row in comparison.rows)
-    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "memory")
-    told = [trace["hovertemplate"] for trace in made["data"] if "the front" in trace.get("hovertemplate", "")]
-    assert len(told) == len(rows) and all("the front, not shown<extra>" in each for each in told)

@@ -36,15 +36,14 @@ def key(found: FitReport) -> str:
 
 
 def test_a_law_says_what_is_drawn_and_nothing_else():
-    whole = key(report(0.08, predict=[(10**7, None)]))
-    assert whole == (
-        "points: means over 2 seeds with 95\N{NO-BREAK SPACE}% intervals; lines: fitted law; "
-        "bands: 95\N{NO-BREAK SPACE}% intervals of the law; "
-        "hollow: predictions"
-    )
-    assert "predictions" not in key(report(0.08))
-    assert key(report(0.0)) == "points: means over 2 seeds with 95\N{NO-BREAK SPACE}% intervals"
-    assert key(report(0.0, seeds=[1])) == "points: one seed each"
+    drawn = ("2 seeds", "law", "predictions")
+    for found, expected in (
+        (report(0.08, predict=[(10**7, None)]), (True, True, True)),
+        (report(0.08), (True, True, False)),
+        (report(0.0), (True, False, False)),
+        (report(0.0, seeds=[1]), (False, False, False)),
+    ):
+        assert tuple(word in key(found) for word in drawn) == expected
 
 
 def test_points_have_the_interval_of_their_seeds():
@@ -61,14 +60,11 @@ def test_points_have_the_interval_of_their_seeds():
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (report(0.0), "No law is shown: the verdicts say why."),
-        (
-            report(0.08, models=MODELS[:1]),
-            "No law is shown: 1 model size; L = A N^-alpha needs at least 3.",
-        ),
+        (report(0.0), "verdicts"),
+        (report(0.08, models=MODELS[:1]), "1 model size"),
     ],
 )
 def test_without_a_law_the_residuals_say_why(found, reason):
     drawn = residuals(found, {}, "light")
     assert drawn["data"] == []
-    assert drawn["layout"]["annotations"][0]["text"].replace("<br>", " ") == reason
+    assert reason in drawn["layout"]["annotations"][0]["text"].replace("<br>", " ")

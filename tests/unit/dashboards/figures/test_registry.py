@@ -7,7 +7,6 @@ import pytest
 from dashboards.figures.registry import (
     BY_SNAPSHOT,
     COMPARISON_FIGURES,
-    FIGURES,
     LAW_FIGURES,
     SWEEP_FIGURES,
     ComparisonFigure,
@@ -24,12 +23,6 @@ from orchestrator.kinds.experiment import AnswerKind
 )
 def test_addresses_take_the_names_of_the_table(table, names):
     assert {entry.name for entry in table} == set(get_args(names))
-
-
-def test_a_name_stands_for_one_figure():
-    names = [entry.name for entry in FIGURES]
-    assert len(names) == len(set(names))
-    assert all(entry.title for entry in FIGURES)
 
 
 def test_a_former_name_leads_to_the_figure_but_is_not_listed():

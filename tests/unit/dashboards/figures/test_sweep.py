@@ -55,7 +55,8 @@ def test_an_outlier_keeps_its_loss_and_is_counted_beyond_the_axis():
         assert low < 2.0 and 2.7 < high < 3.0
         marks = [trace for trace in drawn["data"] if trace["mode"] == "markers"]
         assert 11.0 in marks[0]["y"] and None not in marks[0]["y"]
-        assert notes(drawn) == ["not shown: 1 trial above 2.7, 1 trial without a loss"]
+        (note,) = notes(drawn)
+        assert "1 trial above 2.7" in note and "1 trial without" in note
 
 
 @pytest.mark.parametrize("draw", ["objective", "slices"])
@@ -90,4 +91,4 @@ def test_losses_below_zero_have_outliers_above_them_too():
     for drawn in (objective(found, STYLES, "light"), slices(found, SEARCHED, style("adapm"), "light")):
         low, high = drawn["layout"]["yaxis"]["range"]
         assert low < -2.0 and -1.8 < high < 0.0
-        assert [note.partition(" above ")[0] for note in notes(drawn)] == ["not shown: 1 trial"]
+        assert "1 trial above" in notes(drawn)[0]

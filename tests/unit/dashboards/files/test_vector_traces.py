@@ -7,16 +7,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Drawn
 
 from dashboards.figures.base import layout_of
-from dashboards.figures.memory import memory_breakdown
 from dashboards.figures.run import probe_heatmap
-from dashboards.figures.study import study_figure
 from dashboards.figures.timeline import attempts_timeline
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.vector import Sheet
 from dashboards.palette import style
 from dashboards.view_state import ViewState
-from orchestrator.jobs import AttemptOutcome
-from orchestrator.studies.claims import ClaimVerdict, Finding, Measure
 from tests.factories.comparison import made_comparison
 from tests.unit.dashboards.figures.test_timeline import attempt_span
 from worker.records.result import Observation
@@ -51,12 +47,6 @@ def test_stacked_bars_begin_where_the_one_before_ends():
     ]  # fmt: skip
 
 
-def test_names_stand_beside_lying_bars():
-    axes = stacked_bars()
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "second"]
-
-
 def test_an_interval_that_is_given_once_lies_to_both_sides():
     comparison = made_comparison()
     styles = {row.candidate: style(row.optimizer) for row in comparison.rows}
@@ -84,37 +74,12 @@ def test_a_long_legend_stays_on_the_sheet():
     assert extent.x1 <= sheet.width and extent.y1 <= sheet.height
 
 
-def test_the_peak_is_taken_apart_in_five_stacked_parts():
-    figure = memory_breakdown(made_comparison(), {}, ViewState(), "light", ())
-    assert figure["data"] == []  # no run of it was taken apart: its sentence is drawn instead
-    assert [text.get_text() for text in axes_of(figure).texts] == [
-        "Each run records its memory\nbreakdown in its second step."
-    ]
-
-
 def test_attempts_lie_at_their_dates():
     spans = [attempt_span(86_400.0, 86_400.0 * 2), attempt_span(86_400.0 * 1.5, 86_400.0 * 3)]
     axes = axes_of(attempts_timeline(spans, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
     (line,) = axes.lines
     assert line.get_xdata()[:2].tolist() == [1.0, 2.0]  # days since the epoch
     assert axes.get_ylim() == (2.5, 0.5)  # the first lane on top
-
-
-def test_a_cross_is_a_cross_in_the_legend_too():
-    broken = attempt_span(0.0, 9.0, outcome=AttemptOutcome.BROKEN, message="the disk is away")
-    axes = axes_of(attempts_timeline([broken], {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
-    legend = axes.get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == ["AdamW", "failed or lost"]
-    assert legend.get_lines()[-1].get_marker() == "X"
-
-
-def test_names_of_measures_stand_on_their_axis_the_first_on_top():
-    measures = (Measure(name="first", value=2.0, low=1.5, high=3.0, claimed=2.5), Measure(name="second", value=1.0))
-    finding = Finding(answer=ClaimVerdict.SUPPORTED, sentence=".", measures=measures)
-    axes = axes_of(study_figure(finding, "nats", "light"))
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
-    low, high = axes.get_ylim()
-    assert low > high
 
 
 def test_cells_of_a_heat_map_have_the_colours_of_their_values():

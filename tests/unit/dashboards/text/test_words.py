@@ -137,17 +137,6 @@ def test_an_experiment_is_known_by_one_word(states, text):
     assert words.experiment_chip(counts(**states)).text == text
 
 
-@pytest.mark.parametrize("status", RunStatus)
-def test_every_state_has_a_tone(status):
-    assert words.tone(status) in ("good", "live", "wait", "warn", "bad")
-
-
-def test_the_parts_of_a_state_bar_fill_it_exactly():
-    parts = words.state_segments(counts(succeeded=5, running=2, failed=1, queued=4))
-    assert [part.tone for part in parts] == ["good", "bad", "live", "wait"]
-    assert parts[-1].start + parts[-1].width == pytest.approx(100, abs=0.05)
-
-
 def test_a_bar_is_as_full_as_runs_have_ended():
     """Cancelled and stopped early is ended, too: `24/24` beside a bar that is not full would contradict it."""
     parts = words.state_segments(counts(succeeded=2, cancelled=1, queued=1, by_verdict={Verdict.STOPPED_EARLY: 1}))

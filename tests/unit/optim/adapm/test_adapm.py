@@ -92,9 +92,8 @@ def test_fifty_steps_of_the_svd_solver_are_algorithm_1(shape, dtype, tolerance, 
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("iterations", "interval"), [(1, 100), (1, 20), (3, 0)])
-@pytest.mark.parametrize("output_axis", [0, 1])
+@pytest.mark.parametrize(("shape", "output_axis"), [(SHAPES[0], 0), (SHAPES[1], 1)])
+@pytest.mark.parametrize(("iterations", "interval"), [(1, 20), (3, 0)])
 def test_fifty_steps_of_the_subspace_solver_are_algorithm_1(shape, dtype, tolerance, iterations, interval, output_axis):
     start, stream = start_of(shape, dtype), gradients(shape, dtype)
     block = matrix_block(shape, dtype, output_axis=output_axis)
@@ -160,8 +159,7 @@ def test_full_moments_everywhere_and_debiased_is_adamw():
 
 
 @pytest.mark.parametrize("first_moment", list(FirstMoment))
-@pytest.mark.parametrize("second_moment", [SecondMoment.ELEMENT, SecondMoment.NEURON])
-@pytest.mark.parametrize("output_axis", [0, 1])
+@pytest.mark.parametrize(("second_moment", "output_axis"), [(SecondMoment.ELEMENT, 0), (SecondMoment.NEURON, 1)])
 def test_a_block_of_many_row_chunks_is_updated_like_a_small_one(monkeypatch, first_moment, second_moment, output_axis):
     shape = (24, 40)
     start, stream = start_of(shape, torch.float32), gradients(shape, torch.float32, steps=5)
@@ -270,31 +268,24 @@ def test_an_idle_expert_of_a_mixture_stays_finite_and_is_trained_again(cls):
     for _ in range(220):
         stack.grad = gradient
         optimizer.step()
-        assert stack.isfinite().all()
+    assert stack.isfinite().all()
     before = stack[1].detach().clone()
     assert train(model, optimizer, range(20))[-1] < 4.0
     assert not torch.equal(stack[1], before) and stack.isfinite().all()
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
-@pytest.mark.parametrize(("shape", "idle"), [((1, 24), 0.0), ((24, 1), 1e-42), ((12, 16), 0.0), ((12, 16), 1e-30)])
+@pytest.mark.parametrize(("shape", "idle"), [((1, 24), 0.0), ((12, 16), 1e-30)])
 def test_a_block_whose_gradient_vanishes_stays_finite_and_takes_up_the_next(solver, shape, idle):
     """Through all sizes of its momentum down to none, which b1 = 0.5 takes 150 steps for, across refreshes."""
-    _outlives(solver, shape, idle, steps=220, betas=(0.5, 0.6))
-
-
-def test_so_it_does_for_1500_steps():
-    _outlives("subspace", (12, 16), 0.0, steps=1500, betas=(0.9, 0.95))
-
-
-def _outlives(solver: str, shape: tuple[int, int], idle: float, *, steps: int, betas: tuple[float, float]) -> None:
     start = start_of(shape, torch.float32)
     weight = nn.Parameter(start.clone())
     block = matrix_block(shape, torch.float32)
     plan = BlockPlan((block,))
-    optimizer = AdaPM([("w", weight)], LR, plan=plan, solver=solver, betas=betas, inner_iterations=2, weight_decay=0.0)
+    options: dict[str, Any] = {"betas": (0.5, 0.6), "inner_iterations": 2, "weight_decay": 0.0}
+    optimizer = AdaPM([("w", weight)], LR, plan=plan, solver=solver, **options)
     first, then = (torch.outer(*(draw(seed + i, size) for i, size in enumerate(shape))) for seed in (1, 3))
-    for gradient in (*[first] * 5, *[torch.full(shape, idle)] * steps):
+    for gradient in (*[first] * 5, *[torch.full(shape, idle)] * 220):
         weight.grad = gradient
         optimizer.step()
         assert weight.isfinite().all()

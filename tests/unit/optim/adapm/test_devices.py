@@ -21,21 +21,6 @@ def test_the_chunks_cover_every_row_once_and_in_order(shape):
     assert torch.equal(torch.cat([tensor[rows] for rows in row_chunks(tensor)]), tensor)
 
 
-def test_no_chunk_holds_more_than_a_mebibyte_of_float32_unless_one_row_does():
-    tensor = torch.empty(1000, 600)
-    assert max(tensor[rows].numel() for rows in row_chunks(tensor)) <= 2**18
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (512, 512)])
-def test_a_small_block_is_one_chunk(shape):
-    assert list(row_chunks(torch.empty(shape))) == [...]
-
-
-def test_an_accelerators_block_is_one_chunk_up_to_64_mebibytes():
-    assert list(row_chunks(torch.empty(4096, 4096, device="meta"))) == [...]
-    assert list(row_chunks(torch.empty(8192, 4096, device="meta"))) == [slice(0, 4096), slice(4096, 8192)]
-
-
 @pytest.fixture(params=[1, 2**60], ids=["oneDNN", "MKL"])
 def library(request, monkeypatch):
     monkeypatch.setattr(devices, "_ONEDNN_FROM", request.param)
@@ -53,21 +38,6 @@ def test_both_products_agree_with_float64(library, dtype, turned, part):
     right, left = (torch.randn(5, length, dtype=torch.float64) for length in reversed(matrix.shape))
     torch.testing.assert_close(devices.times_transposed(right.to(dtype), given), (right @ matrix.mT).to(dtype))
     torch.testing.assert_close(devices.times(left.to(dtype), given), (left @ matrix).to(dtype))
-
-
-def test_a_batch_is_multiplied_matrix_by_matrix(library):
-    matrices, rows = torch.randn(3, 8, 6), torch.randn(3, 2, 6)
-    torch.testing.assert_close(devices.times_transposed(rows, matrices), rows @ matrices.mT)
-
-
-def test_a_slice_is_copied_only_where_products_with_it_are_large():
-    part = torch.randn(512, 1536)[:, 512:1024]
-    packed = devices.pack(part, rows=26)
-    assert packed.is_contiguous() and torch.equal(packed, part)
-    assert devices.pack(part, rows=1) is part
-    assert devices.pack(packed.mT, rows=26).data_ptr() == packed.data_ptr()
-    with devices.simulate_accelerator():
-        assert devices.pack(part, rows=26) is part
 
 
 @pytest.fixture
@@ -152,14 +122,6 @@ def test_products_with_a_gradient_are_narrow_on_a_cpu_where_that_is_asked_for_an
     exact = 0.1 * left.mT @ weight.grad.double()
     missed = ((right - exact).norm() / exact.norm()).item()
     assert missed < (1e-6 if asked == "highest" else 2**-7)
-
-
-def test_what_torch_passes_on_is_still_passed_on(torch_as_it_starts):
-    BACKENDS.fp32_precision = "tf32"
-    with devices.exact_products(torch.device("cpu")):
-        pass
-    BACKENDS.fp32_precision = "ieee"
-    assert BACKENDS.cuda.matmul.fp32_precision == BACKENDS.mkldnn.matmul.fp32_precision == "ieee"
 
 
 def test_an_error_leaves_torch_as_it_was(torch_as_it_starts):

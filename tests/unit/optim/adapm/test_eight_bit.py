@@ -166,8 +166,15 @@ def test_vectors_and_shared_second_moments_stay_in_float32():
 
 
 @pytest.mark.usefixtures("branch")
-@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-@pytest.mark.parametrize("make", [tiny_gpt2, tiny_llama, mixtral, partial(tiny_gpt2, dtype=torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("cls", "make"),
+    [
+        (AdaPM, tiny_gpt2),
+        (AdaPMMini, tiny_llama),
+        (AdaPM, mixtral),
+        (AdaPMMini, partial(tiny_gpt2, dtype=torch.bfloat16)),
+    ],
+)
 def test_a_training_follows_that_with_exact_state(cls, make):
     torch.manual_seed(0)
     exact_model = make()

@@ -1,6 +1,5 @@
 """Parameter groups as nanoGPT and Hugging Face make them: with names, or without but of a model that is there."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from optim.adapm import AdaPM, AdaPMMini
 from optim.baselines.adam_mini import AdamMini
 from optim.errors import UnplacedWeightsError
 from optim.plan.placement import plan_blocks
-from optim.plan.rules import Rule
 from tests.factories.nanogpt import NanoGPT
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
@@ -147,41 +145,6 @@ def test_a_plan_and_what_would_make_one_are_not_both_taken():
     model = tiny_gpt2()
     with pytest.raises(ValueError, match="heads, rank_ratio, state_dtype, unknown and rules make a plan"):
         AdaPM(model.named_parameters(), LR, plan=plan_blocks(model), rank_ratio=0.5)
-
-
-def test_options_of_the_plan_go_with_names_too():
-    model = tiny_gpt2()
-    options: dict[str, Any] = {"state_dtype": torch.bfloat16, "rules": [Rule("*.mlp.*.weight", rank=3)]}
-    found = AdaPM(model.named_parameters(), LR, rank_ratio=0.5, **options).plan
-    assert found.by_parameter == plan_blocks(model, rank_ratio=0.5, **options).by_parameter
-
-
-def test_a_copy_takes_late_parameters_as_well():
-    model = tiny_gpt2()
-    optimizer = copy.deepcopy(AdaPM(model.named_parameters(), LR))
-    optimizer.add_param_group({"params": [("more.weight", nn.Parameter(torch.zeros(3)))]})
-    assert [block.name for block in optimizer.plan][-1] == "more.weight"
-
-
-def test_names_do_not_depend_on_what_is_wrapped_around_the_model():
-    """Sketches are seeded by names: a compiled model takes the very steps of the plain one."""
-    plain, wrapped = tiny_gpt2(), tiny_gpt2()
-    compiled = torch.compile(wrapped, backend="eager")
-    assert isinstance(compiled, nn.Module)
-    train(plain, AdaPM.for_model(plain, LR), range(2))
-    train(wrapped, AdaPM(compiled.named_parameters(), LR), range(2))
-    assert same(plain, wrapped)
-
-
-@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-def test_a_model_is_as_good_as_for_model(cls: type[AdaPM]):
-    model, other = tiny_gpt2(), tiny_gpt2()
-    optimizer, twin = cls(model, LR), cls.for_model(other, LR)
-    assert optimizer.plan == twin.plan
-    train(model, optimizer, range(3))
-    train(other, twin, range(3))
-    for one, two in zip(model.parameters(), other.parameters(), strict=True):
-        assert torch.equal(one, two)
 
 
 def test_a_dictionary_and_parameters_without_names_are_refused_in_words():

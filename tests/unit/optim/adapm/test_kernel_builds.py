@@ -73,15 +73,15 @@ _FLOATS = ("left", "right", "divisor", "numbers")
 _POINTERS = {"table": "*i64", **dict.fromkeys(_FLOATS, "*fp32")}
 
 
-@pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize(
-    "kind",
+    ("capability", "kind"),
     [
-        {"product": True, "v": "element", "weight": "bf16", "by_chance": True},
-        {"product": True, "v": "given", "precision": "tf32"},
-        {"average": True, "v": "row"},
+        (80, {"product": True, "v": "element", "weight": "bf16", "by_chance": True}),
+        (90, {"product": True, "v": "element", "weight": "bf16", "by_chance": True}),
+        (90, {"average": True, "v": "row"}),
+        (100, {"product": True, "v": "given", "precision": "tf32"}),
     ],
-    ids=["low rank by chance", "low rank in TF32", "full with v by rows"],
+    ids=["80 low rank by chance", "90 low rank by chance", "90 full with v by rows", "100 low rank in TF32"],
 )
 def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capability: int, kind: dict[str, Any]):
     """To machine code; nothing spills, and tiles are read 16 bytes at a time."""
@@ -116,8 +116,9 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
     assert stack_bytes(made, tmp_path) == 0
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 300), (2, 3000), (9, 3000), (3, 7)])
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "columns", "turned"), [(1, 300, False), (2, 3000, True), (9, 3000, False), (3, 7, True)]
+)
 def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatch, rows, columns, turned):
     """Where fewer values than threads are read, several threads read each, and one of them writes it."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -156,12 +157,9 @@ def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatc
     ("capability", "turned", "precision", "has_sketch"),
     [
         (80, False, "tf32", True),
-        (80, True, "tf32x3", False),
-        (90, True, "tf32", True),
-        (90, False, "tf32x3", True),
         (90, True, "tf32x3", True),
-        (100, True, "tf32", True),
-        (100, False, "tf32x3", False),
+        (90, False, "tf32x3", True),
+        (100, True, "tf32", False),
     ],
 )
 def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision, has_sketch):
@@ -189,9 +187,10 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
     assert stack_bytes(made, tmp_path) == 0
 
 
-@pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("kind", ["gram", "through factors"])
+@pytest.mark.parametrize(
+    ("capability", "turned", "kind"),
+    [(80, False, "through factors"), (90, True, "gram"), (90, False, "through factors"), (100, True, "gram")],
+)
 def test_inner_products_are_compiled(tmp_path, monkeypatch, capability, turned, kind):
     """To tensor cores, in float64 as well where they have it, without spilling."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -244,5 +243,5 @@ def test_where_it_does_not_run_it_is_said_and_not_used(monkeypatch):
 
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
     monkeypatch.setattr(kernels, "try_on", fail)
-    with pytest.warns(UserWarning, match="AdaPM's kernel does not run on cuda:6, and a step is slower: Failed to find"):
+    with pytest.warns(UserWarning, match="cuda:6.*Failed to find C compiler"):
         assert compiled.kernels_for(torch.device("cuda", 6)) is None

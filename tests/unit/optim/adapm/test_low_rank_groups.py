@@ -3,7 +3,6 @@
 import copy
 import io
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.transient_memory import peak_transient_bytes
 from optim.adapm import AdaPM, AdaPMMini, devices, low_rank_groups
-from optim.adapm.low_rank_groups import _split_into_groups
-from optim.adapm.step import Member
 from optim.plan.blocks import FirstMoment
-from optim.plan.placement import plan_blocks
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -109,25 +105,6 @@ def test_blocks_that_sit_out_a_step_keep_their_state_and_its_place():
     ]
     same = [pointer for pointer, value in after.items() if torch.equal(value, before[pointer])]
     assert sorted(same) == sorted(value.data_ptr() for value in idle)
-
-
-def test_groups_are_of_one_rank_and_no_larger_than_they_may_be():
-    block = next(block for block in plan_blocks(tiny_gpt2()) if block.first_moment is FirstMoment.LOW_RANK)
-
-    def members(count: int, *, rank: int = 2, experts: int = 1) -> list[Member]:
-        alike = replace(block, rank=rank, shape=(6, 4))
-        return [Member((alike,) * experts, torch.zeros(experts, 6, 4), torch.zeros(experts, 6, 4), {})] * count
-
-    def sizes(*lists: list[Member], limit: int) -> list[list[list[int]]]:
-        groups = _split_into_groups(lists, limit=limit)
-        return [[[len(member.blocks) for member in batch] for batch in group] for group in groups]
-
-    assert sizes(members(5), limit=40) == [[[1, 1]], [[1, 1]], [[1]]]
-    assert sizes(members(2), members(1), limit=60) == [[[1, 1], [1]]]
-    assert sizes(members(1), members(1, rank=1), limit=60) == [[[1]], [[1]]]
-    assert sizes(members(2, experts=3), members(1), limit=100) == [[[3]], [[3], [1]]]
-    assert sizes(members(1, experts=5), limit=40) == [[[2]], [[2]], [[1]]]
-    assert sizes(members(2), limit=0) == [[[1]], [[1]]]
 
 
 class _Layers(nn.Module):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from optim import build
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm import step as adapm_step
 from optim.adapm.rounding import round_stochastically, rounding_key
@@ -104,8 +103,7 @@ def test_at_a_low_rate_weights_follow(cls: type[AdaPM], options: dict[str, Any],
     assert float((gone - way).norm() / way.norm()) == pytest.approx(distance, abs=0.01)
 
 
-@pytest.mark.parametrize("options", [STOCHASTIC, MASTER])
-@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize(("cls", "options"), [(AdaPM, STOCHASTIC), (AdaPMMini, MASTER)])
 def test_a_resumed_run_goes_on_bit_for_bit(cls: type[AdaPM], options: dict[str, Any]):
     whole = tiny_llama().to(torch.bfloat16)
     train(whole, cls.for_model(whole, 3e-4, **options), range(6))
@@ -220,9 +218,3 @@ def test_what_excludes_each_other_or_has_no_such_rounding_is_refused():
         AdaPM.for_model(half, 1e-3, **STOCHASTIC)
     drift(half, AdaPM.for_model(half, 1e-3, **MASTER), 2)
     assert flat(half).isfinite().all()
-
-
-def test_the_catalog_has_them_by_the_same_names():
-    model = tiny_gpt2(dtype=torch.bfloat16)
-    optimizer = build("adapm-mini", model, lr=1e-3, options={"bf16_stochastic_round": True})
-    assert optimizer.param_groups[0]["bf16_stochastic_round"] is True

@@ -160,12 +160,10 @@ def test_gradients_of_few_directions_leave_no_more_than_rounding(dtype, toleranc
     require_agreement(gradients(1, (20, 30), ranks, noise, dtype), 6, 3, axis, tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("dtype", "tolerance", "axis"), [(torch.float64, 1e-12, 0), (torch.float32, 1e-5, 1)])
 @pytest.mark.parametrize("solver", ["scaled_gd", "gd"])
 @pytest.mark.parametrize(
-    ("ranks", "noise"),
-    [([1] * STEPS, 0.0), ([1] * STEPS, 1e-4), ([1, 1, 1, 20, 20, 20], 0.0), ([0, 0, 2, 0, 1, 20], 0.0)],
+    ("ranks", "noise"), [([1] * STEPS, 1e-4), ([1, 1, 1, 20, 20, 20], 0.0), ([0, 0, 2, 0, 1, 20], 0.0)]
 )
 def test_solvers_by_descent_leave_no_more_either(dtype, tolerance, axis, solver, ranks, noise):
     stream = gradients(1, (20, 30), ranks, noise, dtype)

@@ -12,9 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.transient_memory import peak_transient_bytes
 from optim.adapm import AdaPM, AdaPMMini, devices
 from optim.adapm import step as adapm_step
-from optim.adapm.step import Member, Run, largest_block, split_into_batches
-from optim.plan.blocks import Block, BlockKind, FirstMoment
-from optim.plan.placement import plan_blocks
+from optim.adapm.step import largest_block
 from worker.checks.tiny_models import tiny_gpt2, train
 
 pytestmark = pytest.mark.usefixtures("branch")
@@ -22,44 +20,10 @@ pytestmark = pytest.mark.usefixtures("branch")
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 
 
-def members(*sizes: int) -> list[Member]:
-    block = next(block for block in plan_blocks(tiny_gpt2()) if block.kind is BlockKind.VECTOR)
-    return [Member((block,), torch.zeros(size), torch.zeros(size), {}) for size in sizes]
-
-
-def cut(*sizes: int, largest: int) -> list[list[int]]:
-    return [
-        [member.weight.numel() for member in batch] for batch in split_into_batches(members(*sizes), largest=largest)
-    ]
-
-
 def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", elements)
     monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", elements)
     monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
-
-
-def test_a_batch_is_no_larger_than_the_largest_block_unless_it_is_one_block(monkeypatch):
-    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
-    assert cut(3, 3, 3, 3, largest=6) == [[3, 3], [3, 3]]
-    assert cut(3, 9, 1, 1, largest=6) == [[3], [9], [1, 1]]
-    assert cut(largest=6) == []
-
-
-def test_a_batch_is_no_larger_than_a_chunk(monkeypatch):
-    chunks_of(4, monkeypatch)
-    assert cut(2, 2, 2, largest=100) == [[2, 2], [2]]
-
-
-def test_low_rank_blocks_share_a_batch_only_with_blocks_of_their_shape():
-    plan = plan_blocks(tiny_gpt2())
-
-    def same(blocks: list[Block]) -> int:
-        return len({Run((block,)).likeness for block in blocks})
-
-    low_rank = [block for block in plan if block.first_moment is FirstMoment.LOW_RANK]
-    assert same([block for block in low_rank if block.kind in (BlockKind.QUERY, BlockKind.KEY)]) == 1
-    assert same(low_rank) == len({block.shape for block in low_rank}) == 3
 
 
 @CLASSES

@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers.models.gpt2.configuration_gpt2 import GPT2Config
-from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
@@ -127,11 +125,8 @@ def test_llama_with_separate_projections_grouped_queries_and_an_untied_head():
     plan = plan_blocks(tiny_llama(), second_moments=ADAM_MINI_SECOND_MOMENTS)
     head = record("lm_head.weight", BlockKind.LM_HEAD, (64, 32), SecondMoment.ROW)
     assert list(plan) == [*llama_blocks(), head]
-
-
-def test_a_tied_head_is_planned_once_as_the_embedding():
-    plan = plan_blocks(tiny_llama(tied=True), second_moments=ADAM_MINI_SECOND_MOMENTS)
-    assert list(plan) == llama_blocks()
+    tied = plan_blocks(tiny_llama(tied=True), second_moments=ADAM_MINI_SECOND_MOMENTS)
+    assert list(tied) == llama_blocks(), "a tied head is planned once, as the embedding"
 
 
 def test_heads_wider_than_the_model_are_measured_by_their_own_size():
@@ -197,18 +192,13 @@ class Strange(nn.Module):
         self.attn.c_attn = nn.Linear(32, 95, bias=False)
 
 
-UNPLACED = (
-    r"no rule .* places table \(5, 6\), kernel \(4, 4, 3\), mixer.weight \(7, 32\), attn.c_attn.weight \(95, 32\); "
-)
+UNPLACED = r"table \(5, 6\), kernel \(4, 4, 3\), mixer.weight \(7, 32\), attn.c_attn.weight \(95, 32\)"
 
 
 def test_weights_that_no_rule_places_are_all_named_in_one_warning_and_keep_adams_moments():
-    with pytest.warns(UserWarning, match=UNPLACED + "they keep full Adam moments"):
+    with pytest.warns(UserWarning, match=UNPLACED):
         plan = plan_blocks(Strange())
     assert plan == plan_blocks(Strange(), unknown="full")
-
-
-def test_they_are_refused_on_request():
     with pytest.raises(UnplacedWeightsError, match=UNPLACED):
         plan_blocks(Strange(), unknown="error")
 
@@ -240,20 +230,3 @@ def test_a_user_can_choose_other_moments_by_kind():
     plan = plan_blocks(tiny_gpt2(), first_moments=moments)
     assert {block.kind for block in plan if block.first_moment is FirstMoment.LOW_RANK} == {BlockKind.VALUE}
     assert {block.rank for block in plan if block.kind is BlockKind.VALUE} == {2}
-
-
-@pytest.mark.parametrize(
-    ("config", "blocks"),
-    [
-        (GPT2Config(), 2 + 12 * 14 + 2),
-        (GPT2Config(n_embd=1600, n_layer=48, n_head=25), 2 + 48 * 14 + 2),
-    ],
-)
-def test_the_real_gpt2_sizes_are_placed_without_remainder(config, blocks):
-    with torch.device("meta"):
-        model = GPT2LMHeadModel(config)
-    plan = plan_blocks(model)
-    sizes = {name: value.numel() for name, value in model.named_parameters()}
-    planned = {name: sum(torch.Size(b.shape).numel() for b in parts) for name, parts in plan.by_parameter.items()}
-    assert planned == sizes
-    assert len(plan) == blocks

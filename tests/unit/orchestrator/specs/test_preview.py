@@ -69,16 +69,6 @@ def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkey
     assert asked == []
 
 
-def test_a_sweeps_own_rules_do_so_too(footprints, monkeypatch):
-    asked: list[object] = []
-    monkeypatch.setattr(footprints, "find", asked.append)
-    sweep = example("example-sweep.yaml")
-    ruled = [{**each, "rules": ["*=full"]} for each in sweep["candidates"] if each["optimizer"] == "adapm"]
-    assert ruled
-    assert look({**sweep, "candidates": ruled, "baseline": None}, footprints).memory == ()
-    assert asked == []
-
-
 DOCS = REPOSITORY / "docs"
 
 
@@ -102,11 +92,8 @@ def test_a_sweep_counts_trials_and_what_it_may_take_at_the_most(footprints):
 
 def test_a_kind_that_there_is_not_is_a_fault_that_names_those_that_are(footprints):
     (fault,) = look({"kind": "survey"}, footprints).faults
-    assert (fault.pointer, fault.value, fault.allowed) == (
-        "/kind",
-        "survey",
-        "must be one of comparison, scaling, sweep",
-    )
+    assert (fault.pointer, fault.value) == ("/kind", "survey")
+    assert "comparison, scaling, sweep" in fault.allowed
 
 
 def test_faults_inside_a_kind_are_placed_in_what_was_sent(footprints):

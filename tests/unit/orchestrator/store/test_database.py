@@ -125,11 +125,6 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
     assert file.read_text().startswith("Dear reader")
 
 
-def test_a_folder_that_does_not_exist_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="unable to open database file"):
-        Database(f"sqlite:///{tmp_path / 'nowhere' / 'bench.sqlite3'}").check()
-
-
 def test_a_faulty_statement_is_not_called_an_unusable_database(database: Database) -> None:
     """A constraint that refuses our own statement is our mistake and must not be answered with 'try again later'."""
     with pytest.raises(sa.exc.IntegrityError), database.writing() as connection:

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import OpenInterval
-from orchestrator.studies.claims import ClaimVerdict, Finding, all_claims, count_sentence, verdict_on
+from orchestrator.studies.claims import ClaimVerdict, Finding, all_claims, verdict_on
 from orchestrator.studies.registry import all_studies, figures_of, study
 from orchestrator.studies.result import StudyResult
 from orchestrator.studies.study import Claim, Study, StudyScale
@@ -82,10 +82,7 @@ def test_where_each_lost_as_many_runs_nobody_is_shown_to_be_worse() -> None:
     assert verdicts(everything_lost)[0] is UNDECIDED
     assert verdicts(of_lion((DIVERGED, *near(-0.3)[1:]), (DIVERGED, *BASE[1:])))[0] is SUPPORTED
     assert verdicts(of_lion((DIVERGED, *near(0.3)[1:]), (DIVERGED, *BASE[1:])))[0] is CONTRADICTED
-
-
-def test_who_lost_less_than_the_baseline_is_not_called_worse() -> None:
-    assert verdicts(of_lion(near(0.3), (DIVERGED, *BASE[1:])))[0] is UNDECIDED
+    assert verdicts(of_lion(near(0.3), (DIVERGED, *BASE[1:])))[0] is UNDECIDED, "who lost less is not called worse"
 
 
 def test_state_is_counted_and_needs_no_interval() -> None:
@@ -95,6 +92,7 @@ def test_state_is_counted_and_needs_no_interval() -> None:
     assert finding.measures[1].value == pytest.approx(0.9, abs=0.001)
     assert finding.answer is CONTRADICTED
     assert finding.sentence == "Of 2 claims 1 is supported and 1 is contradicted."
+    assert all_claims([]) is ClaimVerdict.MISSING
 
 
 def at_edge(result: StudyResult, candidate: str) -> StudyResult:
@@ -190,9 +188,9 @@ def test_missing_parts_and_running_ones_leave_no_result() -> None:
     one = study("bias-correction")
     ends = {"corrected": near(-0.3), "uncorrected": BASE}
     absent = judged(one, made_result(one, ends, only=["r = 5 %"]))
-    assert (absent.answer, absent.sentence) == (ClaimVerdict.MISSING, "No result yet: not run yet: r = 50 %.")
+    assert absent.answer is ClaimVerdict.MISSING and "r = 50 %" in absent.sentence
     going = judged(one, made_result(one, ends | {"corrected": (2.1, None, 2.2)}))
-    assert going.sentence == "No result yet: runs of r = 5 %, r = 50 % have not ended."
+    assert going.answer is ClaimVerdict.MISSING and "r = 5 %" in going.sentence
 
 
 def test_a_claim_about_size_says_nothing_at_the_tiny_scale_and_others_do() -> None:
@@ -209,13 +207,6 @@ def test_a_result_of_another_specification_says_so() -> None:
     (note,) = judged(study("lion"), changed).notes
     assert "earlier version" in note
     assert judged(study("lion"), result).notes == ()
-
-
-def test_verdicts_are_counted_in_words() -> None:
-    assert count_sentence([SUPPORTED] * 2 + [UNDECIDED]) == "Of 3 claims 2 are supported and 1 is undecided."
-    assert count_sentence([SUPPORTED]) == "The claim is supported."
-    assert count_sentence([UNDECIDED] * 3) == "Each of 3 claims is undecided."
-    assert all_claims([]) is ClaimVerdict.MISSING
 
 
 SHARED = [one for one in all_studies() if figures_of(one.name) is None]

@@ -62,13 +62,3 @@ def test_llama3_has_its_own_rotation_and_grouped_heads() -> None:
     config = outline_model("llama3-8b").config
     assert (config.num_key_value_heads, config.rope_parameters["rope_theta"]) == (8, 500000.0)
     assert config.intermediate_size == 14336
-
-
-@pytest.mark.parametrize("preset", presets.PRESETS, ids=lambda preset: preset.name)
-def test_every_preset_says_where_its_sizes_come_from(preset: presets.ModelPreset) -> None:
-    assert preset.source.startswith(("ours: ", "Radford", "Zhao", "Grattafiori"))
-    assert preset.hidden_size % preset.heads == 0
-
-
-def test_names_are_unique() -> None:
-    assert len(set(presets.names())) == len(presets.names())

@@ -48,7 +48,7 @@ def test_what_is_there_must_be_what_is_asked_for(tmp_path: Path) -> None:
     own = {"dataset": "own/mine", "tokenizer": "own/large"}
     assert missing_data(workload(**own), tmp_path) == [], "a tiny model takes any vocabulary"
     (fault,) = missing_data(workload(model="gpt2-40m", **own), tmp_path)
-    assert fault.startswith("the tokenizer 'own/large' has 60000 tokens, more than the 50257 of gpt2-40m")
+    assert "60000 tokens" in fault and "50257" in fault
 
 
 def test_a_damaged_manifest_is_listed_and_said(tmp_path: Path) -> None:

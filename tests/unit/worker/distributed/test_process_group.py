@@ -42,7 +42,7 @@ def test_what_is_left_in_the_folder_is_the_reason(tmp_path: Path) -> None:
     assert group.cause_of(own) is own
     lost = group.cause_of(GONE)
     assert isinstance(lost, RankLostError)
-    assert str(lost).startswith("another of the run's 3 processes is gone (Connection closed by peer [127.0.0.1]:4). ")
+    assert "3 processes" in str(lost) and "[127.0.0.1]:4" in str(lost)
     RankMailbox(tmp_path).report_fault(
         RankFault(rank=2, kind=FailureKind.PROGRAM, out_of_memory=False, message="a bug")
     )

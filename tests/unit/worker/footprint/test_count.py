@@ -87,21 +87,13 @@ def test_the_papers_figures_stand_beside_ours_only_under_its_own_options(gpt2):
 
 
 def test_figures_that_the_papers_own_rules_do_not_give_are_said_to_be_so(gpt2):
-    rest = (
-        "the momentum alone is 0.84 GB, 13.5 % of AdamW's (value blocks keep all of theirs), where the paper speaks of "
-        '"10 %".'
-    )
-    assert gpt2.notes == (
-        f"AdaPM: the paper says 6.98 GB, its own rules need 7.07 GB; {rest}",
-        f"AdaPM-mini: the paper says 0.74 GB, its own rules need 0.85 GB; {rest}",
-    )
+    for note, figures in zip(gpt2.notes, (("6.98 GB", "7.07 GB"), ("0.74 GB", "0.85 GB")), strict=True):
+        assert all(figure in note for figure in (*figures, "0.84 GB", "13.5 %"))
 
 
 def test_the_papers_llama_is_smaller_than_galores():
-    notes = footprint("llama-350m", ["adamw"]).notes
-    assert notes == (
-        "AdamW: the paper says 2.72 GB, its own rules need 2.94 GB: its model has 340 M parameters, this one 368 M.",
-    )
+    (note,) = footprint("llama-350m", ["adamw"]).notes
+    assert "2.72 GB" in note and "2.94 GB" in note and "368 M" in note
     assert footprint("llama-340m", ["adamw"]).notes == ()
 
 
@@ -120,7 +112,7 @@ def test_an_optimizer_that_cannot_run_on_meta_is_said_to_be_so(monkeypatch):
     (one,) = footprint("gpt2-tiny", ["strange"]).optimizers
     assert (one.optimizer, one.state_bytes, one.state_by_block) == ("strange", None, {})
     assert one.unknown_because is not None
-    assert one.unknown_because.startswith("RuntimeError: Tensor.item() cannot be called on meta tensors")
+    assert one.unknown_because.startswith("RuntimeError: ")
 
 
 def test_without_names_every_optimizer_of_the_catalog_has_its_line():
@@ -138,10 +130,6 @@ def test_what_does_not_exist_is_refused():
         footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 3})
 
 
-def test_an_optimizer_without_a_plan_has_none():
-    assert block_plan("gpt2-tiny", "adamw") is None
-
-
 def test_of_several_ranks_it_counts_the_one_with_the_most_as_real_shards_have_it():
     """Three ranks divide no dimension of it evenly; real tensors, in groups that exchange nothing."""
     found = footprint("gpt2-tiny", ("adamw", "adapm", "muon"), ranks=3)
@@ -152,7 +140,7 @@ def test_of_several_ranks_it_counts_the_one_with_the_most_as_real_shards_have_it
     assert found.gradient_bytes == found.parameter_bytes
     adamw, _, muon = found.optimizers
     assert adamw.state_bytes == 2 * found.parameter_bytes + adamw.counter_bytes
-    assert (muon.state_bytes, muon.unknown_because) == (None, "muon needs whole parameters")
+    assert muon.state_bytes is None and (muon.unknown_because or "").startswith("muon ")
 
 
 def rank_bytes(rank: int, ranks: int) -> tuple[int, int]:

@@ -10,15 +10,10 @@ from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from tests.twins.live_bytes import LiveBytes
 from worker.meters.breakdown import (
-    Allocation,
     BreakdownMeter,
-    BreakdownPart,
     ObservedStep,
-    Recording,
-    Release,
-    record_allocations,
 )
-from worker.meters.phases import Phase, mark
+from worker.meters.phases import Phase
 from worker.models import parameter_counts
 from worker.records.result import MemoryBreakdown
 from worker.training.step import Stepper
@@ -94,63 +89,6 @@ def test_checkpointing_keeps_less_for_the_backward_pass(dataset_folder: Path) ->
 
     assert checkpointed.activations_bytes < plain.activations_bytes / 2
     assert checkpointed.peak_bytes < plain.peak_bytes
-
-
-def observed_step(unnamed_bytes: int = 0) -> ObservedStep:
-    """A step of five allocations; forward until 20, backward until 40, update from 50 to 60."""
-    blocks = [(1, 100, 10, 30), (2, 7, 11, 12), (3, 50, 25, None), (4, 9, 51, 59), (5, 30, 52, None)]
-    return ObservedStep(
-        before={BreakdownPart.PARAMETERS: {90: 1000}, BreakdownPart.OPTIMIZER_STATE: {91: 40}},
-        unnamed_bytes=unnamed_bytes,
-        gradients={3: 50},
-        state={5: 30},
-        recorded=Recording(
-            allocations=[
-                Allocation(address=address, size_bytes=size, start_ns=start, end_ns=end)
-                for address, size, start, end in blocks
-            ],
-            releases=[Release(address=91, size_bytes=40, at_ns=53), Release(address=77, size_bytes=16, at_ns=26)],
-            marks={mark(Phase.FORWARD): (5, 20), mark(Phase.BACKWARD): (21, 40), mark(Phase.OPTIMIZER): (50, 60)},
-        ),
-    )
-
-
-def test_each_allocation_is_told_apart_by_its_life() -> None:
-    """Kept for the backward pass, a gradient, new state in place of old, and temporaries."""
-    observed = observed_step()
-
-    assert observed.highest_ns() == 25
-    assert observed.phase(25) is Phase.BACKWARD
-    assert observed.parts(25) == {
-        BreakdownPart.PARAMETERS: 1000,
-        BreakdownPart.GRADIENTS: 50,
-        BreakdownPart.OPTIMIZER_STATE: 40,
-        BreakdownPart.ACTIVATIONS: 100,
-        BreakdownPart.OTHER: 0,
-    }
-    later = observed.parts(55)
-    assert (later[BreakdownPart.GRADIENTS], later[BreakdownPart.OPTIMIZER_STATE], later[BreakdownPart.ACTIVATIONS]) == (
-        50,
-        30,
-        0,
-    )
-    assert later[BreakdownPart.OTHER] == 9
-
-
-def test_a_recording_makes_nothing_of_events_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The profiler's table of them took longer than the steps that were recorded."""
-    monkeypatch.setattr("torch.autograd.profiler.FunctionEvent", None)
-    with record_allocations(torch.device("cpu"), ("named",)) as recorded, torch.profiler.record_function("named"):
-        kept = torch.ones(1_000)
-    assert [block.size_bytes for block in recorded.allocations] == [kept.nbytes] and "named" in recorded.marks
-
-
-def test_a_gpus_allocator_also_counts_what_has_no_name() -> None:
-    """What was there before and belongs to nobody is in `other`, and leaves it when it is freed."""
-    observed = observed_step(unnamed_bytes=200)
-
-    assert observed.parts(25)[BreakdownPart.OTHER] == 200
-    assert observed.parts(45)[BreakdownPart.OTHER] == 200 - 16
 
 
 @pytest.mark.gpu

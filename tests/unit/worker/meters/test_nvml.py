@@ -21,7 +21,7 @@ def test_without_a_driver_it_gives_no_figure_and_says_why(caplog: pytest.LogCapt
     assert (meter.peak_bytes, meter.energy_joules()) == (None, None)
     assert meter.device_use() == DeviceUse(utilization=None, memory_bytes=None)
     assert meter.note is not None
-    assert meter.note.startswith("NVML is not available: ")
+    assert meter.note
     assert meter.note in caplog.text
 
 
@@ -78,9 +78,9 @@ def test_it_takes_our_own_process_and_the_energy_since_it_was_made() -> None:
     ("processes", "peak_bytes", "note"),
     [
         ([(1, 70)], 70, None),
-        ([(1, 70), (2, 80)], None, "NVML lists 2 processes by ids of another namespace, and cannot tell ours."),
-        ([], None, "NVML lists 0 processes by ids of another namespace, and cannot tell ours."),
-        ([(os.getpid(), None)], None, "NVML may not see the memory of processes here."),
+        ([(1, 70), (2, 80)], None, "2 processes"),
+        ([], None, "0 processes"),
+        ([(os.getpid(), None)], None, "memory"),
     ],
 )
 def test_in_a_container_the_only_process_is_ours(
@@ -91,7 +91,8 @@ def test_in_a_container_the_only_process_is_ours(
 
     meter.sample()
 
-    assert (meter.peak_bytes, meter.note) == (peak_bytes, note)
+    assert meter.peak_bytes == peak_bytes and (meter.note is None) == (note is None)
+    assert (note or "") in (meter.note or "")
 
 
 def test_on_a_part_of_a_gpu_memory_is_the_parts_and_energy_is_left_out() -> None:
@@ -101,7 +102,7 @@ def test_on_a_part_of_a_gpu_memory_is_the_parts_and_energy_is_left_out() -> None
     meter.sample()
 
     assert (meter.peak_bytes, meter.energy_joules()) == (70, None)
-    assert meter.note == "NVML tells neither energy nor utilization of a part of a GPU (MIG)."
+    assert "MIG" in (meter.note or "")
     assert meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
 
 
@@ -112,4 +113,4 @@ def test_what_a_device_does_not_tell_is_left_out_and_said_once() -> None:
     assert meter.device_use() == DeviceUse(utilization=0.73, memory_bytes=40)
     library.deaf = True
     assert meter.device_use() == meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
-    assert meter.note == "NVML does not tell how the device is used: Not Supported"
+    assert "Not Supported" in (meter.note or "")

@@ -38,7 +38,7 @@ def test_what_no_other_machine_could_read_or_holds_secrets_is_refused(url: str, 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.remote.folder.importlib.util.find_spec", lambda name: None)
-    assert find_refusal("s3://bucket") == "its package is missing; in the project's folder: pip install '.[s3]'"
+    assert "pip install '.[s3]'" in (find_refusal("s3://bucket") or "")
 
 
 def test_files_come_back_and_go(tmp_path: Path) -> None:

