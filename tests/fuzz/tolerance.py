@@ -12,6 +12,7 @@ BETWEEN_FIELDS: Mapping[str, str] = {
     "POST /v1/attempts/{run_id}/{attempt}/points": "that columns are of equal length no schema says",
     "GET /v1/experiments": "which letters are printable, as a label's have to be, no pattern says",
     "PATCH /v1/experiments/{experiment_id}": "which letters are printable, as a label's have to be, no pattern says",
+    "POST /v1/runs/{run_id}/{action}": "that a number of processes is of resume and retry no schema says",
     "GET /v1/external-experiments": "which letters are printable, as a label's have to be, no pattern says",
     "POST /v1/external-experiments/{external_id}/labels": "which letters are printable no pattern says",
     "GET /v1/fits": "what may be predicted is any number of parameters, however it is written, or a model",
