@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from math import comb
 
 import numpy as np
+import scipy as sp
 
 from orchestrator.analysis.power import level_of, seeds_to_decide
 from orchestrator.analysis.sequential import Look
@@ -145,12 +146,10 @@ def instability(mine: JudgedRuns, theirs: JudgedRuns | None, comparisons: int = 
 
 def clopper_pearson(count: int, of: int) -> tuple[float, float]:
     """The exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934)."""
-    from scipy.special import betaincinv  # a fifth of a second, of which most requests need nothing
-
     if of == 0:
         return 0.0, 1.0
-    low = 0.0 if count == 0 else float(betaincinv(count, of - count + 1, SIGNIFICANCE / 2))
-    high = 1.0 if count == of else float(betaincinv(count + 1, of - count, 1 - SIGNIFICANCE / 2))
+    low = 0.0 if count == 0 else float(sp.special.betaincinv(count, of - count + 1, SIGNIFICANCE / 2))
+    high = 1.0 if count == of else float(sp.special.betaincinv(count + 1, of - count, 1 - SIGNIFICANCE / 2))
     return low, high
 
 
