@@ -13,7 +13,8 @@ from dashboards.figures.base import Figure
 from dashboards.figures.laws import law, log_ticks, residuals
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.figures import Picture, figure_csv, figure_html, script_hash
-from dashboards.files.vector import FigureError, Sheet, VectorFormat, letters, vector
+from dashboards.files.traces import FigureError, VectorFormat, letters
+from dashboards.files.vector import Sheet, vector
 from dashboards.palette import styles
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import comparisons

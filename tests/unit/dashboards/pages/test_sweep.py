@@ -14,7 +14,7 @@ from dashboards.figures.registry import SWEEP_FIGURES
 from dashboards.figures.sweep import slices
 from dashboards.files.figures import FigureFiles
 from dashboards.files.report import report
-from dashboards.files.vector import FigureError
+from dashboards.files.traces import FigureError
 from dashboards.palette import style
 from dashboards.text.answers import value_text
 from dashboards.view_state import ViewState
@@ -25,7 +25,6 @@ from orchestrator.services.composition import Services
 from orchestrator.specs.text import parse
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps import importance
 from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
 from tests.factories.sweep import RATES, sweep_spec
@@ -129,7 +128,7 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
 
 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importance, "is_loaded", lambda: False)
+    monkeypatch.setattr("dashboards.data.reader.is_importance_loaded", lambda: False)
     monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
     assert 'data-poll="1500">Importances are being computed' in client.get(f"/experiments/{swept}").text
     assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]
