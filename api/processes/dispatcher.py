@@ -17,7 +17,7 @@ from orchestrator.dispatch.disk import lack_of_room
 from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.dispatch.ray_process import connect_to_ray, start_embedded_ray, stop_embedded_ray
 from orchestrator.dispatch.webhook_sender import WebhookSender
-from orchestrator.export.mlflow import Exporter
+from orchestrator.export.exporter import Exporter
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.retention.checkpoints import Retention

@@ -26,7 +26,7 @@ from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
-from orchestrator.export.files import spreadsheet_safe
+from orchestrator.export.cells import spreadsheet_safe
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison, ExperimentRecord
 

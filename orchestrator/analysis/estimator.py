@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from math import comb
 
 import numpy as np
-import scipy as sp
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.power import level_of, seeds_to_decide
 from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import normal_quantile, resolution, t_quantile

@@ -15,8 +15,8 @@ from itertools import combinations
 from statistics import fmean
 
 import numpy as np
-import scipy as sp
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.sequential import Array
 from orchestrator.records import SIGNIFICANCE
 

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy as sp
 from numpy.typing import NDArray
+
+from orchestrator.analysis import scipy_parts as sp
 
 CELLS = 200
 """Of |u| between zero and the boundary: levels to three digits."""

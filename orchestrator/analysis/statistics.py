@@ -8,8 +8,8 @@ the tests compare with.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy as sp
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.sequential import Array, Look
 from orchestrator.records import SIGNIFICANCE, Difference, Interval
 

@@ -15,10 +15,11 @@ import httpx2
 
 from api.cli.doctor.check import Check, fails, notice, passes
 from api.cli.doctor.machine import shared_memory_free_bytes
+from api.cli.doctor.settings import without_password
 from orchestrator.dispatch.ray_process import OBJECT_STORE_BYTES
 from orchestrator.dispatch.ray_session import folder_for_sockets
 from orchestrator.errors import ClusterError
-from orchestrator.settings import Settings, without_password
+from orchestrator.settings import Settings
 from worker.errors import RemoteFolderError
 from worker.remote.folder import RemoteFolder
 from worker.words import pluralize

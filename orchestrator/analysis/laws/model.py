@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy as sp
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.laws.records import FormName
 from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import normal_quantile, t_quantile
