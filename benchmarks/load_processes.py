@@ -31,7 +31,7 @@ from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import LeaderLoop, Leadership
 from orchestrator.store.queue.queue import Queue
-from orchestrator.export.mlflow import Exporter
+from orchestrator.export.exporter import Exporter
 
 class Nothing:
     def nodes(self): return ()

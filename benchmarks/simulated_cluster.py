@@ -37,6 +37,7 @@ import structlog
 
 from benchmarks.load_processes import Service, call, machine, running_service
 from orchestrator.dispatch.dispatcher import Dispatcher, EndedAttempt
+from orchestrator.dispatch.ray_process import start_embedded_ray, stop_embedded_ray
 from orchestrator.jobs import Lease, LeasePolicy, LiveAttempt, RunId
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import LeaderLoop, Leadership
@@ -295,12 +296,12 @@ class IdleActor:
 
 def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
     """The real runner on an embedded Ray that is told of so many CPUs, however many there are."""
-    from orchestrator.dispatch import ray_runner
-
     database = Database(url)
     services = make_services(database)
     submitted = services.experiments.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
-    ray_runner.start_embedded_ray(folder, slots)
+    start_embedded_ray(folder, slots)
+    from orchestrator.dispatch import ray_runner  # after Ray's environment is set
+
     # On purpose: the real runner, with actors that train nothing.
     ray_runner.AttemptActor = IdleActor  # type: ignore[assignment, attr-defined]
     try:
@@ -314,7 +315,7 @@ def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
             time.sleep(0.1)
         seconds = time.monotonic() - started
     finally:
-        ray_runner.stop_embedded_ray(folder)
+        stop_embedded_ray(folder)
     metrics = services.monitor.metrics()
     database.close()
     return {

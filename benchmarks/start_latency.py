@@ -18,7 +18,7 @@ from statistics import median
 
 from benchmarks.load_processes import Service, call, machine, running_service, timed
 from orchestrator.dispatch.attempt_actor import AttemptActor
-from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
+from orchestrator.dispatch.ray_process import start_embedded_ray, stop_embedded_ray
 from tests.factories.services import make_services
 from tests.factories.stores import comparison_spec
 

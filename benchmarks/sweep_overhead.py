@@ -21,7 +21,7 @@ from statistics import median
 
 import psutil
 
-from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
+from orchestrator.dispatch.ray_process import start_embedded_ray, stop_embedded_ray
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database

@@ -231,14 +231,3 @@ def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
         f"{name} is no setting; did you mean {meant}? Unset it, or see docs/settings.md"
         for name, meant in nearest.items()
     )
-
-
-def without_password(url: str) -> str:
-    """`url` with stars for its password."""
-    from sqlalchemy.engine import make_url  # SQLAlchemy, which few verbs of the command line need
-    from sqlalchemy.exc import ArgumentError  # as above
-
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return url

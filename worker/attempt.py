@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from worker.distributed.mailbox import StopFile
 from worker.errors import (
     LeaseRevokedError,
     RunStoppedError,
@@ -163,8 +164,6 @@ def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
 def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: "ProcessGroup | None") -> None:
     termination = Termination()
     if group is not None and group.mailbox is not None:
-        from worker.distributed.mailbox import StopFile  # loads torch
-
         group.mailbox.begin()  # heartbeats come from here now
         termination = StopFile(group.mailbox)
     # A SIGTERM while torch loads waits for the first step, where the run can leave in order.

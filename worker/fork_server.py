@@ -12,6 +12,7 @@ numbers and its CUDA are its own. Only the fork is quicker.
 import contextlib
 import ctypes
 import fcntl
+import gc
 import hashlib
 import importlib
 import json
@@ -33,6 +34,8 @@ from types import FrameType
 from typing import Any, Final
 
 import psutil
+
+from worker.garbage import pause_collection
 
 logger = logging.getLogger(__name__)
 
@@ -218,16 +221,12 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # Ray ends the children of its processes with them
     os.setsid()
-    from worker.garbage import pause_collection
-
     with pause_collection():
         for name in MODULES:
             importlib.import_module(name)
         sys.modules["worker.models"].load_transformers()
         for name in MODELS:
             importlib.import_module(name)
-    import gc
-
     gc.freeze()  # no collection of an attempt's writes to the pages that all share
     _ForkServer(listener, address, owner).serve()
 

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
 
 
+CLASSES: "Final[dict[Family, tuple[str, str]]]" = {
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
+}
+"""Of transformers: a family's configuration and model."""
+
+
 def load_transformers() -> None:
     """Import what all of the models are built on; a task that trains none of them starts without these seconds.
 
@@ -34,6 +42,18 @@ def load_transformers() -> None:
     """
     with absent("torchao", *(() if "transformers" in sys.modules else ("scipy",))):
         import_module("transformers.modeling_utils")
+
+
+def family_classes(family: Family) -> tuple[Any, Any]:
+    """The classes of a family's configuration and of its model. Only its own modules are imported: transformers takes
+    about a second for a modelling file."""
+    load_transformers()
+    config, model = CLASSES[family]
+    package = f"transformers.models.{family}"
+    return (
+        getattr(import_module(f"{package}.configuration_{family}"), config),
+        getattr(import_module(f"{package}.modeling_{family}"), model),
+    )
 
 
 def is_pretrained(model: nn.Module) -> "TypeGuard[PreTrainedModel]":
@@ -121,16 +141,12 @@ def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
 
 
 def _make(chosen: ModelPreset) -> "PreTrainedModel":
-    load_transformers()
     return BUILDERS[chosen.family](chosen)
 
 
 def _gpt2(chosen: ModelPreset) -> "PreTrainedModel":
-    # Each family imports its own module only: transformers takes about a second for a modelling file.
-    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
-    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
-
-    config = GPT2Config(
+    config_class, model_class = family_classes("gpt2")
+    config = config_class(
         vocab_size=chosen.vocabulary_size,
         n_positions=chosen.max_positions,
         n_embd=chosen.hidden_size,
@@ -143,33 +159,23 @@ def _gpt2(chosen: ModelPreset) -> "PreTrainedModel":
         attn_pdrop=0.0,
         **_common(chosen),
     )
-    return GPT2LMHeadModel(config)
+    model: PreTrainedModel = model_class(config)
+    return model
 
 
-def _llama(chosen: ModelPreset) -> "PreTrainedModel":
-    from transformers.models.llama.configuration_llama import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaForCausalLM
-
-    return LlamaForCausalLM(LlamaConfig(**_llama_like(chosen)))
-
-
-def _mixtral(chosen: ModelPreset) -> "PreTrainedModel":
-    from transformers.models.mixtral.configuration_mixtral import MixtralConfig
-    from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
-
-    return MixtralForCausalLM(MixtralConfig(**_llama_like(chosen)))
-
-
-def _llama_like(chosen: ModelPreset) -> dict[str, Any]:
-    """The shape in the words that Llama and its kin share."""
-    return {
-        "vocab_size": chosen.vocabulary_size,
-        "max_position_embeddings": chosen.max_positions,
-        "hidden_size": chosen.hidden_size,
-        "num_hidden_layers": chosen.layers,
-        "num_attention_heads": chosen.heads,
+def _llama_like(chosen: ModelPreset) -> "PreTrainedModel":
+    """Llama and its kin share the words for a shape."""
+    config_class, model_class = family_classes(chosen.family)
+    config = config_class(
+        vocab_size=chosen.vocabulary_size,
+        max_position_embeddings=chosen.max_positions,
+        hidden_size=chosen.hidden_size,
+        num_hidden_layers=chosen.layers,
+        num_attention_heads=chosen.heads,
         **_common(chosen),
-    }
+    )
+    model: PreTrainedModel = model_class(config)
+    return model
 
 
 def _common(chosen: ModelPreset) -> dict[str, Any]:
@@ -186,8 +192,8 @@ def _common(chosen: ModelPreset) -> dict[str, Any]:
 
 BUILDERS: "Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]]" = {
     "gpt2": _gpt2,
-    "llama": _llama,
-    "mixtral": _mixtral,
+    "llama": _llama_like,
+    "mixtral": _llama_like,
 }
 
 

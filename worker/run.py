@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Final, Self
 
 import torch
@@ -319,11 +320,12 @@ class _Execution:
         """Model, task and optimizer, fresh from the spec and on the device."""
         spec, device = self._spec, self._context.device
         model = self._entry.model(spec, self._data, self._weights)
-        is_sharded = spec.workload.execution.parallel == "fsdp" and self._context.group.size > 1
-        if is_sharded:
-            from worker.distributed.sharding import shard_model  # FSDP and DTensor take a second to load
+        parts: ModuleType | None = None
+        if spec.workload.execution.parallel == "fsdp" and self._context.group.size > 1:
+            from worker.distributed import sharding  # FSDP and DTensor take a second to load
 
-            shard_model(model, device, self._context.group.size)
+            parts = sharding
+            sharding.shard_model(model, device, self._context.group.size)
         torch.nn.Module.to(model, device)  # in place; the override in transformers publishes no types
         if is_pretrained(model):
             prepare(model, spec.workload.execution)
@@ -336,7 +338,7 @@ class _Execution:
             raise OptimizerError(f"{chosen.name} cannot train {spec.workload.model}: {error}") from error
         micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
         return Stepper(
-            task, optimizer, spec.workload, device, micro_batch_sequences, self._context.group, is_sharded=is_sharded
+            task, optimizer, spec.workload, device, micro_batch_sequences, self._context.group, sharding=parts
         )
 
     def _may_be_smaller(self) -> bool:

@@ -145,22 +145,20 @@ def without_sentences(value: Any) -> Any:
 
 
 def _read_curves(content: bytes) -> dict[str, ValidationCurve]:
-    import pyarrow as pa  # a quarter of a second, for verbs that read no bundle
-    import pyarrow.compute
-    import pyarrow.parquet
+    from pyarrow import ArrowException, compute, parquet  # not installed with a client, which publishes
 
     try:
         # A long id in every row of a small file stays one text in memory.
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=["run_id"])
+        file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=["run_id"])
         groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
         unpacked_bytes = sum(group.total_byte_size for group in groups)
         if file.metadata.num_rows > MOST_POINTS or unpacked_bytes > MOST_UNPACKED_BYTES:
             raise BundleError("schema", f"{POINTS} is larger, unpacked, than any such file")
         table = file.read(["run_id", "step", "val_loss"]).drop_null()
-        table = table.filter(pyarrow.compute.is_finite(table["val_loss"]))
+        table = table.filter(compute.is_finite(table["val_loss"]))
         run_ids = table["run_id"].dictionary_encode().combine_chunks()
         steps, losses = (table[name].to_numpy() for name in ("step", "val_loss"))
-    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
+    except (ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         raise BundleError("schema", f"{POINTS} is no Parquet file of points: {type(error).__name__}") from error
     codes = run_ids.indices.to_numpy()
     order = np.argsort(codes, kind="stable")

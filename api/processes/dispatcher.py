@@ -5,6 +5,7 @@ import secrets
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -14,9 +15,9 @@ from api.processes.address import answers
 from api.processes.lifetime import stop_on_signals, stop_with_parent
 from orchestrator.dispatch.disk import lack_of_room
 from orchestrator.dispatch.dispatcher import Dispatcher
-from orchestrator.dispatch.ray_runner import RayRunner, connect_to_ray, start_embedded_ray, stop_embedded_ray
+from orchestrator.dispatch.ray_process import connect_to_ray, start_embedded_ray, stop_embedded_ray
 from orchestrator.dispatch.webhook_sender import WebhookSender
-from orchestrator.export.mlflow import Exporter
+from orchestrator.export.exporter import Exporter
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.retention.checkpoints import Retention
@@ -72,12 +73,15 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         start(stack, retention, stop_seconds=5.0)
         start_ray(settings)
         stack.callback(stop_embedded_ray, settings.data_folder)
-        start(stack, sweep_keeper(settings, database, holder))
+        from orchestrator.dispatch.ray_runner import RayRunner  # Ray reads its environment while it is imported
+
+        runner = RayRunner(service_url, detached=settings.ray_address is not None)
+        start(stack, sweep_keeper(settings, database, holder, runner.address))
         # After Ray, which installs handlers of its own.
         stop_on_signals(stop.set)
         dispatcher = Dispatcher(
             Queue(database, policy),
-            RayRunner(service_url, detached=settings.ray_address is not None),
+            runner,
             Leadership(database, holder),
             service_answers=partial(answers, service_url),
             dispatch_blocker=services.monitor.dispatch_blocker,
@@ -114,17 +118,15 @@ def webhook_sender(settings: Settings, services: Services, holder: str) -> Webho
     return WebhookSender(services.database, find, settings.webhook_policy(), key, holder=holder)
 
 
-def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKeeper:
+def sweep_keeper(settings: Settings, database: Database, holder: str, ray_address: Callable[[], str]) -> SweepKeeper:
     """What starts a process for each sweep, on the Ray that this process has joined."""
     folder = settings.data_folder.resolve()
 
     def order(sweep_id: ExperimentId) -> DriverOrder:
-        import ray  # asked only once there is a sweep: Ray begins by itself where it is asked before it was started
-
         return DriverOrder(
             sweep_id=sweep_id,
             database_url=settings.resolved_database_url(),
-            ray_address=ray.get_runtime_context().gcs_address,
+            ray_address=ray_address(),
             folder=str(folder / "sweeps" / sweep_id),
         )
 

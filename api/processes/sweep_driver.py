@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from api.processes.lifetime import stop_with_parent
-from orchestrator.dispatch.ray_runner import connect_to_ray
+from orchestrator.dispatch.ray_process import connect_to_ray
 from orchestrator.jobs import ExperimentId
 from orchestrator.logs import configure_logs
 from orchestrator.store.database import Database

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from dashboards.text import formats
 from dashboards.text.words import candidate_title, run_title
-from orchestrator.export.files import leaves
+from orchestrator.export.cells import leaves
 from orchestrator.external_runs import ExternalRun
 from orchestrator.records import RunRecord
 from orchestrator.run_table.fields import EXTERNAL

@@ -41,9 +41,8 @@ from orchestrator.records import (
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
-from orchestrator.sweeps import importance
 from orchestrator.sweeps.records import SweepReport
-from orchestrator.sweeps.report import outline
+from orchestrator.sweeps.report import is_importance_loaded, outline
 
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
@@ -247,7 +246,7 @@ class Reader:
         whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.read_all(experiment_id))
         experiment, runs = whole
         is_search = experiment.spec.answer is AnswerKind.FINDINGS
-        complete = not (is_search and (brief or (soon and not importance.is_loaded())))
+        complete = not (is_search and (brief or (soon and not is_importance_loaded())))
         swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:
             experiment, runs = select_cell(*whole, cell)

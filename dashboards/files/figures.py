@@ -21,21 +21,20 @@ from dashboards.data.reader import Reader, candidate_styles
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, page_figures
 from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish
-from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
-from dashboards.files.vector import FigureError, as_list, letters, vector
+from dashboards.files.traces import FigureError, VectorFormat, as_list, letters
 from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import select_cell
-from orchestrator.export.files import spreadsheet_safe
+from orchestrator.export.cells import spreadsheet_safe
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison, ExperimentRecord
 
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
 MEDIA_TYPES: dict[FileForm, str] = {
-    "svg": VECTOR_TYPES["svg"],
-    "png": VECTOR_TYPES["png"],
-    "pdf": VECTOR_TYPES["pdf"],
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "pdf": "application/pdf",
     "html": "text/html; charset=utf-8",
     "csv": "text/csv; charset=utf-8",
     "json": "application/json",
@@ -94,7 +93,14 @@ def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes
         return json.dumps(picture.figure, allow_nan=False).encode()
     if form == "html":
         return figure_html(picture, theme).encode()
-    return vector(picture.figure, form, title=picture.title, theme=theme)
+    return draw(picture.figure, form, title=picture.title, theme=theme)
+
+
+def draw(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeName = "light") -> bytes:
+    """The figure as matplotlib draws it. Raises `FigureError` for an unknown kind of trace."""
+    from dashboards.files.vector import vector  # matplotlib, half a second
+
+    return vector(figure, form, title=title, theme=theme)
 
 
 CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "x_plus", "label", "text")

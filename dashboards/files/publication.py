@@ -14,7 +14,7 @@ from typing import Literal
 
 from dashboards.text import formats, words
 from orchestrator.analysis import verdicts
-from orchestrator.export.files import spreadsheet_safe
+from orchestrator.export.cells import spreadsheet_safe
 from orchestrator.external_runs import ExternalRun
 from orchestrator.records import CandidatePair, CandidateRow, Comparison, Difference
 

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from dashboards.figures.registry import COMPARISON_FIGURES, LAW_FIGURES, SWEEP_FIGURES, FigureEntry
 from dashboards.files import publication
 from dashboards.files.bibliography import bibtex, references
-from dashboards.files.figures import FigureFiles, script_hash
-from dashboards.files.vector import vector
+from dashboards.files.figures import FigureFiles, draw, script_hash
 from dashboards.render import environment
 from dashboards.text import answers, formats, words
 from dashboards.view_state import ViewState
@@ -204,7 +203,7 @@ def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: 
     for entry in entries:
         if entry.caption and entry.is_listed:
             picture = subject.files.picture(subject.experiment.id, entry.name, view)
-            image = base64.b64encode(vector(picture.figure, "svg")).decode()
+            image = base64.b64encode(draw(picture.figure, "svg")).decode()
             address = f"data:image/svg+xml;base64,{image}"
             blocks.append(Image(address=address, title=picture.title, caption=entry.caption))
     return Section(title="Figures", blocks=tuple(blocks))

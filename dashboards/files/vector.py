@@ -4,25 +4,30 @@
 
 It knows the features that our figures have, and no others; another kind of trace is a `FigureError`, never a picture
 that lacks something. Text is drawn letter by letter: no mathematics, no markup. matplotlib takes half a second to load,
-so nothing imports it before the first file; it is not made for several threads, so one figure is drawn at a time.
+so this is imported with the first file; it is not made for several threads, so one figure is drawn at a time.
 """
 
-import html
 import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
-from dashboards.figures.base import Figure
-from dashboards.palette import THEMES, Theme, ThemeName
-from orchestrator.errors import ConflictError
+import matplotlib
+from matplotlib import dates, ticker
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure as Drawn
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-VectorFormat = Literal["svg", "png", "pdf"]
-MEDIA_TYPES: dict[VectorFormat, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
+from dashboards.figures.base import Figure
+from dashboards.files.traces import FigureError, VectorFormat, as_list, first_value, letters
+from dashboards.palette import THEMES, Theme, ThemeName
+
 PNG_SCALE = 2.0
 WIDTH_PIXELS, HEIGHT_PIXELS = 760, 430
 """Of a figure that does not say."""
@@ -45,19 +50,11 @@ RGBA = re.compile(r"rgba\((\d+),\s*(\d+),\s*(\d+),\s*([\d.]+)\)")
 _DRAWING = Lock()
 
 
-class FigureError(ConflictError):
-    """This figure cannot be drawn as a file."""
-
-
 def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeName = "light") -> bytes:
     """The figure as a file; the same figure gives the same bytes. Raises `FigureError` for an unknown kind of trace."""
     height = figure["layout"].get("height") or HEIGHT_PIXELS
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
-        import matplotlib  # time and memory: loaded with the first file
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure as Drawn
-
         settings: dict[Any, Any] = {
             "svg.fonttype": "path", "svg.hashsalt": "adapm-bench", "font.family": ["DejaVu Sans"], "font.size": 9,
             "text.parse_math": False, "text.usetex": False, "axes.unicode_minus": True, "pdf.fonttype": 42,
@@ -253,8 +250,6 @@ class AxisScale:
             limit(*(reversed(ends) if self.layout.get("autorange") == "reversed" else ends))
 
     def _set_ticks(self, axis: Any) -> None:
-        from matplotlib import dates, ticker  # takes half a second: loaded with the first file
-
         if self._names:
             axis.set_ticks(range(len(self._names)), [letters(name) for name in self._names])
         elif self.layout.get("tickvals") is not None:
@@ -339,8 +334,6 @@ def _lying_bars(axes: Any, trace: Mapping[str, Any], y: AxisScale, theme: Theme,
 
 def _cells(axes: Any, trace: Mapping[str, Any]) -> None:
     """Bars that hang in the air, as one object: thousands of single ones would take seconds."""
-    from matplotlib.collections import PolyCollection  # takes half a second: loaded with the first file
-
     half = trace["width"] / 2
     corners = [
         ((x - half, low), (x + half, low), (x + half, low + height), (x - half, low + height))
@@ -353,9 +346,6 @@ def _cells(axes: Any, trace: Mapping[str, Any]) -> None:
 
 def _add_entry(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
     """Put into a legend what stands for a trace; traces of one name share an entry."""
-    from matplotlib.lines import Line2D  # loaded with the first file
-    from matplotlib.patches import Patch
-
     marker, line = trace.get("marker", {}), trace.get("line", {})
     own = _colour(first_value(_mark_colour(trace)))
     if trace["type"] == "bar":
@@ -384,21 +374,6 @@ def _mark_colour(trace: Mapping[str, Any]) -> Any:
     """The colour of a trace's marks, or one for each; its line's where they have none."""
     marker = trace.get("marker", {})
     return marker.get("color") or marker.get("line", {}).get("color") or trace.get("line", {}).get("color")
-
-
-def letters(text: str) -> str:
-    """What Plotly's pseudo-HTML shows, letter by letter; line breaks stay."""
-    return html.unescape(re.sub(r"<[^>]*>", "", text.replace("<br>", "\n")))
-
-
-def as_list(value: Any, count: int) -> list[Any]:
-    """One value for each of `count` marks, where a figure gives one for all of them."""
-    return list(value) if isinstance(value, list | tuple) else [value] * count
-
-
-def first_value(value: Any) -> Any:
-    """The value of the first mark."""
-    return (value[0] if value else None) if isinstance(value, list | tuple) else value
 
 
 def _numbers(values: Iterable[Any]) -> list[float]:

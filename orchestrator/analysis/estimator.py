@@ -22,6 +22,7 @@ from math import comb
 
 import numpy as np
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.power import level_of, seeds_to_decide
 from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import normal_quantile, resolution, t_quantile
@@ -146,12 +147,10 @@ def instability(judged: JudgedRuns, baseline: JudgedRuns | None, comparisons: in
 
 def clopper_pearson(count: int, total: int) -> tuple[float, float]:
     """The exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934)."""
-    from scipy.special import betaincinv  # a fifth of a second, of which most requests need nothing
-
     if total == 0:
         return 0.0, 1.0
-    low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, SIGNIFICANCE / 2))
-    high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 1 - SIGNIFICANCE / 2))
+    low = 0.0 if count == 0 else float(sp.special.betaincinv(count, total - count + 1, SIGNIFICANCE / 2))
+    high = 1.0 if count == total else float(sp.special.betaincinv(count + 1, total - count, 1 - SIGNIFICANCE / 2))
     return low, high
 
 

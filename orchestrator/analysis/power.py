@@ -16,6 +16,7 @@ from statistics import fmean
 
 import numpy as np
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.sequential import Array
 from orchestrator.records import SIGNIFICANCE
 
@@ -29,15 +30,13 @@ NODES = 32
 
 def chance_shown(difference: float, n: int, sd: float, level: float, evaluation_error: float = 0.0) -> float:
     """The probability that n pairs show a true difference of this size as one of its sign, at a two-sided level."""
-    from scipy.special import ndtr  # a fifth of a second, of which most requests need nothing
-
     if n < 2:
         return 0.0
     error = math.hypot(sd / math.sqrt(n), evaluation_error)
     if error == 0:
         return float(difference > 0)
     half, weights = _half_widths(level / 2, n, sd, evaluation_error)
-    return float(weights @ ndtr((difference - half) / error))
+    return float(weights @ sp.special.ndtr((difference - half) / error))
 
 
 def chance_within(
@@ -45,8 +44,6 @@ def chance_within(
 ) -> float:
     """The probability that n pairs show a true difference to lie within the margin by two one-sided tests at
     `level`."""
-    from scipy.special import ndtr  # as above
-
     if n < 2:
         return 0.0
     error = math.hypot(sd / math.sqrt(n), evaluation_error)
@@ -54,17 +51,19 @@ def chance_within(
         return float(abs(difference) < margin)
     half, weights = _half_widths(level, n, sd, evaluation_error)
     room = np.maximum(margin - half, 0.0)
-    return float(weights @ (ndtr((room - difference) / error) - ndtr((-room - difference) / error)))
+    return float(
+        weights @ (sp.special.ndtr((room - difference) / error) - sp.special.ndtr((-room - difference) / error))
+    )
 
 
 def _half_widths(tail: float, n: int, sd: float, evaluation_error: float) -> tuple[Array, Array]:
     """Of the interval with this probability in each tail, at quantiles of the observed standard deviation, and the
     weights of these."""
-    from scipy.special import chdtri, ndtri, stdtrit  # as above
-
     nodes, weights = _nodes()
-    observed = sd * np.sqrt(chdtri(n - 1, (1 - nodes) / 2) / (n - 1))
-    half = np.hypot(stdtrit(n - 1, 1 - tail) * observed / math.sqrt(n), ndtri(1 - tail) * evaluation_error)
+    observed = sd * np.sqrt(sp.special.chdtri(n - 1, (1 - nodes) / 2) / (n - 1))
+    half = np.hypot(
+        sp.special.stdtrit(n - 1, 1 - tail) * observed / math.sqrt(n), sp.special.ndtri(1 - tail) * evaluation_error
+    )
     return half, weights / 2
 
 

@@ -28,6 +28,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.analysis import scipy_parts as sp
+
 CELLS = 200
 """Of |u| between zero and the boundary: levels to three digits."""
 FUTILE = 0.1
@@ -52,8 +54,6 @@ class Look:
 def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
     """Number of pairs → its look, from the first to the last; together they spend `alpha`. Of very many seeds the first
     looks have nothing to spend, and there are none."""
-    from scipy.special import betainc  # a fifth of a second that only sequential comparisons ask for
-
     levels: dict[int, float] = {}
     u = shares = np.zeros(0)
     for n in range(first, most + 1):
@@ -68,7 +68,7 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
             low, high = (bound, high) if crossed > spend else (low, bound)
         edges = _cells(high, n)
         if n == first:
-            shares = np.diff(betainc(0.5, (n - 1) / 2, np.minimum(edges**2 / n, 1.0)))
+            shares = np.diff(sp.special.betainc(0.5, (n - 1) / 2, np.minimum(edges**2 / n, 1.0)))
         else:
             shares = np.diff(shares @ _probability_within(edges, u, n - 1))
         u = (edges[1:] + edges[:-1]) / 2
@@ -83,34 +83,31 @@ def chance_of_verdict(
     """The probability that the interval of the last seed, at `level`, leaves zero out or lies within the margin, if
     differences go on as the `pairs` so far. The truth is as likely anywhere that the pairs allow (a flat prior), and
     the spread is averaged over its chi-square."""
-    from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
-
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    spread = sd * np.sqrt((pairs - 1) / chdtri(pairs - 1, (1 - nodes) / 2))
+    spread = sd * np.sqrt((pairs - 1) / sp.special.chdtri(pairs - 1, (1 - nodes) / 2))
     half, half_within = (
-        np.hypot(stdtrit(most - 1, 1 - tail) * spread / math.sqrt(most), ndtri(1 - tail) * evaluation_error)
+        np.hypot(
+            sp.special.stdtrit(most - 1, 1 - tail) * spread / math.sqrt(most),
+            sp.special.ndtri(1 - tail) * evaluation_error,
+        )
         for tail in (level / 2, level)
     )
     moves = spread * math.sqrt((most - pairs) / (most * pairs))
-    chance = ndtr((-half - mean) / moves) + ndtr((mean - half) / moves)
+    chance = sp.special.ndtr((-half - mean) / moves) + sp.special.ndtr((mean - half) / moves)
     if margin is not None:
         within = np.minimum(margin - half_within, half)
-        chance += np.maximum(ndtr((within - mean) / moves) - ndtr((-within - mean) / moves), 0.0)
+        chance += np.maximum(sp.special.ndtr((within - mean) / moves) - sp.special.ndtr((-within - mean) / moves), 0.0)
     return float(chance @ weights / 2)
 
 
 def _spent_error(share: float, alpha: float) -> float:
     """Of alpha, when so large a share of the seeds is in."""
-    from scipy.special import ndtr, ndtri  # as above
-
-    return float(2 * ndtr(ndtri(alpha / 2) / math.sqrt(share)))
+    return float(2 * sp.special.ndtr(sp.special.ndtri(alpha / 2) / math.sqrt(share)))
 
 
 def _tail_probability(bound: float, n: int) -> float:
     """P(|u_n| > bound), of no other look: that of one coordinate of a point on the sphere in n dimensions."""
-    from scipy.special import betaincc  # as above
-
-    return float(betaincc(0.5, (n - 1) / 2, min(bound**2 / n, 1.0)))
+    return float(sp.special.betaincc(0.5, (n - 1) / 2, min(bound**2 / n, 1.0)))
 
 
 def _cells(bound: float, n: int) -> Array:
@@ -120,12 +117,11 @@ def _cells(bound: float, n: int) -> Array:
 
 def _probability_within(bounds: Array, u: Array, n: int) -> Array:
     """P(|u_{n+1}| ≤ bound) for each u_n (rows) and each bound: u_{n+1} = √(1 + u²) sin(φ + atan u)."""
-    from scipy.special import betainc  # as above
 
     def chance(angle: Array) -> Array:
         """P(φ ≤ angle)."""
         clipped = np.clip(angle, -math.pi / 2, math.pi / 2)
-        return np.asarray(0.5 + np.sign(clipped) / 2 * betainc(0.5, n / 2, np.sin(clipped) ** 2))
+        return np.asarray(0.5 + np.sign(clipped) / 2 * sp.special.betainc(0.5, n / 2, np.sin(clipped) ** 2))
 
     start = np.arctan(u)[:, None]
     reach = np.arcsin(np.minimum(bounds[None, :] / np.sqrt(1 + u**2)[:, None], 1.0))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.sequential import Array, Look
 from orchestrator.records import SIGNIFICANCE, Difference, Interval
 
@@ -19,16 +20,12 @@ FLOAT32 = 2.0**-23
 
 def t_quantile(degrees: float, probability: float) -> float:
     """The value that Student's t is below with that probability."""
-    from scipy.special import stdtrit  # a fifth of a second, of which most requests need nothing
-
-    return float(stdtrit(degrees, probability))
+    return float(sp.special.stdtrit(degrees, probability))
 
 
 def normal_quantile(probability: float) -> float:
     """The value that a standard normal is below with that probability."""
-    from scipy.special import ndtri  # as above
-
-    return float(ndtri(probability))
+    return float(sp.special.ndtri(probability))
 
 
 def mean_interval(

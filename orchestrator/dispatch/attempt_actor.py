@@ -9,6 +9,9 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from worker.fork_server import ForkRequest, ForkServerError, execute_in_fork
+from worker.meters.clock import DeviceClock
+
 if TYPE_CHECKING:
     from orchestrator.store.queue.capacity import ProcessGroupShape
 
@@ -49,8 +52,6 @@ class AttemptActor:
             return self._outcome
         if gpus == 0:  # Ray leaves it unset then, and torch would see all
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        from worker.fork_server import ForkRequest, ForkServerError, execute_in_fork  # after the devices are chosen
-
         request = ForkRequest(service_url=service_url, run_id=run_id, attempt=attempt, token=token, gpus=gpus)
         try:
             self._outcome = execute_in_fork(request)
@@ -62,9 +63,7 @@ class AttemptActor:
 
 def _execute_here(service_url: str, run_id: str, attempt: int, token: str) -> str:
     """In this process, whose imports are device time: the attempt waits for nothing else."""
-    from worker.meters.clock import DeviceClock  # as above
-
     clock = DeviceClock()
-    from worker.attempt import execute  # which takes device time
+    from worker.attempt import execute  # its import is device time
 
     return execute(service_url, run_id, attempt, token, clock=clock)

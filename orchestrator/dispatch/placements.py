@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Collection
 from typing import Final
 
+import ray
 import structlog
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from orchestrator.jobs import RunId
 
@@ -44,9 +46,6 @@ class EndedPlacements:
         self._ended = {key: ended_at for key, ended_at in self._ended.items() if ended_at > since}
         if not self._ended:
             return
-        import ray  # after `ray_runner.py` has set its environment
-        from ray.util.placement_group import PlacementGroup, remove_placement_group  # as above
-
         taken = {reserved_bytes(*key) for key in live}
         known = {memory: key for key in self._ended if (memory := reserved_bytes(*key)) not in taken}
         for name, group in ray.util.placement_group_table().items():

@@ -2,37 +2,32 @@
 
 A process of its own makes the peak memory of a run its own: nothing of an earlier run is left in it. An embedded Ray
 ends with its dispatcher, and so do its actors. On a cluster that was there before, actors are detached: they outlive
-the dispatcher, and the next one adopts them by name.
+the dispatcher, and the next one adopts them by name. Ray reads its environment while it is imported, and this imports
+it: `ray_process.py` comes first.
 """
 
 import os
 import re
-import secrets
 import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+import ray
 import structlog
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.dispatch.attempt_actor import NEVER_STARTED, AttemptActor
 from orchestrator.dispatch.dispatcher import EndedAttempt
 from orchestrator.dispatch.placements import EndedPlacements
-from orchestrator.dispatch.ray_session import RaySession, close_session, open_session
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, LiveAttempt, RunId
 from orchestrator.store.queue.capacity import Node, NodeId, ProcessGroupShape
 
 log = structlog.get_logger(__name__)
 
-OBJECT_STORE_BYTES = 100 * 2**20
-"""Nothing of size travels through Ray: specs go in, one word comes back."""
-
 MESSAGE_CHARACTERS = 500
-
-NAMESPACE = "adapm-bench"
 
 NODE_DIED = "the machine that trained it was lost, or Ray on it"
 
@@ -41,73 +36,6 @@ CREATION_SECONDS = 1.0
 
 BLAMELESS = frozenset({"terminated", NEVER_STARTED})
 """Words of attempts that are not held against the run."""
-
-_embedded: list[RaySession] = []
-"""Of this process's Ray: a process has one at most."""
-
-
-def start_embedded_ray(data_folder: Path, cpus: int) -> None:
-    """Start a Ray of this process's own, on loopback, with token authentication; it ends with this process.
-
-    Raises `ClusterError`.
-    """
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file(data_folder))
-    # Despite its name this is what makes Ray listen on 127.0.0.1 instead of on every interface.
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    import ray  # only now: it reads its environment while it is imported
-
-    session = open_session(data_folder)
-    try:
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            namespace=NAMESPACE,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _temp_dir=str(session.temp_dir),
-        )
-    except Exception as error:  # Ray raises bare ones, for a machine that is too busy for instance
-        close_session(session, data_folder)
-        raise ClusterError(f"Ray did not start: {error}") from error
-    _embedded.append(session)
-
-
-def connect_to_ray(address: str) -> None:
-    """Join the Ray cluster at that address (`host:port`); its machines need this package. Raises `ClusterError`."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    if address.startswith(("127.", "localhost:")):
-        # Otherwise Ray looks for a loopback cluster at this machine's other address, where it does not listen.
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    import ray  # as above
-
-    try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
-    except (OSError, RuntimeError, ValueError, ConnectionError, ray.exceptions.RayError) as error:
-        raise ClusterError(
-            f"no Ray cluster at {address}: {error}; start one with `ray start --head`, or leave --ray-address out"
-        ) from error
-
-
-def stop_embedded_ray(data_folder: Path) -> None:
-    """End Ray with every process of it, and remove its sockets and logs. Raises `ClusterError`."""
-    import ray  # as above
-
-    ray.shutdown()
-    while _embedded:
-        close_session(_embedded.pop(), data_folder)
-
-
-def _token_file(data_folder: Path) -> Path:
-    """Ray's shared secret lives with our data, not in the home folder, readable by its owner alone."""
-    path = data_folder.resolve() / "ray_token"
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_hex(32))
-    return path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +63,6 @@ class RayRunner:
 
     def nodes(self) -> Sequence[Node]:
         """The nodes alive. Raises `ClusterError` where an embedded Ray has lost its only one: it gets no other."""
-        import ray  # as above
-
         alive = tuple(
             Node(
                 id=NodeId(node["NodeID"]),
@@ -161,10 +87,12 @@ class RayRunner:
         name = _actor_name(lease.run_id, lease.attempt)
         self._call(lease, node, new_actor(name, node, cpus=cpus, gpus=gpus, detached=self._detached), group)
 
+    def address(self) -> str:
+        """Where other processes join this Ray."""
+        return str(ray.get_runtime_context().gcs_address)
+
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Take over detached actors by their names; an embedded Ray is new and has none."""
-        import ray  # as above
-
         if not self._detached:
             return ()
         names = set(ray.util.list_named_actors())
@@ -228,8 +156,6 @@ class RayRunner:
 
     def _take_over(self, name: str, live: LiveAttempt) -> None:
         """Hold on to a living actor: its answer comes once it has carried out what it is doing."""
-        import ray  # as above
-
         actor = ray.get_actor(name)
         self._started[live.run_id, live.attempt] = _LiveActor(
             run_id=live.run_id,
@@ -242,8 +168,6 @@ class RayRunner:
         )
 
     def _collect(self, timeout_seconds: float) -> list[EndedAttempt]:
-        import ray  # as above
-
         by_outcome = {
             started.outcome: started for key, started in self._started.items() if key not in self._out_of_sight
         }
@@ -263,8 +187,6 @@ class RayRunner:
 
     def _settle(self, started: _LiveActor) -> EndedAttempt | None:
         """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
-        import ray  # as above
-
         key = started.run_id, started.attempt
         try:
             word = ray.get(started.outcome)
@@ -283,8 +205,6 @@ class RayRunner:
 
     def _signal_all(self) -> None:
         """SIGTERM to every worker that runs on this machine and has told its process."""
-        import ray  # as above
-
         by_reference = {started.process_id: started for started in self._started.values()}
         if not by_reference:
             return
@@ -298,9 +218,6 @@ class RayRunner:
 
 def new_actor(name: str, node: NodeId, *, cpus: int, gpus: int, detached: bool) -> Any:
     """A fresh process that occupies so much of that node; where the node has died since it was chosen, of another."""
-    import ray  # as above
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # as above
-
     remote = ray.remote(num_cpus=cpus, num_gpus=gpus)(AttemptActor)
     return remote.options(
         name=name,
@@ -317,8 +234,6 @@ def end_actor(actor: Any, created: Any) -> None:
     A worker that is just creating one does not know it yet and ignores Ray's order: it lives on without an actor, and
     Ray never gives its CPUs and GPUs to another one.
     """
-    import ray  # as above
-
     if created is not None:
         ray.wait([created], timeout=CREATION_SECONDS)
     ray.kill(actor, no_restart=True)
@@ -326,8 +241,6 @@ def end_actor(actor: Any, created: Any) -> None:
 
 def _has_died(node: NodeId | None) -> bool:
     """Whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
-    import ray  # as above
-
     return node is not None and not any(each["Alive"] and each["NodeID"] == node for each in ray.nodes())
 
 
@@ -337,8 +250,6 @@ def _actor_name(run_id: RunId, attempt: int) -> str:
 
 def _end_actor(name: str) -> None:
     """End what an earlier dispatcher left and nobody waits for any more."""
-    import ray  # as above
-
     try:
         ray.kill(ray.get_actor(name), no_restart=True)
     except ValueError:
@@ -351,8 +262,6 @@ def _ended_attempt(started: _LiveActor, *, interrupted: bool, message: str) -> E
 
 def _describe(error: Exception) -> str:
     """Ray's pages of advice in a sentence."""
-    import ray  # as above
-
     text = " ".join(str(error).split())
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return "the host ran out of memory, and Ray ended the worker's process"

@@ -4,34 +4,23 @@
     series    a row a point: the run, its candidate, optimizer, learning rate and seed, every field of a point
 
 One run's series at a time is in memory, and of results what differs between runs. Both tables follow the models, so
-that a new field of a point is a new column.
+that a new field of a point is a new column. pyarrow costs a quarter of a second and 50 MB: imported by who exports.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
 
 from orchestrator.columns import FIELDS, STEP, WHOLE_NUMBERS, Columns
+from orchestrator.export.cells import Format, leaves, spreadsheet_safe
 from orchestrator.records import RunRecord
-
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet takes a cell that begins so for a formula (OWASP: CSV injection)."""
-
-
-class Format(StrEnum):
-    """What a table is written as."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
 
 
 def write_results(runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
     """A row for each run, in the order given."""
-    import pyarrow as pa  # costs a quarter of a second and 50 MB: only for who exports
-
     columns, length = _columns(runs)
     told = columns or {name: [] for name in RunRecord.model_fields}
     names = [name for name in told if not any(other.startswith(f"{name}.") for other in told)]
@@ -67,8 +56,6 @@ def _in_one_word(run: RunRecord) -> dict[str, str | int | None]:
 
 def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
     """A row for each point of each run, run by run, as `read` has its series; in Parquet each run is a row group."""
-    import pyarrow as pa  # as above
-
     words = [("run_id", pa.string()), ("candidate", pa.string()), ("optimizer", pa.string())]
     numbers = [("run_lr", pa.float64()), ("seed", pa.int64())]  # `lr` is a point's: the schedule's at that step
     fields = [(name, pa.int64() if name in WHOLE_NUMBERS else pa.float64()) for name in FIELDS]
@@ -84,17 +71,6 @@ def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file
             writer.write_table(pa.Table.from_arrays([*repeated, *_arrays(columns)], schema=schema))
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """`result.peak_memory.host_rss_bytes` → 5: nested records as flat columns; lists and options as JSON text."""
-    if isinstance(value, dict) and value and not prefix.endswith("options"):
-        for key, inner in value.items():
-            yield from leaves(inner, f"{prefix}.{key}" if prefix else key)
-    elif isinstance(value, dict | list):
-        yield prefix, json.dumps(value)
-    else:
-        yield prefix, value
-
-
 def _uniform(values: list[Any], form: Format) -> list[Any]:
     """A column of one type: where kinds are mixed, all as text."""
     kinds = {type(value) for value in values} - {type(None)}
@@ -105,14 +81,7 @@ def _uniform(values: list[Any], form: Format) -> list[Any]:
     return [spreadsheet_safe(value) for value in values] if form is Format.CSV else values
 
 
-def spreadsheet_safe(value: Any) -> Any:
-    """A text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
-
-
 def _arrays(columns: Columns) -> Iterator[Any]:
-    import pyarrow as pa  # as above
-
     for name in (STEP, *columns.values):
         column = columns.column(name)
         null = np.isnan(column)
@@ -122,9 +91,6 @@ def _arrays(columns: Columns) -> Iterator[Any]:
 
 
 def _writer(file: IO[bytes], schema: Any, form: Format) -> Any:
-    import pyarrow.csv  # as above
-    import pyarrow.parquet
-
     if form is Format.CSV:
-        return pyarrow.csv.CSVWriter(file, schema)
-    return pyarrow.parquet.ParquetWriter(file, schema, compression="zstd")
+        return csv.CSVWriter(file, schema)
+    return parquet.ParquetWriter(file, schema, compression="zstd")

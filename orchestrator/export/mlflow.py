@@ -11,45 +11,29 @@ new copy, and the one of its earlier ending goes into MLflow's trash: no step ha
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-
-# MLflow loads it in the exporter's thread: while it is half loaded, SQLAlchemy fails in every other thread that makes a
-# query, and the dispatcher would die of it.
-import sqlalchemy.orm  # noqa: F401 - as above
 import structlog
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.tracking import MlflowClient
 
 from orchestrator.columns import FIELDS, STEP, Columns
-from orchestrator.errors import OrchestratorError
-from orchestrator.export.files import Format, leaves, write_series
+from orchestrator.export.cells import Format, leaves
+from orchestrator.export.files import write_series
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment, DamagedExperiment, RunRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
-from orchestrator.store.database import Database
-from orchestrator.store.leadership import Duty, Leadership
-from orchestrator.store.outgoing.exports import ExportOutbox, OutboxEntry
-from orchestrator.store.outgoing.outbox import OutboxWorker
+from orchestrator.store.outgoing.exports import OutboxEntry
 from worker.files import atomic_replacement
 from worker.records.protocol import CheckpointNotice
 
 log = structlog.get_logger(__name__)
 
-POLL_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 60.0
-"""While nothing can be delivered, one entry is tried this often."""
-ROLE = "mlflow export"
-"""Of all exporters on one database one delivers: two at once would both miss a run in MLflow, and both make it."""
-LEASE_SECONDS = 120.0
-"""Longer than the longest call to MLflow: a try and another one, each given up after 20 s."""
-RENEW_SECONDS = 5.0
 BATCH = 1000
 """MLflow's own limit of metrics in one `log_batch`."""
 PARAM_BATCH = 100
@@ -69,61 +53,6 @@ SYSTEM_METRICS = {
 """What MLflow itself measures of machines has these names and units there, and a tab of its own in its pages."""
 SQLITE = "sqlite:///"
 ENDED_AS = {RunStatus.SUCCEEDED: "FINISHED", RunStatus.FAILED: "FAILED", RunStatus.CANCELLED: "KILLED"}
-ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    # The outbox tries again by itself; MLflow's own seven tries would hold one delivery for minutes.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-}
-
-
-class Exporter(Duty):
-    """Delivers the outbox to MLflow. MLflow may be away for hours: entries wait."""
-
-    name = "mlflow-export"
-    leadership: Leadership
-
-    def __init__(
-        self,
-        experiments: Experiments,
-        runs: Runs,
-        database: Database,
-        uri: str,
-        artifacts_folder: Path,
-        *,
-        holder: str,
-    ) -> None:
-        """`holder` names this exporter among those on the database, as in `Leadership`."""
-        self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, RENEW_SECONDS)
-        self._outbox = ExportOutbox(database)
-        self._worker = OutboxWorker[OutboxEntry](self._outbox, self._write)
-        self._make_copy = partial(
-            MlflowCopy, experiments, runs, uri, artifacts_folder, before_batch=self.leadership.require
-        )
-        self._copy: MlflowCopy | None = None
-        self._pause_seconds = POLL_SECONDS
-
-    def work(self) -> float:
-        """Deliver some entries in their order. A failure ends the round, and the next one waits twice as long: nothing
-        is gained by trying a thousand entries while MLflow is away."""
-        entries = self._outbox.due(limit=20)
-        for entry in entries:
-            self.leadership.require()
-            if not self._worker.attempt(entry):
-                self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
-                return self._pause_seconds
-        self._pause_seconds = POLL_SECONDS
-        return 0.0 if entries else POLL_SECONDS
-
-    def close(self) -> None:
-        """Deliver what is ready, if this process leads."""
-        with suppress(OrchestratorError):
-            while self.leadership.keep() is not None and self.work() == 0.0:
-                pass
-
-    def _write(self, entry: OutboxEntry) -> None:
-        self._copy = self._copy or self._make_copy()
-        self._copy.write(entry)
 
 
 def make_store(path: Path) -> None:
@@ -131,8 +60,6 @@ def make_store(path: Path) -> None:
 
     MLflow makes its tables one by one: a store whose making was killed would refuse every later start for ever.
     """
-    from mlflow.tracking import MlflowClient  # a second and 100 MB, for who exports
-
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,11 +83,6 @@ class MlflowCopy:
     ) -> None:
         """`before_batch` is called every thousand metrics, so that its caller can renew a lease; what it raises ends
         the delivery."""
-        # MLflow takes a second to import and 100 MB: only a process that exports pays for it.
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        from mlflow.tracking import MlflowClient  # after the variables that it reads
-
         self._experiments, self._runs = experiments, runs
         self._before_batch = before_batch
         if uri.startswith(SQLITE):
@@ -236,15 +158,11 @@ class MlflowCopy:
         return str(made.info.run_id), True
 
     def _log_metrics(self, run_id: str, metrics: "Iterator[tuple[str, float, int, int]]") -> None:
-        from mlflow.entities import Metric  # as above
-
         while batch := [Metric(*metric) for metric in islice(metrics, BATCH)]:
             self._before_batch()
             self._client.log_batch(run_id, metrics=batch)
 
     def _log_words(self, run_id: str, params: dict[str, str], tags: dict[str, str]) -> None:
-        from mlflow.entities import Param, RunTag  # as above
-
         found = [Param(key, value[:PARAM_CHARACTERS]) for key, value in params.items()]
         for start in range(0, len(found), PARAM_BATCH):
             self._client.log_batch(run_id, params=found[start : start + PARAM_BATCH])

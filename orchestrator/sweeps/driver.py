@@ -2,7 +2,8 @@
 
 Ray Tune keeps every trial in memory for as long as its process lives (ray#64231), and a search is no part of a service
 that has to stay up: so each sweep has a process, which ends with it. What it knows is in the store: it is started again
-where it was killed, and goes on (`search.py`).
+where it was killed, and goes on (`search.py`). Ray reads its environment while it is imported, so this is imported
+after the process has joined Ray.
 """
 
 import logging
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 import structlog
+from ray import tune
 
 from orchestrator.jobs import ExperimentId
 from orchestrator.kinds.sweep import SweepSpec
@@ -24,6 +27,7 @@ from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue import trials
 from orchestrator.sweeps.report import sweep_spec
+from orchestrator.sweeps.search import AshaPerCandidate, StoreSearch
 from orchestrator.sweeps.trial_follower import LOSS, follow, retry_while_away
 from orchestrator.sweeps.trials import Parameters, admits_another, trial_run
 
@@ -70,9 +74,6 @@ class SweepDriver:
         os.environ.update(ENVIRONMENT)
         # At its end Tune looks for the files of every trial, which it was told not to write, and warns of each.
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
-        from ray import tune  # after Ray's environment is set, as in `ray_runner.py`
-
-        from orchestrator.sweeps.search import AshaPerCandidate, StoreSearch  # loads Ray Tune
 
         trainable = partial(follow, database_url=self._database_url, steps_total=spec.workload.budget.steps)
         tuner = tune.Tuner(
@@ -124,8 +125,6 @@ class SweepDriver:
 
 def _own_node_resource() -> str:
     """The resource that Ray gives this machine alone."""
-    import ray  # as above
-
     here = ray.get_runtime_context().get_node_id()
     resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == here)
     return next(name for name in resources if name.startswith("node:") and not name.startswith("node:__"))

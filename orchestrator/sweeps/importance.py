@@ -2,51 +2,25 @@
 
 PED-ANOVA (Watanabe, Bansal, Hutter: "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
 Subspaces", IJCAI 2023) compares where the best trials lie with where all of them lie. It needs no forest to be fitted,
-and so no scikit-learn. Optuna takes time to import: functions import it, so that only who asks for an importance
-pays for it, and no page waits for it (`is_loaded`).
+and so no scikit-learn.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cache
-from threading import Event, Thread
-from typing import TYPE_CHECKING
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from optim.catalog.records import Scalar
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.tuning.search_spaces import Choice, Integer, LogUniform, Range
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
 FEWEST_TRIALS = 8
 """PED-ANOVA looks at the best tenth; below this that tenth is not even one of the trials."""
 
 
-def is_loaded() -> bool:
-    """Whether importances can be had at once. Where Optuna is not there, it is on its way after this call, on a thread
-    of its own: not from the start of the process, for most never look at a sweep."""
-    return _start_loading().is_set()
-
-
-@cache
-def _start_loading() -> Event:
-    loaded = Event()
-
-    def load() -> None:
-        try:
-            import optuna  # noqa: F401 - loaded for those who use it later
-        finally:
-            loaded.set()  # also where it failed: the next request then meets the fault itself, and tells of it
-
-    Thread(target=load, name="importance", daemon=True).start()
-    return loaded
-
-
-def distribution(domain: Range) -> "BaseDistribution":
+def distribution(domain: Range) -> BaseDistribution:
     """The domain as Optuna knows it."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # loads Optuna
-
     if isinstance(domain, Choice):
         return CategoricalDistribution(domain.values)
     if isinstance(domain, Integer):
@@ -54,7 +28,7 @@ def distribution(domain: Range) -> "BaseDistribution":
     return FloatDistribution(domain.low, domain.high, log=isinstance(domain, LogUniform))
 
 
-def distributions(candidate: SearchedCandidate) -> dict[str, "BaseDistribution"]:
+def distributions(candidate: SearchedCandidate) -> dict[str, BaseDistribution]:
     """A candidate's space as Optuna knows it."""
     return {name: distribution(domain) for name, domain in candidate.ranges().items()}
 
@@ -67,8 +41,6 @@ def importances(candidate: SearchedCandidate, trials: Sequence[tuple[Mapping[str
     """
     if len(trials) < FEWEST_TRIALS or len({loss for _, loss in trials}) < 2:
         return {}
-    import optuna  # as above
-
     space = distributions(candidate)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()

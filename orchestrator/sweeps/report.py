@@ -6,8 +6,11 @@ runs ─► trials ─► the best one of each optimizer that ran the whole budg
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from threading import Event, Thread
 
+from optim.catalog.records import Scalar
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
@@ -23,13 +26,14 @@ from orchestrator.records import (
     LearningRateRow,
     RunRecord,
 )
-from orchestrator.sweeps.importance import importances
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
 from orchestrator.sweeps.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.tuning.search_spaces import Choice, share_of
 from worker.records.result import Result, Verdict
 from worker.words import pluralize
 
+Trials = Sequence[tuple[Mapping[str, Scalar], float]]
+"""Hyperparameters with the loss."""
 EDGE = 0.05
 """A best value within this share of a range's end is called at its edge."""
 WORST = 1e9
@@ -49,7 +53,7 @@ def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
 
 
 def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importance: bool = True) -> SweepReport:
-    """What a sweep found so far; without `importance` in no time: Optuna alone takes seconds to import."""
+    """What a sweep found so far; without `importance` at once (`is_importance_loaded`)."""
     spec = sweep_spec(experiment)
     runs = tuple(runs)
     trials = tuple(_trial(spec, run) for run in runs)
@@ -72,6 +76,32 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
         trials=trials,
         notes=tuple(_notes(spec, experiment, trials, findings)),
     )
+
+
+def is_importance_loaded() -> bool:
+    """Whether importances can be had at once. Where Optuna is not there, it is on its way after this call, on a thread
+    of its own: not from the start of the process, for most never look at a sweep."""
+    return _start_loading().is_set()
+
+
+@cache
+def _start_loading() -> Event:
+    loaded = Event()
+
+    def load() -> None:
+        try:
+            _load_importances()
+        finally:
+            loaded.set()  # also where it failed: the next request then meets the fault itself, and tells of it
+
+    Thread(target=load, name="importance", daemon=True).start()
+    return loaded
+
+
+def _load_importances() -> Callable[[SearchedCandidate, Trials], dict[str, float]]:
+    from orchestrator.sweeps.importance import importances
+
+    return importances
 
 
 def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
@@ -208,7 +238,7 @@ def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tupl
         for trial in trials
         if trial.verdict is not None and trial.parameters
     ]
-    found = importances(searched, tried)
+    found = _load_importances()(searched, tried)
     return tuple(Importance(parameter=name, share=share) for name, share in found.items())
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 import structlog
+from ray import tune
 
 from orchestrator.errors import StoreError
 from orchestrator.store import series
@@ -47,8 +48,6 @@ class TuneReport:
 
 def follow(config: dict[str, object], *, database_url: str, steps_total: int) -> None:
     """The trainable: report the validation losses of the run that `config` names, until it has ended."""
-    from ray import tune  # in the process of a trial, which Ray has begun
-
     for report in reports(_database(database_url), str(config["run"]), steps_total):
         tune.report({LOSS: report.loss, STEP: report.step, FAULTLESS: report.faultless})
 

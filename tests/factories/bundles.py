@@ -16,8 +16,9 @@ from api.bundles.signing import sign
 from api.bundles.verification import recompute
 from orchestrator.analysis.candidates import run_fact
 from orchestrator.columns import Columns, columns_of
+from orchestrator.export.cells import Format
 from orchestrator.export.document import ExperimentDocument, provenance
-from orchestrator.export.files import Format, write_series
+from orchestrator.export.files import write_series
 from orchestrator.jobs import AttemptOutcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun

@@ -1,22 +1,16 @@
-"""The smallest real models, with something to learn: for what an optimizer promises, and for tests.
-
-Families are imported where they are needed, after what they are built on.
-"""
+"""The smallest real models, with something to learn: for what an optimizer promises, and for tests."""
 
 import torch
 from torch import Tensor, nn
 
-from worker.models import load_transformers
+from worker.models import family_classes
 
 
 def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Two layers, d = 32, two heads, tied head, no dropout: 30 thousand parameters."""
-    load_transformers()
-    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
-    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
-
+    config_class, model_class = family_classes("gpt2")
     torch.manual_seed(seed)
-    config = GPT2Config(
+    config = config_class(
         vocab_size=64,
         n_positions=32,
         n_embd=32,
@@ -28,19 +22,16 @@ def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
         bos_token_id=0,
         eos_token_id=0,
     )
-    model: nn.Module = GPT2LMHeadModel(config)
+    model: nn.Module = model_class(config)
     nn.Module.to(model, dtype)  # in place; the override in transformers publishes no types
     return model
 
 
 def tiny_llama(*, tied: bool = False) -> nn.Module:
     """One layer, d = 32, four heads over two key-value heads."""
-    load_transformers()
-    from transformers.models.llama.configuration_llama import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaForCausalLM
-
+    config_class, model_class = family_classes("llama")
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = config_class(
         vocab_size=64,
         hidden_size=32,
         intermediate_size=80,
@@ -52,7 +43,8 @@ def tiny_llama(*, tied: bool = False) -> nn.Module:
         bos_token_id=0,
         eos_token_id=0,
     )
-    return LlamaForCausalLM(config)
+    model: nn.Module = model_class(config)
+    return model
 
 
 def batch(seed: int) -> Tensor:

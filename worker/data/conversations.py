@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from worker.catalog import datasets
 from worker.data.documents import NO_TEXT, REPLACEMENT, Split, split_by_hash
 from worker.data.manifest import ConversationManifest
-from worker.data.sources import explain_hub_errors
 from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, Tokens, tokenizer_file
 from worker.errors import CorruptShardError, DataError
 from worker.files import UNFINISHED, file_sha256, hold_lock
@@ -144,11 +143,11 @@ class UltraFeedback:
                     yield conversation
 
     def _rows(self, split: str) -> Iterator[Mapping[str, Any]]:
-        from datasets import load_dataset  # a second of imports, for those who read it
+        from worker.data.hub import explain_hub_errors, open_stream  # as in `sources.py`
 
         files = dict(self._data_files) if self._data_files else None
         with explain_hub_errors(f"{self._path} (split {split})", AGAIN):
-            yield from load_dataset(self._path, data_files=files, split=split, streaming=True, revision=self._revision)
+            yield from open_stream(self._path, None, split=split, revision=self._revision, data_files=files)
 
 
 def _conversation(row: Mapping[str, Any], split: Split, where: str) -> Conversation | None:

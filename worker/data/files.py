@@ -161,24 +161,27 @@ def _field(fields: Any, column: str, where: str) -> str | None:
 
 def _parquet(path: Path, column: str) -> Iterator[str | None]:
     """One text a row, from its column `column`."""
-    import pyarrow as pa  # for Parquet alone
-    import pyarrow.parquet as pq
+    import pyarrow.parquet  # for Parquet alone
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path) as file:
             kinds = {field.name: field.type for field in file.schema_arrow}
             if column not in kinds:
                 raise DataError(
                     f"{path} has no column {column!r}; its columns: {', '.join(kinds)}. Name one with --column."
                 )
-            kind = kinds[column].value_type if pa.types.is_dictionary(kinds[column]) else kinds[column]
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+            kind = kinds[column].value_type if pyarrow.types.is_dictionary(kinds[column]) else kinds[column]
+            if not (
+                pyarrow.types.is_string(kind)
+                or pyarrow.types.is_large_string(kind)
+                or pyarrow.types.is_string_view(kind)
+            ):
                 raise DataError(
                     f"{path}: the column {column!r} is {kinds[column]}, not text. Name another with --column."
                 )
             for batch in file.iter_batches(batch_size=1024, columns=[column]):
                 yield from batch.column(0).to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is no whole Parquet file: {error}. Fetch it again or leave it out.") from error
 
 

@@ -4,7 +4,6 @@ import os
 import platform
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from worker.catalog import datasets
 from worker.catalog.datasets import HubLocation
 from worker.data.documents import Document, DocumentSource, LocalSource, SourceCursor, make_document
 from worker.data.files import OwnFiles
-from worker.errors import DataError, HubError
+from worker.errors import DataError
 
 FOREIGN_FOLDERS: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
 """Folders below the standard library that do not belong to it."""
@@ -68,8 +67,11 @@ class HubSource:
     def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
         """Yield the rows with text from `cursor` on; raises `HubError` where the hub cannot be read."""
         self.skipped_documents = int(cursor["skipped"]) if cursor else 0
-        with explain_hub_errors(f"{self.location.repository} ({self.location.subset})", AGAIN):
-            self._stream = _open(self.location)
+        from worker.data.hub import explain_hub_errors, open_stream  # a second, for those who read from the hub
+
+        location = self.location
+        with explain_hub_errors(f"{location.repository} ({location.subset})", AGAIN):
+            self._stream = open_stream(location.repository, location.subset, split="train", revision=location.revision)
             if cursor:
                 self._stream.load_state_dict(cursor["stream"])
             for row in self._stream:
@@ -90,27 +92,6 @@ class HubSource:
             there = ", ".join(row)
             raise DataError(f"{self.version} has no text column {column!r}; its columns: {there}. Name one of them.")
         return text
-
-
-def _open(location: HubLocation) -> Any:
-    """The streaming dataset. No code of the repository runs: `datasets` has dropped loading scripts."""
-    from datasets import load_dataset  # a second of imports, for those who read from the hub
-
-    return load_dataset(location.repository, location.subset, split="train", streaming=True, revision=location.revision)
-
-
-@contextmanager
-def explain_hub_errors(what: str, way_out: str) -> Iterator[None]:
-    """What network and files raise becomes a `HubError` that says what could not be read, and the way out."""
-    import httpx2  # as above
-    from datasets.exceptions import DatasetsError
-
-    try:
-        yield
-    except (OSError, EOFError, ValueError, httpx2.HTTPError, DatasetsError) as error:
-        raise HubError(
-            f"cannot read {what} from the Hugging Face hub: {type(error).__name__}: {str(error).rstrip('.')}. {way_out}"
-        ) from error
 
 
 LOCAL: Final[dict[str, Callable[[], DocumentSource]]] = {"python-stdlib": PythonStdlib}

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import huggingface_hub
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as JsonTokenizer
@@ -134,10 +135,8 @@ def tokenizer_file(name: str, given: Path | None) -> Path:
         return path
     if entry is None or entry.repository is None:
         raise DataError(f"the tokenizer {name!r} is your own: give its {TOKENIZER_FILE} with --tokenizer-file.")
-    from huggingface_hub import hf_hub_download  # for downloads alone
-
     try:
-        return Path(hf_hub_download(entry.repository, TOKENIZER_FILE, revision=entry.revision))
+        return Path(huggingface_hub.hf_hub_download(entry.repository, TOKENIZER_FILE, revision=entry.revision))
     except OSError as error:
         raise HubError(
             f"cannot fetch the tokenizer {name!r} from {entry.repository}: "

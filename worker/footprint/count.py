@@ -88,18 +88,10 @@ def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
     if ranks == 1:
         yield outline(model)
         return
-    import torch.distributed as dist  # with what follows a second to load
-    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers torch's backend `fake`
+    from worker.footprint.sharded import sharded_outline  # FSDP, a second to load
 
-    from worker.distributed.sharding import shard_model  # FSDP
-
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-    try:
-        whole = outline_model(model)
-        shard_model(whole, torch.device("cpu"), ranks)
+    with sharded_outline(model, ranks) as whole:
         yield whole
-    finally:
-        dist.destroy_process_group()
 
 
 def block_plan(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import pynvml
 import torch
 
 logger = logging.getLogger(__name__)
@@ -45,13 +46,9 @@ class NvmlMeter:
         self._samples = True
         self._is_whole = False
         self._handle: Any = None
-        self._library = library
+        self._library: Any = pynvml if library is None else library
         self._start_millijoules: int | None = None
         try:
-            if library is None:
-                import pynvml  # for machines with a GPU
-
-                self._library = pynvml
             self._library.nvmlInit()
             self._handle, self._is_whole = self._find(uuid)
         except Exception as error:  # noqa: BLE001 - a missing driver library must not end a training
@@ -141,8 +138,6 @@ def meter_of(device: torch.device) -> NvmlMeter | None:
 def driver_version() -> str | None:
     """The version of NVIDIA's driver, or None where NVML does not say."""
     try:
-        import pynvml  # as above
-
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
     except Exception:  # noqa: BLE001 - a missing driver library is no error here

@@ -97,10 +97,9 @@ class RemoteFolder:
             raise RemoteFolderError(refusal)
 
         def open_files() -> tuple[Any, str]:
-            from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it publishes no types
-
-            options = OPTIONS.get(urlsplit(self.url).scheme, {})
-            files, root = url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False, **options)
+            own_options = OPTIONS.get(urlsplit(self.url).scheme, {})
+            options = {"skip_instance_cache": True, "use_listings_cache": False, **own_options}
+            files, root = _fsspec().url_to_fs(self.url, **options)
             return files, str(root).rstrip("/")
 
         return self._call("open_files", open_files)
@@ -121,10 +120,8 @@ class RemoteFolder:
 
 def find_refusal(url: str) -> str | None:
     """Why an URL names no folder that several machines can share, in a sentence with the way out; None where it may."""
-    from fsspec.registry import known_implementations  # type: ignore[import-untyped]  # it publishes no types
-
     parts = urlsplit(url)
-    known = known_implementations.get(parts.scheme)
+    known = _fsspec().known_implementations.get(parts.scheme)
     if "::" in url or known is None or parts.scheme in NOT_SHARED:
         return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
     # A secret may hold a slash, at which the name of the host would end.
@@ -161,11 +158,16 @@ def retry_while_away(
     raise AssertionError("backoff() never ends")
 
 
+def _fsspec() -> Any:
+    from worker.remote import file_systems
+
+    return file_systems
+
+
 def _part_callback(check_stop: Callable[[], None]) -> Any:
     """What fsspec tells of every part that has arrived."""
-    from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # it publishes no types
 
-    class Parts(Callback):  # type: ignore[misc]  # as above
+    class Parts(_fsspec().Callback):  # type: ignore[misc]  # it publishes no types
         def relative_update(self, inc: int = 1) -> None:
             check_stop()
 

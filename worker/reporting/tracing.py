@@ -7,7 +7,7 @@ every process adds its spans to one trace. Where `OTEL_EXPORTER_OTLP_ENDPOINT` i
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
 from worker.errors import TracingError
@@ -26,26 +26,27 @@ def configure(process: str) -> None:
     """Export the spans of this process, where the environment names an endpoint. Raises `TracingError`."""
     if not os.environ.get(ENDPOINT_VARIABLE):
         return
-    try:  # none of OpenTelemetry is imported by processes that export no traces
-        exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    try:
+        processor = _spans().otlp_processor()
     except ModuleNotFoundError as error:
         raise TracingError(
             f"{ENDPOINT_VARIABLE} is set, but {error.name} is not installed. Install the project with its extra "
             "[otel], or unset it."
         ) from error
-    use(BatchSpanProcessor(exporter.OTLPSpanExporter()), process)
+    use(processor, process)
 
 
 def use(processor: Any, process: str) -> None:
     """Give the spans of this process to a processor of OpenTelemetry's, until `stop`."""
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-
     global _tracer, _provider
-    _provider = TracerProvider(resource=Resource.create({"service.name": f"{SCOPE} {process}"}))
-    _provider.add_span_processor(processor)
+    _provider = _spans().make_provider(processor, f"{SCOPE} {process}")
     _tracer = _provider.get_tracer(SCOPE)
+
+
+def _spans() -> ModuleType:
+    from worker.reporting import spans  # OpenTelemetry, of an extra
+
+    return spans
 
 
 def stop() -> None:
@@ -73,12 +74,5 @@ def span(
     if _tracer is None:
         yield None
         return
-    from opentelemetry.context import Context
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    propagator = TraceContextTextMapPropagator()
-    before = propagator.extract({"traceparent": parent}, Context()) if parent else Context()
-    with _tracer.start_as_current_span(name, before, attributes=attributes):
-        carrier: dict[str, str] = {}
-        propagator.inject(carrier)
-        yield carrier["traceparent"]
+    with _spans().traced(_tracer, name, parent, attributes) as trace_parent:
+        yield trace_parent

@@ -122,19 +122,15 @@ class Training:
 
     def _load_weights(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
         """Load what one process would, or this process's part of it."""
-        if self._stepper.is_sharded:
-            from worker.distributed.sharding import local_model_state, local_optimizer_state  # loaded with FSDP
-
-            model = local_model_state(self._task.model, model)
-            optimizer = local_optimizer_state(self._optimizer, optimizer)
+        if (sharding := self._stepper.sharding) is not None:
+            model = sharding.local_model_state(self._task.model, model)
+            optimizer = sharding.local_optimizer_state(self._optimizer, optimizer)
         self._task.model.load_state_dict(model)
         self._optimizer.load_state_dict(optimizer)
 
     def _load_average(self, average: WeightAverage, whole: dict[str, Any]) -> None:
-        if self._stepper.is_sharded:
-            from worker.distributed.sharding import local_model_state  # loaded with FSDP
-
-            whole = local_model_state(self._task.model, whole)
+        if (sharding := self._stepper.sharding) is not None:
+            whole = sharding.local_model_state(self._task.model, whole)
         average.load_state(whole, self.progress.step)
 
     def train(self) -> None:
@@ -380,10 +376,8 @@ class Training:
         }
         if self._stepper.average is not None:
             weights["average"] = self._stepper.average.state()
-        if self._stepper.is_sharded:
-            from worker.distributed.sharding import whole_state  # loaded with FSDP
-
-            weights = whole_state(weights, is_kept=self._context.group.is_rank_zero)
+        if (sharding := self._stepper.sharding) is not None:
+            weights = sharding.whole_state(weights, is_kept=self._context.group.is_rank_zero)
         return {
             "origin": self._origin(),
             **weights,

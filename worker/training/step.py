@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -53,12 +54,12 @@ class Stepper:
         micro_batch_sequences: int,
         group: ProcessGroup = ALONE,
         *,
-        is_sharded: bool = False,
+        sharding: ModuleType | None = None,
     ) -> None:
         self.task, self.optimizer, self.device = task, optimizer, device
-        self.is_sharded = is_sharded
-        """Whether each process has a part of the model (`worker/distributed/sharding.py`)."""
-        self._group, self._loss = group, SharedLoss(task, group, is_sharded=is_sharded)
+        self.sharding, self.is_sharded = sharding, sharding is not None
+        """`worker.distributed.sharding` where each process has a part of the model, and whether it has."""
+        self._group, self._loss = group, SharedLoss(task, group, is_sharded=self.is_sharded)
         self.micro_batch_sequences = micro_batch_sequences
         self.updating = False
         """Whether the newest step reached the optimizer."""

@@ -15,9 +15,11 @@ import httpx2
 
 from api.cli.doctor.check import Check, fails, notice, passes
 from api.cli.doctor.machine import shared_memory_free_bytes
+from api.cli.doctor.settings import without_password
+from orchestrator.dispatch.ray_process import OBJECT_STORE_BYTES
 from orchestrator.dispatch.ray_session import folder_for_sockets
 from orchestrator.errors import ClusterError
-from orchestrator.settings import Settings, without_password
+from orchestrator.settings import Settings
 from worker.errors import RemoteFolderError
 from worker.remote.folder import RemoteFolder
 from worker.words import pluralize
@@ -38,8 +40,6 @@ def ray(settings: Settings) -> Iterator[Check]:
 
 def embedded_ray(version: str) -> Check:
     """Whether a Ray of this machine's own has room for its sockets and its store of objects."""
-    from orchestrator.dispatch.ray_runner import OBJECT_STORE_BYTES  # loads Ray
-
     name = "Ray"
     try:
         folder_for_sockets()

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 from rich.table import Table
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from api.cli.console import text_table
-from orchestrator.settings import PREFIX, Settings, setting_source, without_password
+from orchestrator.settings import PREFIX, Settings, setting_source
 from worker.schema import field_docs
 
 DEFAULT = "default"
@@ -42,6 +44,14 @@ def settings_table(found: Iterable[SettingInForce]) -> Table:
     """One line a setting."""
     rows = [(one.name, "–" if one.value is None else str(one.value), one.source) for one in found]
     return text_table(("setting", "value", "from"), rows)
+
+
+def without_password(url: str) -> str:
+    """`url` with stars for its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return url
 
 
 def _service_settings(settings: Settings) -> list[SettingInForce]:

@@ -94,8 +94,7 @@ def _earlier_result(folder: Path, spec: RunSpec) -> Result | None:
 
 
 def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, again: bool) -> Result:
-    from worker.run import CHECKPOINT_FOLDER, Folders  # loads torch
-    from worker.run import run as train
+    from worker import run as training  # torch
 
     started = time.monotonic()
     try:
@@ -103,12 +102,14 @@ def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, agai
     except OSError as error:
         refuse(f"cannot write into {folder}: {error.strerror}; choose another folder with --out")
     if again:
-        shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
-    elif (folder / CHECKPOINT_FOLDER).exists() and not quiet:
+        shutil.rmtree(folder / training.CHECKPOINT_FOLDER, ignore_errors=True)
+    elif (folder / training.CHECKPOINT_FOLDER).exists() and not quiet:
         print(f"{folder} has a checkpoint; continuing from it", file=sys.stderr)
     try:
         datasets, url = settings.datasets_folder(), settings.dataset_url
-        return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url))
+        return training.run(
+            spec, reporter, training.Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url)
+        )
     except TerminatedError:
         fail("stopped with a checkpoint; the same command continues from there", INTERRUPTED)
     except WorkerError as error:

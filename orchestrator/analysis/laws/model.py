@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.laws.records import FormName
 from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import normal_quantile, t_quantile
@@ -157,9 +158,6 @@ def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
 
 def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, float]:
     """The coefficients at the minimum that lies downhill from a start, and twice Huber's loss there."""
-    from scipy.optimize import (
-        leastsq,
-    )  # 0.2 s of import that only a fit needs; `least_squares` takes five times as long
 
     def residuals(theta: Array) -> Array:
         error = _log_losses(_terms(form, theta, x)) - y
@@ -177,7 +175,8 @@ def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, fl
         derivatives = np.concatenate([shares, -(shares * x)[:, form.floor :] * inside], axis=1)
         return np.asarray(derivatives * slope[:, None])
 
-    theta, _, info, _, _ = leastsq(residuals, start, Dfun=jacobian, full_output=True)
+    # `least_squares` takes five times as long.
+    theta, _, info, _, _ = sp.optimize.leastsq(residuals, start, Dfun=jacobian, full_output=True)
     theta[x.shape[1] :] = np.clip(theta[x.shape[1] :], -MAX_EXPONENT, MAX_EXPONENT)
     return np.asarray(theta), float(np.sum(info["fvec"] ** 2))
 

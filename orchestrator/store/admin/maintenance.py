@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection, make_url
 from orchestrator.columns import FIELDS
 from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
-from orchestrator.store import external_runs, integrity
+from orchestrator.store import external_runs, integrity, migrations
 from orchestrator.store.column_types import JsonText, Words
 from orchestrator.store.database import Database
 from orchestrator.store.series import decode
@@ -46,8 +46,6 @@ COPY_PAGES = 4096
 
 def revision(database: Database) -> tuple[str | None, str]:
     """The revision of the database's schema (None: no tables yet) and the newest one."""
-    from orchestrator.store import migrations  # alembic is slow to import and needed only here
-
     with database.reading() as connection:
         return migrations.current_revision(connection), migrations.newest_revision()
 
@@ -55,8 +53,6 @@ def revision(database: Database) -> tuple[str | None, str]:
 def faults(database: Database) -> tuple[str, ...]:
     """What is wrong with the database, a sentence each; nothing where it is sound. Every row of every table is read.
     Raises `StoreError`."""
-    from orchestrator.store import migrations  # alembic is slow to import and needed only here
-
     current, newest = revision(database)
     if current is not None and (unknown := migrations.unknown_schema(current)) is not None:
         return ("the schema is {}: {}".format(*unknown),)

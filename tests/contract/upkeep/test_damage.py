@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from orchestrator.errors import DamagedError
-from orchestrator.export.files import Format, write_results, write_series
+from orchestrator.export.cells import Format
+from orchestrator.export.files import write_results, write_series
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import DamagedExperiment

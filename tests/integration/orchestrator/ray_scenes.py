@@ -13,9 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.dispatch import ray_runner
 from orchestrator.dispatch.dispatcher import EndedAttempt
-from orchestrator.dispatch.ray_runner import NAMESPACE, NODE_DIED, RayRunner, start_embedded_ray, stop_embedded_ray
+from orchestrator.dispatch.ray_process import NAMESPACE, start_embedded_ray, stop_embedded_ray
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, RunId, Token
 from orchestrator.store.queue.capacity import NodeId
@@ -38,6 +37,8 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
     import ray
     from ray.cluster_utils import Cluster
 
+    from orchestrator.dispatch.ray_runner import NODE_DIED, RayRunner
+
     soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 300, "health_check_failure_threshold": 2}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon})
     try:
@@ -59,6 +60,8 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ra
     """Either Ray says that its node has died, or the runner that it must start anew, and then all are interrupted."""
     start_embedded_ray(embedded_ray_folder, 1)
     import ray  # it reads its settings when it is imported
+
+    from orchestrator.dispatch.ray_runner import RayRunner
 
     try:
         runner = RayRunner(silent)
@@ -91,6 +94,8 @@ def test_embedded_an_actor_ends_once_it_is_created(
     """Ray's order to end passes over a worker that is just creating its actor, whose CPU would never be free again."""
     start_embedded_ray(embedded_ray_folder, 1)
     import ray  # as above
+
+    from orchestrator.dispatch import ray_runner
 
     class Slow:
         def __init__(self, done: Path) -> None:

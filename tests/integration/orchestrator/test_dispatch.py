@@ -17,6 +17,9 @@ class Broken:
     def __init__(self, *_: object, **__: object) -> None:
         """Ray is not needed to fail."""
 
+    def address(self) -> str:
+        return "127.0.0.1:9"
+
     def close(self, _grace_seconds: float) -> Sequence[object]:
         raise StoreError("the database is away")
 
@@ -32,7 +35,7 @@ def test_a_dispatcher_that_cannot_be_closed_leaves_no_thread_and_no_ray(
     monkeypatch.setattr(dispatching, "start_ray", lambda _settings: None)
     monkeypatch.setattr(dispatching, "stop_embedded_ray", stopped.append)
     monkeypatch.setattr(dispatching, "stop_on_signals", stop_at_once)
-    monkeypatch.setattr(dispatching, "RayRunner", Broken)
+    monkeypatch.setattr("orchestrator.dispatch.ray_runner.RayRunner", Broken)
     monkeypatch.setattr(dispatching, "configure_logs", lambda _name: None)
     with pytest.raises(StoreError, match="the database is away"):
         dispatching.dispatch(Settings(data_folder=tmp_path), "http://127.0.0.1:9", name="a", watch_stdin=False)

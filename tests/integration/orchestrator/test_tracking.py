@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from orchestrator.export.mlflow import ROLE, Exporter, MlflowCopy, make_store
+from orchestrator.export.exporter import ROLE, Exporter
+from orchestrator.export.mlflow import MlflowCopy, make_store
 from orchestrator.jobs import Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database

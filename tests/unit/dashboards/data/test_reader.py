@@ -6,7 +6,7 @@ from dashboards.data.reader import Reader
 from dashboards.data.series import across_seeds, numbers
 from dashboards.figures.registry import COMPARISON_FIGURES, page_figures
 from dashboards.files.figures import FigureFiles, write
-from dashboards.files.vector import FigureError
+from dashboards.files.traces import FigureError
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunAction

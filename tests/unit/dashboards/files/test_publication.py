@@ -24,7 +24,7 @@ from dashboards.files.publication import (
     tex,
 )
 from orchestrator.analysis.comparison import compare
-from orchestrator.export.files import FORMULA_STARTS
+from orchestrator.export.cells import FORMULA_STARTS
 from tests.factories.comparison import made_comparison, made_spec, records
 from tests.factories.stores import comparison_spec
 

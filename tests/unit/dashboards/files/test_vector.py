@@ -12,7 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from dashboards.figures.base import Figure
 from dashboards.figures.laws import law, log_ticks, residuals
 from dashboards.files.figures import Picture, figure_csv, figure_html, script_hash
-from dashboards.files.vector import FigureError, Sheet, VectorFormat, letters, vector
+from dashboards.files.traces import FigureError, VectorFormat, letters
+from dashboards.files.vector import Sheet, vector
 from dashboards.palette import styles
 from orchestrator.analysis.cells import comparisons
 from orchestrator.analysis.laws.fit import fit_experiments

@@ -21,7 +21,6 @@ from orchestrator.services.composition import Services
 from orchestrator.specs.text import parse
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps import importance
 from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
@@ -119,7 +118,7 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
 
 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importance, "is_loaded", lambda: False)
+    monkeypatch.setattr("dashboards.data.reader.is_importance_loaded", lambda: False)
     monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
     assert 'data-poll="1500">Importances are being computed' in client.get(f"/experiments/{swept}").text
     assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]

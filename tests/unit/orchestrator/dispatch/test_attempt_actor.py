@@ -9,7 +9,6 @@ from types import ModuleType
 import pytest
 
 from orchestrator.dispatch.attempt_actor import NEVER_STARTED, AttemptActor
-from worker import fork_server
 from worker.fork_server import ForkServerError
 from worker.meters.clock import DeviceClock
 from worker.reporting import client
@@ -22,7 +21,7 @@ def no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> str:
         raise ForkServerError("no fork server: as the test wants")
 
-    monkeypatch.setattr(fork_server, "execute_in_fork", refuse)
+    monkeypatch.setattr("orchestrator.dispatch.attempt_actor.execute_in_fork", refuse)
 
 
 @pytest.fixture
