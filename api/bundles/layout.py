@@ -110,7 +110,11 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle:
     except (ValueError, TypeError, KeyError) as error:
         raise BundleError("schema", f"{DOCUMENT} is no JSON of an experiment") from error
     if hashlib.sha256(canonical_json(fields["experiment"]["spec"])).hexdigest() != document.experiment.spec_hash:
-        raise BundleError("specification", "it has another hash than the one that the experiment is known by")
+        raise BundleError(
+            "specification",
+            "it has another hash than the one that the experiment is known by; of an experiment of an earlier version, "
+            "publish a clone",
+        )
     return Bundle(
         document=document,
         stored_figures={name: fields.get(name) for name in ("provenance", *ANSWERS)},

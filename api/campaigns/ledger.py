@@ -114,7 +114,7 @@ def try_candidate(
     tries = read_ledger(client, campaign).tries
     number = _number_of(tries, candidate)
     if number is None:
-        number = _submit_first(client, campaign, Step(Stage.TRY, 1 + _last_number(tries)), candidate, note)
+        number = _submit_first(client, campaign, Stage.TRY, candidate, note)
     return _entry_of(read_ledger(client, campaign).tries, number)
 
 
@@ -125,8 +125,7 @@ def confirm(client: Client, campaign: Campaign, try_number: int) -> LedgerEntry:
     tried = _entry_of(ledger.tries, try_number)
     number = _number_of(ledger.confirmations, tried.candidate)
     if number is None:
-        first = Step(Stage.CONFIRMATION, 1 + _last_number(ledger.confirmations))
-        number = _submit_first(client, campaign, first, tried.candidate, tried.note)
+        number = _submit_first(client, campaign, Stage.CONFIRMATION, tried.candidate, tried.note)
     for workload in range(1, len(campaign.workloads())):
         _submit(client, campaign, Step(Stage.CONFIRMATION, number, workload), tried.candidate, tried.note)
     return _entry_of(read_ledger(client, campaign).confirmations, number)
@@ -147,7 +146,9 @@ def make_ledger(campaign: Campaign, experiments: Iterable[AnyExperiment], answer
         else:
             known[step] = experiment
             if experiment.deleted_at is not None:
-                faults.append(f"experiment {experiment.id}, {step}, was deleted; `adapm-bench restore {experiment.id}`")
+                faults.append(
+                    f"experiment {experiment.id}, {step}, was deleted; `adapm-bench delete {experiment.id} --undo`"
+                )
     tries, confirmations = (_entries(campaign, stage, known, answers) for stage in Stage)
     return Ledger(
         name=campaign.name,
@@ -225,11 +226,12 @@ def _state(results: Sequence[StepResult], confirmation: int, workloads: int) -> 
     return State.IMPROVED if all(shown) else State.NOT_SHOWN
 
 
-def _submit_first(client: Client, campaign: Campaign, step: Step, candidate: Candidate, note: str) -> int:
-    """Submit the first experiment of a try or confirmation under the next free number, which is returned."""
-    for number in range(step.number, MOST_STEPS + 1):
+def _submit_first(client: Client, campaign: Campaign, stage: Stage, candidate: Candidate, note: str) -> int:
+    """Submit the first experiment of a try or confirmation under the first free number, which is returned. One that
+    was submitted and not labelled, because its process was killed, is found by its number and labelled."""
+    for number in range(1, MOST_STEPS + 1):
         try:
-            _submit(client, campaign, step._replace(number=number), candidate, note)
+            _submit(client, campaign, Step(stage, number), candidate, note)
         except ClientError as error:
             if error.kind != KEY_TAKEN:
                 raise
@@ -241,7 +243,12 @@ def _submit_first(client: Client, campaign: Campaign, step: Step, candidate: Can
 def _submit(client: Client, campaign: Campaign, step: Step, candidate: Candidate, note: str) -> None:
     """Submit a step and label it; what is there already stays as it is."""
     key = f"{campaign.label()}.{step.stage}.{step.number}.{step.workload}"
-    experiment = client.submit(campaign.comparison(step, candidate), key=key).experiment
+    try:
+        spec = campaign.comparison(step, candidate)
+    except ValidationError as error:
+        fault = validation_faults(error, ComparisonSpec)[0].text()
+        raise InputError(f"{candidate.name()} cannot be trained here: {fault}") from error
+    experiment = client.submit(spec, key=key).experiment
     if campaign.label() not in experiment.labels:
         client.add_labels(experiment.id, campaign.label())
         if note:

@@ -20,11 +20,6 @@ def figure_text(value: float | None) -> str:
     return f"{value:.2g}" if abs(value) < 0.01 else f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
 
 
-def interval_text(measure: Measure) -> str:
-    """`0.310 to 0.350`; empty without one."""
-    return interval_words(measure.low, measure.high, figure_text)
-
-
 def cost_words(report: ScaleReport) -> str:
     """What a scale costs, roughly: `about 450 GPU-hours`, `about 12 core-minutes`."""
     if not report.experiments:

@@ -11,7 +11,7 @@ import numpy as np
 
 from orchestrator.analysis import scipy_parts as sp
 from orchestrator.analysis.sequential import Array, Look
-from orchestrator.records import SIGNIFICANCE, Difference, Interval
+from orchestrator.records import SIGNIFICANCE, Interval
 
 CONFIDENCE = 1 - SIGNIFICANCE
 FLOAT32 = 2.0**-23
@@ -53,21 +53,6 @@ def mean_interval(
     low, high = mean - half, mean + half
     bounded = bool(np.isfinite(low) and np.isfinite(high))
     return Interval(mean=mean, low=low if bounded else None, high=high if bounded else None, n=sample.size)
-
-
-def widen(estimate: Interval | Difference, tests: int) -> Interval:
-    """A t-interval as one of `tests` times as many that hold together with 95 %."""
-    low, high = estimate.low, estimate.high
-    if tests > 1 and low is not None and high is not None:
-        growth = quantile_growth(estimate.n, estimate.comparisons if isinstance(estimate, Difference) else 1, tests)
-        low, high = (estimate.mean + growth * (edge - estimate.mean) for edge in (low, high))
-    return Interval(mean=estimate.mean, low=low, high=high, n=estimate.n)
-
-
-def quantile_growth(n: int, comparisons: int, tests: int) -> float:
-    """By what factor each half of a t-interval of n values, one of so many, grows as one of `tests` times as many."""
-    level = SIGNIFICANCE / comparisons / 2
-    return t_quantile(n - 1, level / tests) / t_quantile(n - 1, level)
 
 
 def resolution(values: Sequence[float]) -> float:

@@ -142,6 +142,14 @@ class Study(Spec):
         for place, claim in enumerate(self.claims):
             if claim.metric not in SHARED_METRICS:
                 continue
+            parts_named = {part for parts in self.scales.values() for part in parts}
+            if claim.part is not None and claim.part not in parts_named:
+                allowed = f"must be one of {', '.join(sorted(parts_named))}"
+                faults.append((("claims", place, "part"), claim.part, allowed))
+                continue
+            if claim.metric == "speed_up" and claim.against is not None:
+                allowed = "must be left out: a speed-up is the comparison's own, over its baseline"
+                faults.append((("claims", place, "against"), claim.against, allowed))
             for field in ("candidate", "against"):
                 name = getattr(claim, field)
                 known = {

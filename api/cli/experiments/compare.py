@@ -141,6 +141,8 @@ def compare(
 
 def _compare_one(client: Client, id: str, form: Layout, cell: str | None, *, json: bool) -> None:
     if isinstance(client.experiment(id).spec, SweepSpec):
+        if form is not Layout.TABLE or cell is not None:
+            refuse("a sweep has one table and no cells; leave --format and --cell out")
         sweep = client.sweep(id)
         print_json(sweep) if json else console().print(sweep_view(sweep))
     elif json:

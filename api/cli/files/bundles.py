@@ -53,7 +53,7 @@ def publish(
     except BundleError as error:
         fail(f"not published: {error}")
     except OSError as error:
-        fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
+        fail(f"error: cannot read or write {error.filename or out}: {error.strerror}")
     if json:
         print_json({"folder": str(out), **_facts(written)})
         return

@@ -118,8 +118,8 @@ def _spool_folders(words: Sequence[str]) -> list[Path]:
     """The folders and files of spools that are meant; empty where other tools' logs are."""
     if not words:
         return [Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)]
-    if words[0] == SPOOLS and len(words) > 1:
-        return [Path(word) for word in words[1:]]
+    if words[0] == SPOOLS:
+        return [Path(word) for word in words[1:]] or _spool_folders(())
     paths = [Path(word) for word in words]
     return paths if all(path.match(f"*{SUFFIX}") or (path.is_dir() and find(path)) for path in paths) else []
 

@@ -16,7 +16,7 @@ IS_EXPORTED = sa.and_(
     outbox.c.kind.in_([OutboxKind.EXPERIMENT_SUBMITTED, OutboxKind.RUN_ENDED]),
     outbox.c.experiment_id.not_in(sa.select(experiments.c.id).where(is_deleted)),
 )
-"""A deleted experiment is not exported, unless it is restored."""
+"""Entries for the trackers. A deleted experiment is not exported, unless it is restored."""
 
 
 @dataclass(frozen=True, kw_only=True)

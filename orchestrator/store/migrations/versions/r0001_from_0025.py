@@ -33,7 +33,7 @@ def _drop_campaigns() -> None:
         query = sa.select(entries.c.body).where(entries.c.campaign_number == campaign.number).order_by(entries.c.number)
         ledger: dict[int | None, list[str]] = {}
         for body in connection.scalars(query):
-            ledger.setdefault(json.loads(body).get("place"), []).append(body)
+            ledger.setdefault(_try_number(body), []).append(body)
         joined = tries.join(experiments, experiments.c.number == tries.c.experiment_number)
         query = sa.select(tries.c.place, tries.c.workload, experiments.c.number, experiments.c.note).select_from(joined)
         query = query.where(tries.c.campaign_number == campaign.number).order_by(tries.c.place, tries.c.workload)
@@ -49,10 +49,21 @@ def _drop_campaigns() -> None:
                 "news": -sa.func.abs(experiments.c.news),
             }
             connection.execute(sa.update(experiments).where(experiments.c.number == row.number).values(values))
-        for place in ledger.keys() - {row.place for row in submitted} - {None}:
-            log.warning("campaign %s, a try that was never submitted: %s", campaign.id, ledger[place])
+        for place in ledger.keys() - {row.place for row in submitted}:
+            log.warning(
+                "campaign %s (%s), entries without an experiment: %s", campaign.id, campaign.spec, ledger[place]
+            )
     for name in CAMPAIGN_TABLES:
         op.drop_table(name)
+
+
+def _try_number(body: str) -> int | None:
+    """The try that an entry is about; None for those of the whole campaign, and for one that is damaged."""
+    try:
+        number = json.loads(body)["place"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return number if isinstance(number, int) else None
 
 
 def _move_endings() -> None:
