@@ -39,6 +39,12 @@ def test_a_study_of_ones_own_is_registered_once_and_stands_among_the_others(tmp_
         register(folder, study("lion"))
 
 
+def test_a_claim_on_a_metric_that_nobody_measures_is_not_registered(tmp_path: Path) -> None:
+    claim = {"metric": "los_difference", "candidate": "lion", "at_most": 0.0}
+    with pytest.raises(StudyError, match=r"los_difference .* loss_difference, speed_up, state_share"):
+        register(tmp_path / "studies", read_study(own_file(tmp_path, claims=[claim])))
+
+
 def test_what_cannot_be_read_in_a_data_folder_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "study.yaml").write_text("name: [")
@@ -55,6 +61,14 @@ def test_what_cannot_be_read_in_a_data_folder_is_left_out(tmp_path: Path) -> Non
         (
             {"claims": [{"metric": "loss_difference", "candidate": "lion", "at_most": 0.0, "at_least": 0.1}]},
             "must be more than at_least",
+        ),
+        (
+            {"claims": [{"metric": "speed_up", "candidate": "lion", "against": "adamw", "at_least": 1.0}]},
+            "over its baseline",
+        ),
+        (
+            {"claims": [{"metric": "loss_difference", "candidate": "lion", "part": "GPT-9", "at_most": 0.0}]},
+            "/claims/0/part",
         ),
         ({"scales": {}}, "scales"),
         ({"scales": {"tiny": {"GPT-2": {"workload": {"model": "gpt-9"}}}}}, "gpt-9"),

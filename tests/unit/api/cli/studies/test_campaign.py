@@ -61,6 +61,9 @@ def test_a_number_is_taken_once_and_a_deleted_or_foreign_experiment_is_named(tmp
         unlabelled = client.submit(this.comparison(step, other), key=key).experiment  # by a process that was killed
         assert ledgers.confirm(client, this, 2).number == 2
         assert ledgers.confirm(client, this, 1).number == 3
+        ledgers.try_candidate(client, this, "adapm", 3e-3, {})
+        assert ledgers.confirm(client, this, 3).number == 1, "what was killed before its label is found, not repeated"
+        assert client.experiment(unlabelled.id).labels == (this.label(),)
         site.player.finish()
 
         foreign = client.submit({**this.comparison(step, other).model_dump(mode="json"), "name": "mine"}).experiment
