@@ -16,7 +16,7 @@ from api.app import NOUNS
 from api.auth.scopes import ROUTES, Access
 from api.client.client import Client
 from api.middleware.guards import LIKE_PAGES, query_parameters
-from api.routes import attempts, files
+from api.routes import attempts
 from orchestrator.export.files import write_results
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate
@@ -155,7 +155,7 @@ def test_many_exports_at_once_hold_up_no_heartbeat(
         may_end.wait()
         write_results(*arguments)
 
-    monkeypatch.setattr(files, "write_results", write_slowly)
+    monkeypatch.setattr("orchestrator.export.files.write_results", write_slowly)
     path = f"/v1/experiments/{experiment}/exports/results.csv"
     with ThreadPoolExecutor(45) as callers, httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
         try:
