@@ -32,7 +32,7 @@ def models() -> Page[ModelInfo]:
     return Page(items=tuple(model_info(preset) for preset in presets.PRESETS))
 
 
-def _one_of(values: Sequence[object], description: str) -> Any:
+def _choice(values: Sequence[object], description: str) -> Any:
     """Return the description of a query parameter whose values are these."""
     return Query(description=description, json_schema_extra={"enum": list(values)})
 
@@ -41,9 +41,9 @@ def _one_of(values: Sequence[object], description: str) -> Any:
 def memory(
     model: str,
     analysis: AnalysisDependency,
-    rank_ratio: Annotated[float | None, _one_of(RANK_RATIOS, "Rank of low-rank state over min(m, n).")] = None,
-    state_dtype: Annotated[str | None, _one_of(STATE_DTYPES, "Type of the state's elements.")] = None,
-    ranks: Annotated[int, _one_of(RANKS, "Processes that share the model (FSDP2).")] = 1,
+    rank_ratio: Annotated[float | None, _choice(RANK_RATIOS, "Rank of low-rank state over min(m, n).")] = None,
+    state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the state's elements.")] = None,
+    ranks: Annotated[int, _choice(RANKS, "Processes that share the model (FSDP2).")] = 1,
 ) -> Footprint:
     """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the
     most. The first answer for a model takes some seconds."""
@@ -54,9 +54,9 @@ def memory(
 def plan(
     model: str,
     analysis: AnalysisDependency,
-    optimizer: Annotated[str, _one_of(PLANNED, "One with a block plan.")] = PLANNED[0],
-    rank_ratio: Annotated[float | None, _one_of(RANK_RATIOS, "Rank of low-rank momentum over min(m, n).")] = None,
-    state_dtype: Annotated[str | None, _one_of(STATE_DTYPES, "Type of the momentum's elements.")] = None,
+    optimizer: Annotated[str, _choice(PLANNED, "One with a block plan.")] = PLANNED[0],
+    rank_ratio: Annotated[float | None, _choice(RANK_RATIOS, "Rank of low-rank momentum over min(m, n).")] = None,
+    state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the momentum's elements.")] = None,
 ) -> Footprint:
     """What the optimizer keeps for every block of the model. The first answer takes some seconds."""
     return _count(analysis, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))

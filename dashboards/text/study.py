@@ -66,19 +66,19 @@ def effect_sentence(measure: Measure) -> str:
         ends = (measure.low, measure.high)
         if lower:  # as a size
             ends = tuple(None if end is None else -end for end in reversed(ends))  # type: ignore[assignment]  # still two
-        return _with_interval(text, *ends, measure)
+        return _append_interval(text, *ends, measure)
     if measure.metric == "speed_up":
         text = f"{measure.candidate} is {figure_text(value)} times as fast to {measure.against}'s final loss"
-        return _with_interval(text, measure.low, measure.high, measure)
+        return _append_interval(text, measure.low, measure.high, measure)
     if measure.metric == "state_share":
         text = f"{measure.candidate} keeps {value:.1%} of {measure.against}'s optimizer state"
-        return _with_interval(text, None, None, measure)
-    return _with_interval(
+        return _append_interval(text, None, None, measure)
+    return _append_interval(
         f"{measure.metric}, {measure.candidate}: {figure_text(value)}", measure.low, measure.high, measure
     )
 
 
-def _with_interval(text: str, low: float | None, high: float | None, measure: Measure) -> str:
+def _append_interval(text: str, low: float | None, high: float | None, measure: Measure) -> str:
     interval = interval_words(low, high, figure_text)
     details = [f"95 %: {interval}"] if interval else []
     details += [f"n = {measure.n}"] if measure.n else []

@@ -269,7 +269,7 @@ _NUMERIC = ("rank", "state bytes")
 def _row(block: Block) -> tuple[str, ...]:
     return (
         block.parameter,
-        _place_text(block),
+        _slice_text(block),
         "×".join(str(size) for size in block.shape) or "scalar",
         block.kind,
         block.first_moment,
@@ -279,7 +279,7 @@ def _row(block: Block) -> tuple[str, ...]:
     )
 
 
-def _place_text(block: Block) -> str:
+def _slice_text(block: Block) -> str:
     """`[:, 0:768]` of a fused matrix, `[3]` of a stack, `[3][0:80]` of both."""
     index = "" if block.index is None else f"[{block.index}]"
     return index + ("" if block.part is None else str(block.part))

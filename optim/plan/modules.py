@@ -126,8 +126,8 @@ class Part:
         return tuple(found)
 
     @property
-    def said_heads(self) -> tuple[int | None, int | None, int | None]:
-        """(query heads, key-value heads, their size) as the module, its configuration or the caller says."""
+    def head_counts(self) -> tuple[int | None, int | None, int | None]:
+        """Return (query heads, key-value heads, their size) by the module, its configuration or the caller."""
         if self.module is None:
             return (self.names.heads if self.names else None), None, None
         return tuple(read_number(self.module, names) for names in _HEAD_NUMBERS)  # type: ignore[return-value]  # three
@@ -250,7 +250,7 @@ def is_conv1d(module: nn.Module) -> bool:
     return hasattr(module, "nx") and hasattr(module, "nf")
 
 
-def said_heads(module: nn.Module) -> Heads | None:
+def read_heads(module: nn.Module) -> Heads | None:
     """Its heads, where it or its configuration says how many and how wide."""
     query, key_value, size = (read_number(module, names) for names in _HEAD_NUMBERS)
     return Heads(query=query, key_value=key_value or query, size=size) if query and size else None

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..errors import RuleError
 from .blocks import BlockKind, Slice
-from .modules import Heads, Site, said_heads
+from .modules import Heads, Site, read_heads
 
 Repeats = int | Literal["query head", "key-value head", "expert"]
 """How often the kinds of a fused weight follow each other: once, a fixed number of times, for every head or expert."""
@@ -141,7 +141,7 @@ class Role:
 
     def _heads(self, module: nn.Module) -> Heads | None:
         if self.heads is None:
-            return said_heads(module)
+            return read_heads(module)
         return self.heads if isinstance(self.heads, Heads) else self.heads(module)
 
     def _number(self, heads: Heads | None, module: nn.Module) -> int | None:
@@ -246,7 +246,7 @@ def _jetmoe_heads(attention: nn.Module) -> Heads | None:
 
 def _litgpt_heads(attention: nn.Module) -> Heads | None:
     """Of litgpt's before its fused map was called `qkv`: others give the common class that map in another order."""
-    return said_heads(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
+    return read_heads(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
 
 
 SHIPPED: tuple[Role, ...] = (

@@ -132,7 +132,7 @@ def _is_lone(site: Site) -> bool:
 def _position_bias(site: Site) -> Iterator[BlockRole]:
     """A table of attention biases by relative position, as T5 and Swin have it, or the small map that makes it."""
     around = _attention_around(site) if site.part.is_embedding else None
-    is_column_a_head = around is not None and site.tensor.shape[-1] == around.said_heads[0]
+    is_column_a_head = around is not None and site.tensor.shape[-1] == around.head_counts[0]
     if (is_column_a_head or _POSITION_BIAS.search(site.path)) and site.map is None:
         yield BlockRole(kind=BlockKind.POSITION_BIAS)
     elif "cpb_mlp" in site.path or "position_bias_mlp" in site.path:
@@ -236,7 +236,7 @@ def heads_of(attention: Part) -> Heads | None:
 
     Where nobody says how many, every neuron is one: blocks are divided rightly all the same.
     """
-    said = [part.said_heads for part in [*attention.lineage][:2]]  # some hold their maps in a part of their own
+    said = [part.head_counts for part in [*attention.lineage][:2]]  # some hold their maps in a part of their own
     number, key_values, size = next((numbers for numbers in said if numbers[0]), (None, None, None))
     query, key_value = _widths(attention)
     if number is None:
@@ -339,7 +339,7 @@ def _gate_and_up(axis: int, outputs: int, expert: int | None = None) -> Iterator
         yield BlockRole(kind=BlockKind.MLP, output_axis=axis, part=part, index=expert, label=prefix + name)
 
 
-def _named(pattern: re.Pattern[str], kind: BlockKind) -> "_Rule":
+def _name_rule(pattern: re.Pattern[str], kind: BlockKind) -> "_Rule":
     """The rule that a matrix at such a path is of that kind."""
 
     def rule(site: Site) -> Iterator[BlockRole]:
@@ -376,7 +376,7 @@ def _mlp_by_shape(site: Site) -> Iterator[BlockRole]:
 
 
 _Rule = Callable[[Site], Iterable[BlockRole]]
-_LONE_PROJECTION = _named(re.compile(r"(?:^|\.)(?:proj|reduction)$"), BlockKind.PROJECTION)
+_LONE_PROJECTION = _name_rule(re.compile(r"(?:^|\.)(?:proj|reduction)$"), BlockKind.PROJECTION)
 """Between the widths of stages of a model of images: nothing leads back."""
 
 _RULES: tuple[_Rule, ...] = (
@@ -389,11 +389,11 @@ _RULES: tuple[_Rule, ...] = (
     _convolution,
     _attention,
     _router,
-    _named(_OTHER_GATES, BlockKind.GATE),
+    _name_rule(_OTHER_GATES, BlockKind.GATE),
     _experts,
-    _named(_LM_HEAD, BlockKind.LM_HEAD),
-    _named(_TASK_HEAD, BlockKind.TASK_HEAD),
-    _named(_PROJECTION, BlockKind.PROJECTION),
+    _name_rule(_LM_HEAD, BlockKind.LM_HEAD),
+    _name_rule(_TASK_HEAD, BlockKind.TASK_HEAD),
+    _name_rule(_PROJECTION, BlockKind.PROJECTION),
     _mlp,
 )
 """Each is asked at every place of a tied parameter before the next: a tied LM head is an embedding."""

@@ -210,7 +210,7 @@ def _trials(measured: Measured) -> _Trials:
     stable = {
         name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in ended
     }
-    behind = _shown_behind(design, runs)
+    behind = _find_worse_than_best(design, runs)
     medians = [
         statistics.median_high(losses.values()) for name, losses in stable.items() if losses and name not in behind
     ]
@@ -230,7 +230,7 @@ def _trials(measured: Measured) -> _Trials:
     return _Trials(target=target, by_name=by_name, behind=behind)
 
 
-def _shown_behind(design: ComparisonDesign, runs: Iterable[RunRecord]) -> frozenset[str]:
+def _find_worse_than_best(design: ComparisonDesign, runs: Iterable[RunRecord]) -> frozenset[str]:
     """The candidates that are worse than the best one, or unstable beside it, whichever is the baseline. The best is
     that with the lowest loss of those that lost the fewest runs."""
     candidates = summaries(design, runs)

@@ -15,7 +15,7 @@ from orchestrator.analysis.estimator import paired_difference
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Difference, OpenInterval
 from orchestrator.studies.result import CandidateOutcome, Figure, PartResult, StudyResult, machine_sentences
-from orchestrator.studies.study import SHARED_METRICS, Claim, Study, StudyFigures, StudyScale, identity
+from orchestrator.studies.study import SHARED_METRICS, Study, StudyClaim, StudyFigures, StudyScale, identity
 from worker.records.result import Finite, Record
 from worker.words import pluralize
 
@@ -130,7 +130,7 @@ def _is_said(verdict: ClaimVerdict, count: int) -> str:
     return f"{'is' if count == 1 else 'are'} {verdict.value}"
 
 
-def verdict_on(claim: Claim, low: float, high: float) -> ClaimVerdict | None:
+def verdict_on(claim: StudyClaim, low: float, high: float) -> ClaimVerdict | None:
     """What an interval says of a claim; None where nothing is claimed."""
     if not claim.has_bound():
         return None
@@ -147,7 +147,7 @@ def _has_candidate(study: Study, scale: StudyScale, part: str, candidate: str) -
     return isinstance(spec, ComparisonSpec) and any(each.name() == candidate for each in spec.candidates)
 
 
-def _of_figure(study: Study, claim: Claim, figure: Figure) -> Measure:
+def _of_figure(study: Study, claim: StudyClaim, figure: Figure) -> Measure:
     """By the interval; a counted figure, which has none, by its value."""
     low, high = (figure.value if end is None and figure.n is None else end for end in (figure.low, figure.high))
     verdict = verdict_on(claim, -math.inf if low is None else low, math.inf if high is None else high)
@@ -166,7 +166,7 @@ NAMES = {
 }
 
 
-def _of_comparison(study: Study, claim: Claim, part: PartResult, *, is_alone: bool) -> Measure:
+def _of_comparison(study: Study, claim: StudyClaim, part: PartResult, *, is_alone: bool) -> Measure:
     """One of the metrics that every comparison has."""
     baseline = next(outcome for outcome in part.candidates if outcome.is_baseline)
     mine = part.candidate(claim.candidate)

@@ -64,7 +64,7 @@ class StudyScale(StrEnum):
     """The paper's setting (arXiv 2510.09103, section 5.1), for GPUs."""
 
 
-class Claim(Spec):
+class StudyClaim(Spec):
     """A claimed figure: which metric of whom, and the bounds within which it lies."""
 
     metric: Text
@@ -106,7 +106,7 @@ class Study(Spec):
     """What the paper says, in a sentence; of studies beyond the paper, what is held against what."""
     source: Text
     """Paper and section, or whose claim it is."""
-    claims: Annotated[tuple[Claim, ...], Field(min_length=1, max_length=64)]
+    claims: Annotated[tuple[StudyClaim, ...], Field(min_length=1, max_length=64)]
     """All of them have to hold, in every experiment that they are about."""
     scales: Annotated[dict[StudyScale, dict[str, ExperimentSpec]], Field(min_length=1)]
     """The specifications of each scale by the names of its parts; none where everything is computed."""
@@ -150,6 +150,11 @@ class Study(Spec):
             if claim.metric == "speed_up" and claim.against is not None:
                 allowed = "must be left out: a speed-up is the comparison's own, over its baseline"
                 faults.append((("claims", place, "against"), claim.against, allowed))
+            specs = [spec for parts in self.scales.values() for spec in parts.values()]
+            baselines = {spec.baseline_name() for spec in specs if isinstance(spec, ComparisonSpec)}
+            if claim.metric == "loss_difference" and claim.against is not None and claim.candidate in baselines:
+                allowed = "is the baseline, which has no difference; exchange candidate and against"
+                faults.append((("claims", place, "candidate"), claim.candidate, allowed))
             for field in ("candidate", "against"):
                 name = getattr(claim, field)
                 known = {

@@ -57,12 +57,12 @@ def read_spec(path: Path) -> SpecText:
         hint = "; `adapm-bench init` writes one to begin with" if isinstance(error, FileNotFoundError) else ""
         refuse(f"cannot read {path}: {error.strerror}{hint}")
     except UnicodeDecodeError as error:
-        refuse(f"{_place(path)} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8")
+        refuse(f"{_undecodable_line(path)} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8")
     except SpecTextError as error:
         refuse(str(error))
 
 
-def _place(path: Path) -> str:
+def _undecodable_line(path: Path) -> str:
     """The file and the line where it stops being UTF-8."""
     if str(path) == STDIN:
         return "<stdin>"

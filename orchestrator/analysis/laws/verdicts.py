@@ -75,7 +75,7 @@ def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
         if abs(exponent.value) >= MAX_EXPONENT:
             return f"{name} is at its bound of {MAX_EXPONENT:g}, so the points follow no power law"
         if exponent.low is None or round(exponent.low, 9) <= 0:  # equal losses fall by their rounding
-            return f"the loss is not shown to fall with {noun}: {_with_interval(name, exponent)}"
+            return f"the loss is not shown to fall with {noun}: {_estimate_text(name, exponent)}"
     return None
 
 
@@ -90,7 +90,7 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
         sentences.append(f"No law found: {row.no_law}. Nothing is predicted; train more sizes or budgets.")
     else:
         exponents = [(name, row.coefficients[name]) for name in ("alpha", "beta") if name in row.coefficients]
-        sentences.append(f"{', '.join(_with_interval(*named) for named in exponents)}.")
+        sentences.append(f"{', '.join(_estimate_text(*named) for named in exponents)}.")
         if row.held_out is not None:
             error, side = row.held_out.error, "high" if row.held_out.error > 0 else "low"
             sentences.append(f"Without the largest it is predicted {abs(error):.4f} nats too {side}.")
@@ -125,7 +125,7 @@ def _sentences_on_differences(row: CandidateFit, baseline: CandidateFit, form: L
     return sentences
 
 
-def _with_interval(name: str, estimate: Estimate) -> str:
+def _estimate_text(name: str, estimate: Estimate) -> str:
     ends = (
         "no interval"
         if estimate.low is None or estimate.high is None

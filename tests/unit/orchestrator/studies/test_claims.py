@@ -10,7 +10,7 @@ from orchestrator.records import OpenInterval
 from orchestrator.studies.claims import ClaimVerdict, Finding, all_claims, verdict_on
 from orchestrator.studies.registry import all_studies, figures_of, study
 from orchestrator.studies.result import StudyResult
-from orchestrator.studies.study import Claim, Study, StudyScale
+from orchestrator.studies.study import Study, StudyClaim, StudyScale
 from tests.factories.comparison import Outcome
 from tests.factories.study_results import DIVERGED, judged, made_result
 
@@ -58,7 +58,7 @@ def of_lion(lion: Sequence[Outcome], adamw: Sequence[Outcome] = BASE, share: flo
 def test_the_whole_interval_decides_and_the_papers_figure_does_not(
     bounds: dict[str, float], interval: tuple[float, float], verdict: ClaimVerdict | None
 ) -> None:
-    assert verdict_on(Claim(metric="m", candidate="c", **bounds), *interval) is verdict
+    assert verdict_on(StudyClaim(metric="m", candidate="c", **bounds), *interval) is verdict
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,10 @@ def test_what_cannot_be_read_in_a_data_folder_is_left_out(tmp_path: Path) -> Non
             {"claims": [{"metric": "loss_difference", "candidate": "lion", "part": "GPT-9", "at_most": 0.0}]},
             "/claims/0/part",
         ),
+        (
+            {"claims": [{"metric": "loss_difference", "candidate": "adamw", "against": "lion", "at_most": 0.0}]},
+            "exchange candidate and against",
+        ),
         ({"scales": {}}, "scales"),
         ({"scales": {"tiny": {"GPT-2": {"workload": {"model": "gpt-9"}}}}}, "gpt-9"),
         ({"conclusion": "it holds"}, "conclusion"),
