@@ -102,7 +102,7 @@ class Callers:
         return found
 
     def was_right(self, secret: str) -> bool:
-        """Whether it opened something lately: then it waits for nobody's wrong keys. It is looked up all the same."""
+        """Whether this key was accepted lately, so other callers' wrong keys do not delay it. It is still looked up."""
         return self._clock() - self._right.get(_digest(secret), float("-inf")) < RIGHT_SECONDS
 
     def note(self, secret: str, *, right: bool) -> None:

@@ -305,7 +305,7 @@ def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
 
 
 def judgement_view(judged: ExternalJudgement) -> RenderableType:
-    """What speaks against the verdicts first, then the table, the verdicts, and what nobody could check."""
+    """Show the objections to the verdicts, the table, the verdicts, and the conditions that nobody checked."""
     head = Text(plain(judged.experiment), style="bold")
     head.append(f"  (external runs: logged, not measured by the bench; {plain(judged.metric)})", style="yellow")
     table = plain_table(

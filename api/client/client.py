@@ -357,7 +357,7 @@ class Endpoints:
 
     @Endpoint
     def delete_external_run(self, external_id: str) -> ExternalRun:
-        """Remove a run for good; whoever sends its spool again brings it back."""
+        """Delete a run for good. Sending its spool again brings it back."""
         return self._ask("DELETE", f"/v1/external-runs/{segment(external_id)}", ExternalRun, again=False)
 
     @Endpoint
@@ -405,13 +405,13 @@ class Endpoints:
     def annotate(
         self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], *, revision: int | None = None
     ) -> AnyExperiment:
-        """Change labels and note; what is left out of `change` stays as it is. With the `revision` of the experiment
-        as it was read only what nobody has changed since: else it is refused (412)."""
+        """Change labels and note; fields that `change` leaves out stay. With `revision`, that of the experiment as it
+        was read, the service refuses the change (412) if the experiment was changed since."""
         return self._annotate(experiment_id, change, revision)
 
     @Endpoint
     def add_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
-        """Give an experiment these labels, too; nobody else's are lost, whoever edits at the same time."""
+        """Add labels to an experiment. Labels that other callers add at the same time stay."""
         return self._relabel(experiment_id, lambda had: list(dict.fromkeys([*had, *labels])))
 
     @Endpoint
@@ -657,8 +657,8 @@ class Endpoints:
 
     @Endpoint
     def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
-        """Have a URL told of ended experiments; the secret that signs what it is told is in the answer alone. An
-        earlier call with the same `key` is answered as it was."""
+        """Register a URL for messages about ended experiments. Only this answer has the secret that signs them. A
+        second call with the same `key` gets the first one's answer."""
         content, headers = wanted.model_dump_json(), {**JSON, **_idempotency(key)}
         return self._ask("POST", "/v1/webhooks", NewWebhook, again=True, content=content, headers=headers)
 

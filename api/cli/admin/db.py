@@ -70,7 +70,7 @@ def backup(
 
 @contextmanager
 def private_folder(settings: Settings) -> Iterator[None]:
-    """Make the data folder where there is none; nobody else reads it, nor what is written within."""
+    """Make the data folder if it is missing. Only the service's user can read it and its files."""
     with umask_of(settings.umask_bits()):
         keep_private(settings.data_folder, settings.umask_bits())
         yield

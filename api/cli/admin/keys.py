@@ -79,7 +79,7 @@ def _announce_first_key(wanted: KeyRequest, yes: bool) -> None:
         "this is the service's first key: from now on pages, REST and this command line refuse everybody without a key"
     )
     complain("revoking it does not open the service again, so that work done under keys stays protected")
-    complain("if you lose it: whoever can write the data folder can make keys there, without --url")
+    complain("if you lose it, make another one on the service's machine, without --url")
     if wanted.scope is not Scope.ADMIN:
         complain(f"a {wanted.scope} key cannot make other keys; the first one should be --scope admin")
     if not yes and _is_interactive() and not typer.confirm("close the service to everybody without a key?", err=True):
