@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import StoreError
 from orchestrator.store.tables import metadata
 
-FORMER_REVISION = "0025"
-"""The last revision of the history before this one; the first revision of this one begins there."""
+FORMER_REVISIONS = ("0024", "0025")
+"""The last revisions of the history before this one; the first revision of this one begins at either."""
 
 
 def migrate(connection: Connection) -> None:
@@ -27,7 +27,7 @@ def migrate(connection: Connection) -> None:
         metadata.create_all(connection)
         command.stamp(config, "head")
         return
-    if current == FORMER_REVISION:
+    if current in FORMER_REVISIONS:
         command.stamp(config, "base", purge=True)
     command.upgrade(config, "head")
 
@@ -47,11 +47,12 @@ def newest_revision() -> str:
 def unknown_schema(current: str) -> tuple[str, str] | None:
     """Return the fault of a database of this revision, and the way out; None where this version has a way from it."""
     known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
-    if current in (FORMER_REVISION, *known):
+    if current in (*FORMER_REVISIONS, *known):
         return None
-    if current.isdigit() and current < FORMER_REVISION:  # revisions of this history begin with a letter
-        fault = f"{current}, which is older than {FORMER_REVISION}, the oldest that this version can bring to its own"
-        return fault, f"open it once with the last adapm-bench of the schema {FORMER_REVISION}, then with this one"
+    if current.isdigit() and current < FORMER_REVISIONS[0]:  # revisions of this history begin with a letter
+        oldest, newest = FORMER_REVISIONS
+        fault = f"{current}, which is older than {oldest}, the oldest that this version can bring to its own"
+        return fault, f"open it once with the last adapm-bench of the schema {newest}, then with this one"
     fault = f"{current}, which this version does not know; its newest is {max(known)}"
     return fault, "install the newer adapm-bench that made it, or go back to a backup from before"
 

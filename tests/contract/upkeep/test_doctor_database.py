@@ -93,7 +93,7 @@ def at_most(file_bytes: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("revision", "found", "way_out"),
     [
-        ("0024", "0024, which is older than 0025", "open it once with the last adapm-bench of the schema 0025"),
+        ("0023", "0023, which is older than 0024", "open it once with the last adapm-bench of the schema 0025"),
         ("9999", "9999, which this version does not know", "newer adapm-bench"),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_schema_that_is_too_old_is_found_and_named(store: Store) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     try:
         (fault,) = maintenance.faults(store.database)
-        assert "the schema is 0001, which is older than 0025" in fault
+        assert "the schema is 0001, which is older than 0024" in fault
     finally:
         with store.database.writing() as connection:
             connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{newest_revision()}'")

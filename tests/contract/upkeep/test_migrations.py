@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 
 from orchestrator.errors import StoreError
 from orchestrator.store.database import Database, newest_migration
-from orchestrator.store.migrations import FORMER_REVISION, current_revision, newest_revision
+from orchestrator.store.migrations import FORMER_REVISIONS, current_revision, newest_revision
 from orchestrator.store.tables import CHANGE_COUNTERS, metadata
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, comparison_spec
@@ -60,10 +60,14 @@ def split_statements(script: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("is_former", [False, True])
-def test_a_new_and_a_former_database_come_to_the_tables_of_the_code(empty: Database, is_former: bool) -> None:
-    if is_former:
+@pytest.mark.parametrize("former", [None, *FORMER_REVISIONS])
+def test_a_new_and_a_former_database_come_to_the_tables_of_the_code(empty: Database, former: str | None) -> None:
+    if former:
         make_former(empty)
+    if former == "0024":
+        with empty.writing() as connection:
+            connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN news")
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0024'")
     empty.migrate()
     with empty.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
@@ -169,7 +173,7 @@ def test_a_migration_that_breaks_leaves_the_database_as_it_was(
         empty.migrate()
     assert tables(empty) == before
     with empty.reading() as connection:
-        assert current_revision(connection) == (FORMER_REVISION if is_former else None)
+        assert current_revision(connection) == (FORMER_REVISIONS[-1] if is_former else None)
 
 
 def test_the_newest_migration_is_known_by_the_name_of_its_file(empty: Database) -> None:
@@ -184,10 +188,10 @@ def test_the_newest_migration_is_known_by_the_name_of_its_file(empty: Database) 
     [
         ("9999", "the schema 9999, which this version does not know.*install the newer adapm-bench that made it"),
         (
-            "0024",
-            "the schema 0024, which is older than 0025.*open it once with the last adapm-bench of the schema 0025",
+            "0023",
+            "the schema 0023, which is older than 0024.*open it once with the last adapm-bench of the schema 0025",
         ),
-        ("0001", "the schema 0001, which is older than 0025"),
+        ("0001", "the schema 0001, which is older than 0024"),
     ],
 )
 def test_a_database_of_an_unknown_schema_is_refused_and_left_alone(empty: Database, revision: str, fault: str) -> None:

@@ -17,9 +17,18 @@ log = logging.getLogger("alembic.runtime.migration")
 def upgrade() -> None:
     """Write what campaigns had into notes and saved views into the log, and move the ends that webhooks hear of to the
     outbox."""
+    _add_news()
     _drop_campaigns()
     _move_endings()
     _drop_saved_views()
+
+
+def _add_news() -> None:
+    """Add the one column that 0025 has and 0024 lacks; experiments that still grow are looked at once."""
+    if any(column["name"] == "news" for column in sa.inspect(op.get_bind()).get_columns("experiments")):
+        return
+    op.add_column("experiments", sa.Column("news", sa.BigInteger(), nullable=False, server_default="0"))
+    op.execute("UPDATE experiments SET news = 1 WHERE growing AND kind <> 'sweep'")
 
 
 def _drop_campaigns() -> None:
