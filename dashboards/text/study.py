@@ -112,8 +112,8 @@ repeats one, and says where its figures lie outside of the intervals below.
 
 A claim is *supported* where the whole 95 % interval lies within its bounds, *contradicted* where the whole interval
 lies outside, and *undecided* else. How far the paper's own figure lies from ours is a column, and changes no word. Each
-word is about models of the scale beside it: the tiny scale trains models of about a million parameters for a moment,
-the middle scale smaller ones on 20 tokens for each parameter; neither is evidence for a large model. Every tuned
+word is about models of the scale beside it: the tiny scale trains models of 0.08 to 1 million parameters for a moment,
+the middle scale such models on 20 tokens for each parameter; neither is evidence for a large model. Every tuned
 candidate was tuned by 8 trials on 3 seeds, and judged on 10 others ([studies.md](studies.md))."""
 
 

@@ -56,7 +56,7 @@ class StudyScale(StrEnum):
     """How large a study is made."""
 
     TINY = "tiny"
-    """Minutes to an hour on a CPU core: models of about a million parameters, trained for a moment."""
+    """Minutes to an hour on a CPU core: models of 0.08 to 1 million parameters, trained for a moment."""
     MIDDLE = "middle"
     """Hours on a CPU core: smaller models on 20 tokens for each parameter, as compute-optimal trainings have
     (Hoffmann et al. 2022)."""

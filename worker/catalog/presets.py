@@ -105,6 +105,7 @@ PRESETS: tuple[ModelPreset, ...] = (
     _tiny("gpt2-nano", 2, 2, 48, f"0.08 M {_OF_A_LAW}"),
     _tiny("gpt2-micro", 3, 4, 80, f"0.27 M {_OF_A_LAW}"),
     _tiny("gpt2-mini", 6, 6, 192, f"2.8 M {_OF_A_LAW}"),
+    _tiny("llama-nano", 2, 2, 48, f"0.08 M {_IN_SECONDS}", "llama", intermediate_size=128, num_key_value_heads=2),
     _tiny("llama-tiny", 4, 4, 128, f"1 M {_IN_SECONDS}", "llama", intermediate_size=344, num_key_value_heads=4),
     _gpt2(
         "gpt2-40m",

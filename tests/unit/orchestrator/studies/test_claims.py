@@ -175,7 +175,7 @@ def test_every_part_has_its_own_word() -> None:
     one = study("loss-curves")
 
     def ends(part: str) -> dict[str, Sequence[Outcome]]:
-        adapm = near(0.0 if part == "gpt2-tiny" else 0.2)
+        adapm = near(0.0 if part == "gpt2-nano" else 0.2)
         others = near(0.3)
         return {"adamw": BASE, "adapm": adapm, "adam-mini": others, "adafactor": others, "galore": others}
 
