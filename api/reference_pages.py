@@ -1,4 +1,4 @@
-"""The pages of docs/reference, written from the code: verbs, routes, specifications, optimizers.
+"""The pages of docs/reference, written from the code: verbs, routes, specifications, optimizers, settings.
 
     python -m api.reference_pages docs/reference
 
@@ -8,6 +8,7 @@ A test compares them with what this writes, so that they cannot be out of date.
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -18,32 +19,79 @@ from api.app import create_app
 from api.auth.scopes import find_route
 from api.cli.app import main as command_line
 from optim import catalog
+from optim.catalog import Option
 from orchestrator.services.composition import compose_services
-from orchestrator.settings import Settings
+from orchestrator.settings import PREFIX, Settings
 from orchestrator.specs.schema import SPECS
 from orchestrator.store.database import Database
+from worker.schema import field_docs
 
 WRITTEN = "Written from the code by `python -m api.reference_pages docs/reference`."
+SHARED_OPTION_USES = 10
+"""An option of so many verbs is explained at the top of the page: `--json`, `--url` and `--data` are in most."""
+SHARED_OPTION_OPTIMIZERS = 5
+"""An option of so many optimizers is explained at the top of their page: decay rates, eps and weight decay."""
+SOURCES = """A setting has the value of the first of these that names it: a flag of `adapm-bench up` or `demo`, its
+environment variable, a file of secrets (`/run/secrets/adapm_bench_database_url`, as Docker and Kubernetes mount it), a
+TOML file (`adapm-bench.toml` in the current folder, with lines like `port = 8321`), its default. An unknown variable
+that begins with `ADAPM_BENCH_` is refused. `adapm-bench doctor --settings` prints every value and its source."""
+OTHER_VARIABLES = (
+    ("`ADAPM_BENCH_CONFIG`", "The TOML file, if it is not in the current folder.", ""),
+    ("`ADAPM_BENCH_URL`", "The service that the command line talks to; default: the one on the data folder.", ""),
+    ("`ADAPM_BENCH_KEY`, `ADAPM_BENCH_KEY_FILE`", "The key that command line and client send, or a file with it.", ""),
+    (
+        "`ADAPM_BENCH_OWN_OPTIMIZERS`",
+        "Optimizers of installed packages that may be used, by name; workers need it, too.",
+        "",
+    ),
+    ("`OTEL_EXPORTER_OTLP_ENDPOINT`", "An OpenTelemetry collector for traces; needs `pip install '.[otel]'`.", ""),
+)
+PYTHON = {
+    "Optimizers": (
+        "optim.adapm.AdaPM",
+        "optim.adapm.AdaPMMini",
+        "optim.build",
+        "optim.matrix_groups",
+        "optim.plan.Rule",
+        "optim.plan.Role",
+    ),
+    "Client": ("api.client.client.Client", "api.client.start_run"),
+}
+"""What a user imports, by section."""
 
 
 def pages() -> dict[str, str]:
     """File name → Markdown."""
-    writers = {"cli": verbs, "rest": routes, "specifications": specifications, "optimizers": optimizers}
+    writers = {
+        "cli": verbs,
+        "rest": routes,
+        "specifications": specifications,
+        "optimizers": optimizers,
+        "settings": settings,
+        "python": python,
+    }
     return {f"{name}.md": "\n".join(write()) + "\n" for name, write in writers.items()}
 
 
 def verbs() -> Iterator[str]:
-    """Every verb with its arguments and options."""
-    yield from ("# The command line", "", WRITTEN, "")
-    for words, command in _commands(("adapm-bench",), get_command(command_line)):
+    """Every verb with its arguments and options; options that many verbs have are explained once."""
+    commands = list(_commands(("adapm-bench",), get_command(command_line)))
+    uses = Counter((_flag(p), p.help) for _, command in commands for p in command.params if p.opts[0].startswith("-"))
+    shared = {flag: help for (flag, help), number in uses.items() if number >= SHARED_OPTION_USES}
+    yield from ("# The command line", "", WRITTEN, "", "Many commands have these options:", "")
+    yield from _table(("", "meaning"), list(shared.items()))
+    for words, command in commands:
         arguments = [p for p in command.params if not p.opts[0].startswith("-")]
         options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
         usage = [p.metavar or p.name.upper() for p in arguments]
         shown = [name if p.required else f"[{name}]" for name, p in zip(usage, arguments, strict=True)]
         yield from (f"## `{' '.join((*words, *shown))}`", "", " ".join((command.help or "").split()), "")
         rows = [(f"`{name}`", p.help or "", "") for name, p in zip(usage, arguments, strict=True)]
-        rows += [(_flag(p), p.help or "", _default(p.default)) for p in options if p.help]
+        own = [p for p in options if p.help and shared.get(_flag(p)) != p.help]
+        rows += [(_flag(p), p.help, _default(p.default)) for p in own]
         yield from _table(("", "meaning", "default"), rows)
+        if also := [_flag(p) for p in options if p.help and p not in own]:
+            yield from (f"Also {', '.join(also)}.", "")
 
 
 def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -90,22 +138,28 @@ def _first_sentence(text: str) -> str:
 
 
 def specifications() -> Iterator[str]:
-    """Every field of every kind of specification."""
+    """Every field of every kind of specification; fields that a kind shares with a comparison are named only."""
     yield from ("# Specifications", "", WRITTEN + " What they are for: [specs.md](../specs.md).", "")
-    told: set[str] = set()
+    written: set[str] = set()
+    compared = SPECS["comparison"].model_json_schema()["properties"]
     for kind, model in SPECS.items():
         schema = model.model_json_schema()
         for name, part in {kind.capitalize(): schema, **schema["$defs"]}.items():
-            if name not in told and "properties" in part:
-                told.add(name)
-                required = part.get("required", ())
-                rows = [
-                    (f"`{field}`", _kind(of), _value(of.get("default", "")) if field not in required else "required",
-                     of.get("description", ""))
-                    for field, of in part["properties"].items()
-                ]  # fmt: skip
-                about = [" ".join(part.get("description", "").split("\n\n")[0].split()), ""]
-                yield from (f"## {name}", "", *about, *_table(("field", "value", "default", "meaning"), rows))
+            if name in written or "properties" not in part:
+                continue
+            written.add(name)
+            fields = part["properties"]
+            shared = [field for field, of in fields.items() if kind != "comparison" and of == compared.get(field)]
+            required = part.get("required", ())
+            rows = [
+                (f"`{field}`", _kind(of), _value(of.get("default", "")) if field not in required else "required",
+                 of.get("description", ""))
+                for field, of in fields.items() if field not in shared
+            ]  # fmt: skip
+            about = [" ".join(part.get("description", "").split("\n\n")[0].split()), ""]
+            yield from (f"## {name}", "", *about, *_table(("field", "value", "default", "meaning"), rows))
+            if shared:
+                yield from (f"As in a [comparison](#comparison): {', '.join(f'`{field}`' for field in shared)}.", "")
 
 
 def _kind(field: Mapping[str, Any]) -> str:
@@ -132,14 +186,49 @@ def _value(value: Any) -> str:
 
 
 def optimizers() -> Iterator[str]:
-    """Every optimizer of the catalog with its options."""
-    yield from ("# Optimizers", "", WRITTEN + " What they are and keep: [optimizers.md](../optimizers.md).", "")
+    """Every optimizer of the catalog with its options; options that many have are explained once."""
+    yield from ("# Optimizers", "", WRITTEN + " State and code of each: [optimizers.md](../optimizers.md).", "")
+    uses = Counter(_option_row(option) for entry in catalog.entries() for option in entry.options)
+    shared = [row for row, number in uses.items() if number >= SHARED_OPTION_OPTIMIZERS]
+    yield from ("Many optimizers have these options:", "")
+    yield from _table(("option", "value", "meaning"), shared)
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "")
         rate = f"Centre of its grid of rates: {entry.learning_rate:g}."
         yield from (f"{entry.paper}. Licence of the code: {entry.licence}. {rate}", "")
-        rows = [(f"`{o.name}`", o.allowed_values(), _value(o.default), o.meaning) for o in entry.options]
+        own = [option for option in entry.options if _option_row(option) not in shared]
+        rows = [(f"`{o.name}`", o.allowed_values(), _value(o.default), o.meaning) for o in own]
         yield from _table(("option", "value", "default", "meaning"), rows)
+        if also := [f"`{o.name}` ({_value(o.default)})" for o in entry.options if o not in own]:
+            yield from (f"{'Also' if own else 'Options:'} {', '.join(also)}.", "")
+
+
+def _option_row(option: Option) -> tuple[str, str, str]:
+    return f"`{option.name}`", option.allowed_values(), option.meaning
+
+
+def settings() -> Iterator[str]:
+    """Every setting of the service: its variable, meaning and default."""
+    yield from ("# Settings", "", WRITTEN, "", SOURCES, "")
+    meanings = field_docs(Settings)
+    rows = [
+        (
+            f"`{PREFIX}{name.upper()}`",
+            meanings.get(name, ""),
+            "" if field.default in (None, "") else f"`{field.default}`",
+        )
+        for name, field in Settings.model_fields.items()
+    ]
+    yield from _table(("variable", "meaning", "default"), [*rows, *OTHER_VARIABLES])
+
+
+def python() -> Iterator[str]:
+    """Directives that the site replaces by signatures and docstrings."""
+    yield from ("# Python", "", WRITTEN + " The site shows signatures and docstrings here.", "")
+    for title, names in PYTHON.items():
+        yield from (f"## {title}", "")
+        for name in names:
+            yield from (f"::: {name}", "")
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

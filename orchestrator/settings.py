@@ -105,51 +105,51 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     data_folder: Path = Path(".adapm-bench")
-    """Database, datasets, checkpoints, MLflow store and logs of the embedded service."""
+    """Folder of the database, datasets, checkpoints, MLflow store and logs; flag `--data`."""
     database_url: str | None = None
     """SQLAlchemy URL; default: SQLite in the data folder."""
     mlflow_uri: str | None = None
     """MLflow tracking URI; default: SQLite in the data folder."""
     host: str = "127.0.0.1"
+    """Address to listen on: loopback only, until the service has a key; flag `--host`."""
     port: int = Field(default=8321, ge=0, le=65535)
-    """0 takes any free port."""
+    """Port to listen on; 0 takes a free one; flag `--port`."""
     allowed_hosts: str = ""
-    """Further names, with commas between them, that the service is called by: those of a reverse proxy."""
+    """Further host names that the service answers to, separated by commas: those of a reverse proxy."""
     root_path: str = Field(default="", pattern=f"^({ROOT_PATH_PATTERN})?$")
-    """The path below which a reverse proxy publishes the service, where it does not send `X-Forwarded-Prefix`."""
+    """Path of the service behind a reverse proxy, as `/bench`; needed if the proxy sends no `X-Forwarded-Prefix`."""
     requests_a_second: float = Field(default=100.0, gt=0, le=1e6)
-    """What one key may ask for in the long run; three times as many at once."""
+    """Requests of one key in a second, on average; three times as many at once."""
     waiting_runs: int = Field(default=20_000, ge=0, le=2**31 - 1)
-    """Runs of one key's experiments that may wait to be begun when it submits more."""
+    """Waiting runs of one key; further submissions are refused (409)."""
     external_runs: int = Field(default=100_000, ge=0, le=2**31 - 1)
-    """Runs of other people's loops that are kept; further ones are refused."""
+    """External runs that are kept; further ones are refused (409)."""
     audit_days: float = Field(default=365.0, gt=0, le=36_500)
-    """How long the audit log remembers."""
+    """Days that the audit log is kept."""
     undo_days: float = Field(default=7.0, ge=0, le=3650)
-    """How long a deleted experiment can be restored; then it is removed for good, its runs' folders, too."""
+    """Days in which a deleted experiment can be restored; then its rows and its runs' folders are removed."""
     webhook_urls: str = ""
-    """What URLs that are told of ended experiments may begin with, with commas between them; by default none."""
+    """Prefixes of the URLs that webhooks may post to, separated by commas; default: none, webhooks are off."""
     webhook_networks: str = ""
-    """Private networks that webhooks may reach, with commas between them; else none, nor this machine itself."""
+    """Private networks that webhooks may reach, as `10.1.0.0/16`, separated by commas; default: none."""
     slots: int | None = Field(default=None, ge=1, le=4096)
-    """CPUs that runs may occupy at once; default: all that this process may use."""
+    """CPUs that runs may use at once; default: all that this process may use; flag `--slots`."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)
-    """While the data folder's disk has less free space, no waiting run is begun; 0 begins them all."""
+    """Free bytes on the data folder's disk below which no waiting run starts; 0 starts them all."""
     umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
-    """What nobody else may do with the data folder and what the service writes, as `umask` has it: by default nothing.
-    `027` lets the group of the service's user read."""
+    """umask for the data folder and for files that the service writes; `027` lets the group read."""
     keep_checkpoints: Literal["best", "last", "none"] = "last"
-    """What ended runs keep. `last`: the last checkpoint of those that failed or were cancelled. `best`: that, and of
-    every run the checkpoint with its lowest validation loss, which is written at each new lowest. `none`: nothing."""
+    """Checkpoints that ended runs keep. `last`: the last one of failed and cancelled runs. `best`: also, of every run,
+    the one with the lowest validation loss. `none`: none."""
 
     checkpoint_url: str | None = None
-    """Shared storage that checkpoints and logs are copied to, `s3://BUCKET/PREFIX`, so that a run goes on where its
-    machine is lost; default: none, they stay in the data folder. Keys come from the environment or an AWS profile."""
+    """Shared storage for checkpoints and logs, `s3://BUCKET/PREFIX`, so that a run continues if its machine is lost;
+    default: none. Keys come from the environment or an AWS profile."""
     dataset_url: str | None = None
-    """Shared storage that prepared datasets and own weights are copied to and fetched from; default: none."""
+    """Shared storage for prepared datasets and own weights; default: none."""
 
     ray_address: str | None = None
-    """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""
+    """An existing Ray cluster, as `host:port`; default: an embedded Ray; flag `--ray-address`."""
 
     @field_validator("checkpoint_url", "dataset_url")
     @classmethod
@@ -228,6 +228,6 @@ def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
     strangers = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known)
     nearest = {name: get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.0)[0] for name in strangers}
     return tuple(
-        f"{name} is no setting; did you mean {meant}? Unset it, or see docs/settings.md"
+        f"{name} is no setting; did you mean {meant}? Unset it, or see docs/reference/settings.md"
         for name, meant in nearest.items()
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from orchestrator.analysis.verdicts import interval_words
 from orchestrator.studies.claims import ClaimVerdict, Finding, Measure
 from orchestrator.studies.records import ScaleReport, StudySummary
-from orchestrator.studies.study import StudyScale
 from worker.words import pluralize
 
 SUMMARY_LINES = 9
@@ -106,15 +105,12 @@ HEAD = """# What was reproduced
 
 {summary}
 
-Made by `adapm-bench study report` from stored results; do not edit it. Each study holds claims of AdaPM's paper
-(arXiv 2510.09103) or of another, or a question of ours, against what was measured here. `adapm-bench study run NAME`
-repeats one, and says where its figures lie outside of the intervals below.
+A claim is *supported* if its whole 95 % interval lies within the claim's bounds, *contradicted* if it lies outside, and
+*undecided* otherwise. Each word is about models of its scale: 0.08 to 1 million parameters for a moment at the tiny
+scale, 20 tokens a parameter at the middle one. Neither is evidence for large models. `adapm-bench study run NAME` repeats a study,
+`adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md)).
 
-A claim is *supported* where the whole 95 % interval lies within its bounds, *contradicted* where the whole interval
-lies outside, and *undecided* else. How far the paper's own figure lies from ours is a column, and changes no word. Each
-word is about models of the scale beside it: the tiny scale trains models of 0.08 to 1 million parameters for a moment,
-the middle scale such models on 20 tokens for each parameter; neither is evidence for a large model. Every tuned
-candidate was tuned by 8 trials on 3 seeds, and judged on 10 others ([studies.md](studies.md))."""
+Written by `adapm-bench study report`."""
 
 
 def reproduction(studies: Sequence[StudySummary]) -> str:
@@ -125,7 +121,8 @@ def reproduction(studies: Sequence[StudySummary]) -> str:
     )
     lines = [HEAD.format(summary=summary), "", *_overview(studies), "", *_machines(studies)]
     for study in studies:
-        lines += ["", *_section(study)]
+        if study.best() is not None:
+            lines += ["", *_section(study)]
     return "\n".join(lines) + "\n"
 
 
@@ -153,17 +150,17 @@ def _headline(finding: Finding) -> Measure | None:
 
 
 def _overview(studies: Iterable[StudySummary]) -> Iterator[str]:
-    yield "| study | question | scale | the claim | claim by claim |"
+    yield "| study | question | source | scale | answer |"
     yield "|---|---|---|---|---|"
     for study in studies:
-        link = f"[`{study.name}`](#{study.name})"
         found = study.best()
         if found is None:
-            yield f"| {link} | {_cell(study.question)} | – | {ClaimVerdict.MISSING.value} | |"
-            continue
-        scale, finding = found
-        where = "any" if study.is_computed() else scale.value
-        yield f"| {link} | {_cell(study.question)} | {where} | {finding.answer.value} | {finding.sentence} |"
+            cells = (f"`{study.name}`", study.question, study.source, "–", ClaimVerdict.MISSING.value)
+        else:
+            scale, finding = found
+            where = "any" if study.is_computed() else scale.value
+            cells = (f"[`{study.name}`](#{study.name})", study.question, study.source, where, finding.answer.value)
+        yield f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:
@@ -181,34 +178,23 @@ def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:
 
 
 def _section(study: StudySummary) -> Iterator[str]:
+    """The claim, and of each scale with a result the figures that are claimed; `study ls` shows the others."""
     yield f"## {study.name}"
     yield ""
-    yield f"**{study.title}.** {study.question}"
-    yield ""
-    yield f"Claim ({study.source}): {study.claim}"
-    findings = [(report, finding) for report in study.scales if (finding := report.best()) is not None]
-    for report, finding in findings:
-        yield ""
-        yield from _finding(study, report, finding)
-    if not findings:
-        tiny = next((report for report in study.scales if report.scale is StudyScale.TINY), study.scales[0])
-        yield ""
-        yield (
-            f"No result yet. `adapm-bench study run {study.name}` has {pluralize(tiny.runs, 'run')}, "
-            f"{cost_words(tiny)}."
-        )
-    for caveat in study.caveats:
-        yield ""
-        yield f"Setting: {caveat}"
+    yield f"**{study.title}.** Claim ({study.source}): {study.claim}"
+    for report in study.scales:
+        if (finding := report.best()) is not None:
+            yield ""
+            yield from _finding(study, report, finding)
 
 
 def _finding(study: StudySummary, report: ScaleReport, finding: Finding) -> Iterator[str]:
     yield f"**{scale_words(study, report).capitalize()}: {finding.answer.value}.** {finding.sentence}"
-    if finding.measures:
+    if claimed := [measure for measure in finding.measures if measure.verdict is not None]:
         yield ""
-        yield f"| {' | '.join(MEASURE_HEADS)} |"
-        yield "|---|---|---|--:|---|"
-        yield from (f"| {' | '.join(map(_cell, measure_cells(measure)))} |" for measure in finding.measures)
+        yield f"| {' | '.join(MEASURE_HEADS[:-1])} |"
+        yield "|---|---|---|--:|"
+        yield from (f"| {' | '.join(map(_cell, measure_cells(measure)[:-1]))} |" for measure in claimed)
     for note in (*finding.notes, *(f"Deviates from the published result: {text}" for text in report.deviations)):
         yield ""
         yield note

@@ -50,10 +50,12 @@ class Candidate(Spec):
     """One optimizer of a comparison."""
 
     optimizer: OptimizerName
+    """A name of the catalog: `adapm-bench optimizers`."""
     learning_rates: LearningRates
     """Its own learning rate. Of several, tuning starts at the middle one, and `tuning.method: grid` tries exactly
     these."""
     options: dict[str, Scalar] = Field(default_factory=dict)
+    """Options that differ from the optimizer's defaults."""
     warmup_steps: CountOrZero | None = omit_default(None)
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
     schedule: OwnSchedule | None = omit_default(None)
@@ -184,7 +186,9 @@ class TunedExperiment(Experiment):
     """What comparisons and scaling experiments ask for alike: candidates, tuned or at one setting each, over seeds."""
 
     candidates: Candidates
+    """The optimizers to compare."""
     seeds: Seeds
+    """Each seed determines initial weights and data order; at least three, better ten."""
     baseline: Baseline = None
     tuning: Tuning | None = None
     equivalence_margin: EquivalenceMargin = omit_default(None)

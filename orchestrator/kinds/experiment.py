@@ -73,7 +73,9 @@ class Experiment(Spec):
 
     kind: str
     name: Name
+    """The experiment's name in tables."""
     workload: Workload
+    """What is trained, on which data, for how long: the same for every candidate."""
 
     @abstractmethod
     def run_count(self) -> int:

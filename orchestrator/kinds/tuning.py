@@ -15,13 +15,13 @@ from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 
 TUNING_SEEDS = (1001, 1002, 1003)
 """Far from the seeds that people number their judging runs by. Three leave the luck of tuning small beside the noise of
-ten judged seeds (docs/error-rates.md)."""
+ten judged seeds (docs/comparisons.md)."""
 TRIALS = 8
 """Enough to find best rates 4 to 16 times as high as the first one tried; near theirs, ten candidates need six
-(docs/error-rates.md)."""
+(docs/comparisons.md)."""
 FEWEST_REPLICATES = 3
 """Of a search over several hyperparameters. A single search tells equal optimizers apart in 8 to 67 % of experiments,
-five replicates do in 3 to 14 % (docs/error-rates.md); the t-interval of two would be 13 standard errors wide."""
+five replicates do in 3 to 14 % (docs/comparisons.md); the t-interval of two would be 13 standard errors wide."""
 
 Method = Literal["line", "random", "coordinate", "grid"]
 SEARCHES = frozenset({"random", "coordinate"})

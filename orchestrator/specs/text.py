@@ -145,7 +145,8 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
         raise SpecTextError(f"{source} is nested too deeply for a specification") from error
     if not isinstance(value, dict):
         raise SpecTextError(
-            f"{source} holds {_noun(value)}, not the fields of a specification; docs/specs.md lists them"
+            f"{source} holds {_noun(value)}, not the fields of a specification; "
+            "docs/reference/specifications.md lists them"
         )
     return value
 

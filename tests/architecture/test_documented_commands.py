@@ -70,6 +70,6 @@ def test_a_misspelt_command_would_be_found():
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_the_tutorials_specifications_are_valid(number: int):
-    spec = yaml.safe_load(blocks(REPOSITORY / "docs" / "tutorial.md", "yaml")[number])
+def test_the_specifications_of_the_first_page_are_valid(number: int):
+    spec = yaml.safe_load(blocks(REPOSITORY / "docs" / "index.md", "yaml")[number])
     (ComparisonSpec if "candidates" in spec else RunSpec).model_validate(spec)

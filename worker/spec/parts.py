@@ -31,6 +31,7 @@ class DataSpec(Spec):
     data_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Refuse to train on any other tokens; null takes what is prepared. Every result says what it was."""
     sequence_length_tokens: Count = 128
+    """Tokens of one sequence, at most the model's positions."""
 
     @field_validator("dataset")
     @classmethod
@@ -49,6 +50,7 @@ class Budget(Spec):
     """How much is trained: the whole budget is always run, unless the loss stops being a number."""
 
     steps: Count
+    """Optimizer steps."""
     batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 8
     """Sequences in one optimizer step, over all devices and micro-batches."""
 
@@ -61,6 +63,7 @@ class Schedule(Spec):
     to that fraction, linearly, over the last steps only; `constant`: at the full rate; `phases`: T steps in phases of T
     / log2(T), each at a quarter of the rate of the one before (the schedule of AdaPM's theorem 1)."""
     warmup_steps: CountOrZero = 0
+    """Steps of the linear warm-up."""
     final_lr_ratio: FinalLrRatio = 0.1
     """Where `cosine`, `linear` and `wsd` end, as a fraction of the rate."""
     decay_share: DecayShare = omit_default(USUAL_DECAY_SHARE)
@@ -97,6 +100,7 @@ class Evaluation(Spec):
     every_steps: Count = 100
     """Validation loss is also taken before the first step and after the last one."""
     sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
+    """Held-out sequences, the same for every run."""
     samples: Samples | None = omit_default(None)
     """Texts to look at; null writes none."""
 

@@ -55,6 +55,7 @@ class Workload(Spec):
     task: AnyTask = PretrainTask()
     """What is trained; where its kind has other defaults for the fields below, those hold."""
     model: str
+    """A preset, which `adapm-bench models` lists."""
     initial_weights: str | None = None
     """Pretrained weights: a repository of the allowlist, or `own/<name>` in the data folder; null draws them."""
     data: DataSpec = DataSpec()
@@ -149,8 +150,11 @@ class OptimizerSpec(Spec):
     """One optimizer at one learning rate, with the options that differ from the catalog's defaults."""
 
     name: OptimizerName
+    """A name of the catalog: `adapm-bench optimizers`."""
     lr: LearningRate
+    """The learning rate."""
     options: dict[str, Scalar] = Field(default_factory=dict)
+    """Options that differ from the optimizer's defaults."""
     rules: Rules = omit_default(())
     """For optimizers with a block plan; later ones win."""
 

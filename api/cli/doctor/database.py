@@ -151,7 +151,10 @@ def clock(store: Database) -> Check:
 def hint(fault: str) -> str:
     """What mends a fault, by the words that databases have for it."""
     small = fault.lower()
-    return next((way for words, way in WAYS_OUT.items() if words in small), "see docs/settings.md and the server's log")
+    return next(
+        (way for words, way in WAYS_OUT.items() if words in small),
+        "see docs/reference/settings.md and the server's log",
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -95,7 +95,7 @@ def _checks() -> Iterator[Check]:
         return
     for fault in settings:
         what, _, way_out = fault.rpartition("; ")
-        yield fails("settings", what or fault, way_out if what else "correct or unset it: docs/settings.md")
+        yield fails("settings", what or fault, way_out if what else "correct or unset it: docs/reference/settings.md")
     for each in EXAMINATIONS:
         yield fails(each.name, "not examined: the settings have faults", "correct the settings first")
 

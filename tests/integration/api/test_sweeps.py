@@ -104,14 +104,14 @@ def test_a_sweep_is_kept_as_a_document(swept: str, client: Client) -> None:
     assert len(kept["sweep"]["trials"]) == 4
 
 
-@pytest.mark.parametrize("document", ["sweeps.md", "tutorial.md"])
+@pytest.mark.parametrize("document", ["sweeps.md", "index.md"])
 def test_the_client_does_what_the_documents_show(service: Service, client: Client, swept: str, document: str) -> None:
     compared = client.submit(client.sweep_comparison(swept, seeds=2)).experiment.id
     (code,) = re.findall(r"^```python\n(.*?)^```", (DOCS / document).read_text(), flags=re.MULTILINE | re.DOTALL)
     code = code.replace("http://127.0.0.1:8321", service.url).replace('"ID"', f'"{compared}"')
     names: dict[str, object] = {"sweep_id": swept}
     exec(compile(code, document, "exec"), names)  # the document's own code
-    if document == "tutorial.md":
+    if document == "index.md":
         assert names["answer"] == client.compare(compared)
     else:
         assert len(client.experiments()) > 1 and client.experiments()[0].id != compared

@@ -36,7 +36,7 @@ def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.M
     ("lines", "sentence"),
     [
         ("port = 99999\n", "port in adapm-bench.toml=99999: must be less than or equal to 65535"),
-        ("prot = 1\n", "prot in adapm-bench.toml: no setting has that name; docs/settings.md lists them"),
+        ("prot = 1\n", "prot in adapm-bench.toml: no setting has that name; docs/reference/settings.md lists them"),
         (
             'dataset_url = "s3://key:secret@bucket/?token=secret"\n',
             "dataset_url in adapm-bench.toml=s3://***@bucket/?***: an URL with a name, a password or a query is kept",

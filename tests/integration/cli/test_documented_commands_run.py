@@ -88,7 +88,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         file.writelines(json.dumps({"body": text}) + "\n" for text in texts)
     (tmp_path / "backup").mkdir()
     (tmp_path / "note.txt").write_text("what came of it")
-    yaml = "".join((REPOSITORY / "docs" / page).read_text() for page in ("tutorial.md", "campaigns.md"))
+    yaml = "".join((REPOSITORY / "docs" / page).read_text() for page in ("index.md", "campaigns.md"))
     for block in re.findall(r"^```yaml\n(# .*?)^```", yaml, re.M | re.S):
         (tmp_path / block.split("\n")[0].removeprefix("# ")).write_text(block)
     prepare_made_dataset(tmp_path / "data" / "datasets")

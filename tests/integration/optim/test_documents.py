@@ -1,4 +1,4 @@
-"""What the documents say about using AdaPM runs as it stands there: the Python of README and of two pages of docs."""
+"""What the documents say about using AdaPM runs as it stands there: the Python of README and of three pages."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,10 @@ from optim.adapm import AdaPM, AdaPMMini
 from tests.architecture.tree import REPOSITORY
 from worker.checks.tiny_models import batch, loss_of, tiny_gpt2
 
-DOCUMENTS = (REPOSITORY / "docs" / "optimizers.md", REPOSITORY / "docs" / "roles.md", REPOSITORY / "README.md")
+DOCUMENTS = [
+    *(REPOSITORY / "docs" / page for page in ("optimizers.md", "adapm.md", "roles.md")),
+    REPOSITORY / "README.md",
+]
 
 
 def blocks() -> list[str]:

@@ -93,7 +93,7 @@ def test_a_part_is_rounded_as_in_the_whole():
 )
 def test_at_a_low_rate_weights_follow(cls: type[AdaPM], options: dict[str, Any], share: float, distance: float):
     """Share of the way of float32 weights at a rate of 3e-5, and the distance from where it ends by its length: rounded
-    to the nearest, most updates are lost. docs/optimizers.md has these figures."""
+    to the nearest, most updates are lost. docs/adapm.md has these figures."""
     exact, narrow = tiny_gpt2(), tiny_gpt2(dtype=torch.bfloat16)
     starts = flat(exact), flat(narrow)
     drift(exact, cls.for_model(exact, 3e-5))

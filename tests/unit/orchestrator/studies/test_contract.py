@@ -1,7 +1,5 @@
 """What every study promises: specs that validate, costs that are stated, and the paper's setting at its scale."""
 
-import re
-
 import pytest
 
 from optim import catalog
@@ -13,7 +11,6 @@ from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.registry import SHIPPED, all_studies, figures_of, names, study
 from orchestrator.studies.result import StudyResult, read_result
 from orchestrator.studies.study import SHARED_METRICS, Study, StudyScale, experiment_key, identity
-from tests.architecture.tree import REPOSITORY
 from tests.factories.study_results import judged
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
@@ -180,8 +177,3 @@ def test_published_results_are_small_and_of_the_specifications_that_are_there() 
         planned = {part: identity(spec) for part, spec in one.experiments(result.scale).items()}
         assert {part.name: part.identity for part in result.parts} == planned
         assert judged(one, result).answer is not ClaimVerdict.MISSING
-
-
-def test_the_documentation_lists_every_study() -> None:
-    text = (REPOSITORY / "docs" / "studies.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `([a-z-]+)` \|", text, flags=re.MULTILINE) == list(names())
