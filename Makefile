@@ -12,7 +12,7 @@ PIP_LOG := $(VENV)/pip.log
 quietly = $(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt $(1) >$(PIP_LOG) 2>&1 || \
 	{ cat $(PIP_LOG) >&2; echo "pip failed; the above is $(PIP_LOG)" >&2; exit 1; }
 
-.PHONY: demo up test cluster-test compiled-test gpu fuzz check unit install install-dev chaos clean
+.PHONY: demo up test docs cluster-test compiled-test gpu fuzz check unit install install-dev chaos clean
 
 demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
 	@$(BIN)/adapm-bench demo
@@ -28,11 +28,15 @@ install: $(VENV)/.installed
 
 install-dev: $(VENV)/.installed-dev
 
-check: $(VENV)/.installed-dev  ## lint, format, types, layers
+check: $(VENV)/.installed-dev  ## lint, format, types, layers, the site of the documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/zensical build --strict
+
+docs: $(VENV)/.installed-dev  ## the documents as a site with a search, at http://127.0.0.1:8000
+	$(BIN)/zensical serve
 
 # Four at a time, on two cores: services wait more than they compute, and each has a database of its own.
 # In the order of the tree, so that files of a few long tests do not come last, when nothing is left beside them.

@@ -58,6 +58,8 @@ PYTHON = {
     "Client": ("api.client.client.Client", "api.client.start_run"),
 }
 """What a user imports, by section."""
+WITH_INHERITED_MEMBERS = frozenset({"api.client.client.Client"})
+"""Its methods are declared once, in a base class that it shares with the asynchronous client."""
 
 
 def pages() -> dict[str, str]:
@@ -228,7 +230,10 @@ def python() -> Iterator[str]:
     for title, names in PYTHON.items():
         yield from (f"## {title}", "")
         for name in names:
-            yield from (f"::: {name}", "")
+            yield f"::: {name}"
+            if name in WITH_INHERITED_MEMBERS:
+                yield from ("    options:", "      inherited_members: true")
+            yield ""
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

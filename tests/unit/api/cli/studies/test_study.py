@@ -1,6 +1,7 @@
 """`adapm-bench study`: lists, shows and reports from files, without any service."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,16 +51,18 @@ def test_ls_shows_one_study_with_claim_cost_and_figures(folder: Path) -> None:
     assert "study 'nothing'" in refused.stderr
 
 
-def test_the_report_has_every_study_and_a_short_summary(folder: Path) -> None:
+def test_the_report_lists_every_study_has_a_section_of_each_result_and_a_short_summary(folder: Path) -> None:
     out = folder / "report.md"
     assert cli("report", "-o", out, "--data", folder).exit_code == 0
     text = out.read_text(encoding="utf-8")
     lines = text.splitlines()
-    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == list(names())
+    assert re.findall(r"^\| \[?`([a-z-]+)`", text, flags=re.MULTILINE) == list(names())
+    sections = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    assert sections == re.findall(r"^\| \[`([a-z-]+)`\]\(#\1\)", text, flags=re.MULTILINE) != []
     summary = lines[2 : lines.index("", 2)]
     assert 2 <= len(summary) <= 10 and all(line.startswith("* ") for line in summary)
     assert cli("report", "--data", folder).stdout == text
-    assert all(line.replace(r"\|", "").count("|") == 6 for line in lines if line.startswith("|"))
+    assert {line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")} == {5, 6}
     refused = cli("report", "-o", folder / "nowhere" / "report.md", "--data", folder)
     assert refused.exit_code == 2
     assert "choose another file" in refused.stderr

@@ -1,0 +1,45 @@
+"""The site of the documents: every page has its place in the navigation, and all of them stay within their budget of
+words. `make check` builds it, where a link or an anchor that leads nowhere is an error."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from tests.architecture.tree import REPOSITORY
+
+SITE = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
+MOST_WORDS = 35_000
+"""Of all pages together, those of the reference included: whoever adds a page shortens another one."""
+
+
+def navigated(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """The pages of a navigation, in its order."""
+    for entry in entries:
+        for target in entry.values():
+            if isinstance(target, str):
+                yield target
+            else:
+                yield from navigated(target)
+
+
+def pages() -> set[str]:
+    """The Markdown files of the site."""
+    paths = {path.relative_to(REPOSITORY / "docs").as_posix() for path in (REPOSITORY / "docs").rglob("*.md")}
+    return {
+        path
+        for path in paths
+        if not any(PurePosixPath(path).match(glob) for glob in SITE["plugins"]["exclude"]["glob"])
+    }
+
+
+def test_every_page_has_one_place_in_the_navigation() -> None:
+    listed = list(navigated(SITE["nav"]))
+    assert len(listed) == len(set(listed))
+    assert set(listed) == pages()
+    assert [name for entry in SITE["nav"] for name in entry] == ["Start", "Use", "Understand", "Reference"]
+
+
+def test_the_pages_are_within_their_budget_of_words() -> None:
+    words = sum(len((REPOSITORY / "docs" / page).read_text(encoding="utf-8").split()) for page in pages())
+    assert words <= MOST_WORDS
