@@ -52,21 +52,21 @@ class Candidate(Spec):
     optimizer: OptimizerName
     """A name of the catalog: `adapm-bench optimizers`."""
     learning_rates: LearningRates
-    """Its own learning rate. Of several, tuning starts at the middle one, and `tuning.method: grid` tries exactly
+    """The candidate's learning rate. Tuning starts at the middle one of several; `tuning.method: grid` tries exactly
     these."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that differ from the optimizer's defaults."""
     warmup_steps: CountOrZero | None = omit_default(None)
-    """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
+    """Steps of this candidate's warm-up; null: the workload's."""
     schedule: OwnSchedule | None = omit_default(None)
-    """What this candidate's rate does after the warm-up; null is the workload's. An optimizer that replaces the decay,
-    schedule-free AdamW, has a constant rate where nothing is said."""
+    """This candidate's schedule after the warm-up; null: the workload's, but a constant rate for schedule-free
+    AdamW."""
     ema_decay: EmaDecay | None = omit_default(None)
-    """Validate this candidate's averaged weights, `workload.ema_decay`; null is the workload's."""
+    """Validate this candidate's averaged weights, as `workload.ema_decay`; null: the workload's."""
     rules: Rules = omit_default(())
-    """What some blocks keep instead of what the optimizer's plan says."""
+    """Moments of some blocks, instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
     label: CandidateName | None = None
-    """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
+    """The candidate's name in tables; needed if an optimizer occurs twice. Default: the optimizer's name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -142,42 +142,39 @@ class Sequential(Spec):
     """Seeds are added while a verdict is open: the first few of `seeds` begin, and not all may be needed."""
 
     first_seeds: Annotated[int, Field(strict=True, ge=2, le=MOST_SEQUENTIAL_SEEDS)] = 3
-    """Of `seeds`, at the first look."""
+    """Seeds at the first look."""
     seeds_per_look: Annotated[int, Field(strict=True, ge=1, le=MOST_SEQUENTIAL_SEEDS)] = 1
-    """Added for each candidate that is neither decided nor hopeless; more keep more devices at work, and cost runs."""
+    """Seeds that each further look adds to an undecided candidate; more use more devices at once, and cost runs."""
 
 
 Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
 Baseline = Annotated[
     str | None,
-    Field(description="The candidate that the others are held against, by name. Default: the first one."),
+    Field(description="The candidate that the others are compared with, by name. Default: the first one."),
 ]
 EquivalenceMargin = Annotated[
     Annotated[float, Field(strict=True, gt=0, le=1e6)] | None,
     Field(
-        description="A difference below it is none that matters: a candidate that is shown to lie within it, either "
-        "way, is as good as the baseline. Default: 0.01 nats; none for tasks whose loss has no unit."
+        description="The largest difference that does not matter: a candidate is as good as the baseline if its "
+        "difference is shown to be smaller. Default: 0.01 nats; none if the task's loss has no unit."
     ),
 ]
 AllPairs = Annotated[
     Flag,
     Field(
-        description="Hold every candidate against every other one, not only against the baseline; all intervals are "
-        "wider for it, since all of them hold at once."
+        description="Compare every pair of candidates, not only each with the baseline. Intervals get wider, because "
+        "there are more comparisons."
     ),
 ]
 RunSeconds = Annotated[
     LimitSeconds | None,
-    Field(
-        description="Time that one run may hold its device, over all of its attempts; then it is stopped, with a "
-        "checkpoint."
-    ),
+    Field(description="Seconds that one run may use its device, over all attempts; then it stops with a checkpoint."),
 ]
 DeadlineSeconds = Annotated[
     LimitSeconds | None,
     Field(
-        description="Time from the submission; what has not ended by then is stopped, with a checkpoint, or never "
-        "begun."
+        description="Seconds from the submission; runs that have not ended by then stop with a checkpoint, or never "
+        "start."
     ),
 ]
 
@@ -287,8 +284,7 @@ class ComparisonSpec(TunedExperiment):
     tuning: Tuning | None = None
     """Tune first, then run the seeds at the setting found. Default: each candidate runs at its own setting."""
     sequential: Sequential | None = omit_default(None)
-    """Begin with a few of `seeds`, and add the others one after another for candidates whose verdict is open. Default:
-    all seeds at once."""
+    """Start with a few of `seeds` and add others while a candidate's verdict is open. Default: all seeds at once."""
 
     def further_faults(self) -> list[SpecFault]:
         """What looks cannot go with."""

@@ -42,7 +42,7 @@ Priority = Annotated[
 
 
 class OwnSchedule(Spec):
-    """What a candidate has of its own in `workload.schedule`; what is left out is the workload's."""
+    """A candidate's own fields of `workload.schedule`; the others are the workload's."""
 
     shape: ScheduleShape | None = omit_default(None)
     final_lr_ratio: FinalLrRatio | None = omit_default(None)

@@ -39,11 +39,10 @@ class ScalingTuning(Tuning):
     """Two phases in every cell, or in the cells of the smallest size for all."""
 
     at: Literal["each-size", "smallest-size"] = "each-size"
-    """Where the grids run."""
+    """Sizes at which candidates are tuned."""
     transfer: Literal["kept", "inverse-width"] | None = None
-    """How a rate of the smallest size becomes that of a larger one: as it is, or times the widths' inverse ratio, which
-    is muP's rule for the matrices of Adam (Yang et al., "Tensor Programs V", arXiv 2203.03466). Needed where only the
-    smallest size is tuned."""
+    """Rate of a larger size after tuning at the smallest: `kept`, or times smallest width / width, muP's rule for Adam
+    (Yang et al., "Tensor Programs V", arXiv 2203.03466). Needed if only the smallest size is tuned."""
 
     @model_validator(mode="after")
     def _require_rule(self) -> Self:
@@ -84,7 +83,7 @@ class Size(Spec):
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
     """Sequences in one forward and backward pass at this size; null: as the workload says."""
     learning_rates: dict[str, LearningRates] = Field(default_factory=dict)
-    """Candidate's name → its grid at this size, instead of the one that it has at the others."""
+    """Candidate's name → its learning rates at this size."""
 
     @field_validator("model")
     @classmethod
@@ -119,7 +118,7 @@ class ScalingSpec(TunedExperiment):
 
     kind: Literal["scaling"] = "scaling"
     tuning: ScalingTuning | None = None
-    """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""
+    """Tune first, at each size or at the smallest one. Default: every seed at every rate in every cell."""
     sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
     budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
     warmup_share: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None

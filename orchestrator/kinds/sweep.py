@@ -65,21 +65,20 @@ class SearchedCandidate(Spec):
 
     optimizer: OptimizerName
     lr: LearningRate | None = None
-    """The learning rate where the space does not have it; null is the centre of the catalog's grid."""
+    """The learning rate, if `space` has none; null: the centre of the catalog's grid."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that stay as they are."""
     schedule: OwnSchedule | None = omit_default(None)
-    """What the rate does after the warm-up in every trial; null is the workload's. An optimizer that replaces the
-    decay has a constant rate where nothing is said."""
+    """Schedule of every trial after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
     ema_decay: EmaDecay | None = omit_default(None)
-    """Validate averaged weights in every trial; null is the workload's."""
+    """Validate averaged weights in every trial; null: the workload's."""
     rules: Rules = omit_default(())
-    """What some blocks keep in every trial instead of what the optimizer's plan says."""
+    """Moments of some blocks in every trial, instead of the optimizer's plan."""
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
-    """Hyperparameter → where to look: `lr`, `warmup_steps`, an option of the optimizer, or `rule:PATTERN`, what the
-    blocks of that pattern keep. Default: `lr`, around the centre of the catalog's grid."""
+    """Hyperparameter → its domain: `lr`, `warmup_steps`, an option of the optimizer, or `rule:PATTERN` (moments of the
+    matching blocks). Default: `lr`, around the centre of the catalog's grid."""
     label: CandidateName | None = None
-    """The name in tables; tells two candidates with the same optimizer apart."""
+    """The candidate's name in tables; needed if an optimizer occurs twice."""
 
     @model_validator(mode="before")
     @classmethod
@@ -193,18 +192,18 @@ class EarlyStopping(Spec):
     """How ASHA and Hyperband decide, of each optimizer's trials apart: none is judged by another optimizer's pace."""
 
     grace_steps: Annotated[int, Field(strict=True, ge=1)] | None = None
-    """No trial is stopped before this step. Default: a ninth of the budget, and at least one evaluation."""
+    """First step at which a trial may be stopped. Default: a ninth of the budget, at least one evaluation."""
     reduction_factor: Annotated[int, Field(strict=True, ge=2, le=10)] = 3
-    """Of the trials that reach a rung, one in so many goes on; the next rung is so many times as far."""
+    """One in so many trials continues from each rung; the next rung has so many times the steps."""
     brackets: Annotated[int, Field(strict=True, ge=1, le=8)] = 3
-    """Of `tpe-hyperband`: how many successions with later and later first rungs share the trials."""
+    """Brackets of `tpe-hyperband`: successions of rungs with later and later first ones."""
 
 
 class Objective(Spec):
     """What is to be low."""
 
     metric: Literal["validation-loss"] = "validation-loss"
-    """At the end of the budget; early stopping holds trials against each other at equal steps."""
+    """The metric to minimise, at the end of the budget; early stopping compares trials at equal steps."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
     """Tensor memory that a trial may use; one that needs more ends as `out_of_memory` and cannot win."""
 
@@ -223,22 +222,21 @@ class SweepSpec(Experiment):
     candidates: Annotated[tuple[SearchedCandidate, ...], Field(min_length=1, max_length=16)]
     algorithm: Algorithm = "tpe"
     trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] | None = None
-    """Of each optimizer. Default: 16; of a grid, all of its points."""
+    """Trials of each optimizer. Default: 16; of a grid all of its points."""
     concurrency: Annotated[int, Field(strict=True, ge=1, le=64)] = 2
-    """Trials at a time, queued ones included. More of them means that TPE knows less when it chooses."""
+    """Trials at a time, queued ones included. With more, TPE knows less when it chooses."""
     device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
-    """No trial is begun that would probably not fit any more; those that train are not cut off. At least 3.6 s, less
-    than a training takes to begin."""
+    """Budget of device-hours: no trial starts that would probably exceed it; running ones are not stopped."""
     objective: Objective = Objective()
     early_stopping: EarlyStopping = EarlyStopping()
     seed: Seed = 0
-    """Of the search, and of every trial: initial weights and data order are the same for all of them."""
+    """Seed of the search and of every trial: initial weights and data order are the same for all."""
     resources: Resources = Resources()
     priority: Priority = 0
     max_run_seconds: LimitSeconds | None = omit_default(None)
-    """Time that one trial may hold its device, over all of its attempts."""
+    """Seconds that one trial may use its device, over all attempts."""
     deadline_seconds: LimitSeconds | None = omit_default(None)
-    """Time from the submission; trials that have not ended by then are stopped, or never begun."""
+    """Seconds from the submission; trials that have not ended by then are stopped, or never start."""
 
     @field_validator("algorithm", mode="before")
     @classmethod

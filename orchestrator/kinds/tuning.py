@@ -33,20 +33,18 @@ class Tuning(Spec):
     count."""
 
     method: Method = "line"
-    """`line`: a line search over the learning rate, which begins at the middle of a candidate's `learning_rates`;
-    `random` and `coordinate`: several hyperparameters, drawn or one after another; `grid`: exactly the
-    `learning_rates`."""
+    """`line`: a line search over the learning rate, from the middle of `learning_rates`; `grid`: exactly
+    `learning_rates`; `random`, `coordinate`: several hyperparameters, drawn at random or one after another."""
     trials: Annotated[int, Field(strict=True, ge=2, le=256)] = TRIALS
-    """Settings of each candidate, each on every tuning seed; of a grid, its rates."""
+    """Settings to try for each candidate, each on every tuning seed; a grid has as many as rates."""
     seeds: TuningSeeds = TUNING_SEEDS
-    """None of them may be a seed that judges. A third as many as judge, or more, keeps the luck of tuning small."""
+    """Tuning seeds, none of which may be in the experiment's `seeds`. Use at least a third as many."""
     search: Annotated[tuple[Axis, ...], Field(max_length=6)] = omit_default(())
-    """Hyperparameters that `random` and `coordinate` tune, `lr` among them, each in a range about the candidate's own
+    """Hyperparameters that `random` and `coordinate` tune, `lr` included, each in a range around the candidate's
     value."""
     replicates: Annotated[int, Field(strict=True, ge=1, le=64)] = omit_default(1)
-    """Tune and judge so many times. Tuning seeds and judging seeds are dealt to the replicates in turn, and the
-    replicates' means are compared, so the interval includes the luck of tuning. `random` and `coordinate` need 3 or
-    more."""
+    """How often to tune and judge, on seeds dealt in turn. The means of the replicates are compared, so the interval
+    includes the luck of tuning. `random` and `coordinate` need 3 or more."""
 
     @model_validator(mode="before")
     @classmethod

@@ -25,11 +25,11 @@ class DataSpec(Spec):
     """Which tokens, cut into which sequences."""
 
     dataset: str = "python-stdlib"
-    """A name of the catalog, or `own/<name>` as `adapm-bench data prepare` was told."""
+    """A name of the catalog, or `own/<name>` as given to `adapm-bench data prepare`."""
     tokenizer: str = "byte"
     """A name of the catalog, `bpe-<vocabulary>`, or `own/<name>`."""
     data_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Refuse to train on any other tokens; null takes what is prepared. Every result says what it was."""
+    """SHA-256 of the tokens to train on; other tokens are refused. null: whatever is prepared. Every result has it."""
     sequence_length_tokens: Count = 128
     """Tokens of one sequence, at most the model's positions."""
 
@@ -47,7 +47,7 @@ class DataSpec(Spec):
 
 
 class Budget(Spec):
-    """How much is trained: the whole budget is always run, unless the loss stops being a number."""
+    """How much is trained: always the whole budget, unless the loss is no longer finite."""
 
     steps: Count
     """Optimizer steps."""
@@ -59,15 +59,15 @@ class Schedule(Spec):
     """Linear warm-up to the optimizer's learning rate, then what its shape says."""
 
     shape: ScheduleShape = "cosine"
-    """`cosine` and `linear`: down to a fraction of the rate; `wsd` (warm-up, stable, decay): at the full rate, and down
-    to that fraction, linearly, over the last steps only; `constant`: at the full rate; `phases`: T steps in phases of T
-    / log2(T), each at a quarter of the rate of the one before (the schedule of AdaPM's theorem 1)."""
+    """The rate after the warm-up. `cosine`, `linear`: falls to `final_lr_ratio`; `wsd` (warm-up, stable, decay): stays,
+    then falls linearly over the last steps; `constant`: stays; `phases`: T / log2(T) steps each, at a quarter of the
+    rate before (AdaPM's theorem 1)."""
     warmup_steps: CountOrZero = 0
     """Steps of the linear warm-up."""
     final_lr_ratio: FinalLrRatio = 0.1
-    """Where `cosine`, `linear` and `wsd` end, as a fraction of the rate."""
+    """Final rate of `cosine`, `linear` and `wsd`, as a fraction of the learning rate."""
     decay_share: DecayShare = omit_default(USUAL_DECAY_SHARE)
-    """Of `wsd`, the share of all steps that it decays over."""
+    """Share of all steps over which `wsd` decays."""
 
     def decays(self) -> bool:
         """Whether it ends at `final_lr_ratio`."""
@@ -85,55 +85,55 @@ class Samples(Spec):
     """Texts that the model writes at each evaluation, from the same prompts and seeds. They move no loss."""
 
     prompts: Annotated[tuple[PromptText, ...], Field(min_length=1, max_length=MOST_PROMPTS)]
-    """What it goes on from; of conversations what the user says."""
+    """Texts to continue; in conversations, the user's message."""
     tokens: Annotated[int, Field(strict=True, ge=1, le=256)] = 64
-    """The most that it writes from each; with the prompt, which loses its beginning, they fit into a sequence."""
+    """Most tokens to write for each prompt; a prompt that is too long loses its beginning."""
     temperature: Annotated[float, Field(strict=True, ge=0, le=10)] = 1.0
-    """0 takes the likeliest token each time."""
+    """Temperature of sampling; 0 takes the most likely token."""
     seed: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 0
-    """Of the first prompt's text; each further one has the next."""
+    """Seed of the first prompt's text; each further prompt has the next number."""
 
 
 class Evaluation(Spec):
     """Validation on the same held-out sequences for every run."""
 
     every_steps: Count = 100
-    """Validation loss is also taken before the first step and after the last one."""
+    """Steps between evaluations; the loss is also taken before the first step and after the last one."""
     sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
     """Held-out sequences, the same for every run."""
     samples: Samples | None = omit_default(None)
-    """Texts to look at; null writes none."""
+    """Texts that the model writes at each evaluation; null: none."""
 
 
 class Execution(Spec):
     """How a step is computed: what it costs, not what is trained; losses move by rounding only."""
 
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
-    """Sequences in one forward and backward pass; gradients add up to the whole batch. null is the whole batch at once,
-    auto the most that the memory holds, found by trial steps."""
+    """Sequences in one forward and backward pass; gradients add up to the whole batch. null: the whole batch; auto: the
+    most that fits into memory, found by trial steps."""
     retry_out_of_memory: Flag = omit_default(True)
-    """Where a fixed micro-batch does not fit, the service makes another attempt with half of it, down to one sequence;
-    false takes the first refusal for the result."""
+    """If a fixed micro-batch does not fit, try again with half of it, down to one sequence; false: the first refusal is
+    the result."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
-    """Tensor memory that the run may use on its device, so that a large device can stand in for a small one."""
+    """Tensor memory that the run may use, so that a large device can stand in for a small one."""
     activation_checkpointing: Flag = False
-    """Keep each layer's input only and compute the rest again in the backward pass."""
+    """Keep only each layer's input and compute the rest again in the backward pass."""
     compile: Flag = False
     """`torch.compile` the model."""
     parallel: Literal["ddp", "fsdp"] = omit_default("ddp")
-    """What each of a run's processes has of the model: with `ddp` all of it, with `fsdp` a shard of weights, gradients
-    and optimizer state (FSDP2, `fully_shard`). One process alone has all of it either way."""
+    """How several processes share the model: `ddp`: each has all of it; `fsdp`: each has a shard of weights, gradients
+    and optimizer state (FSDP2, `fully_shard`)."""
     attention: Literal["sdpa", "eager"] = "sdpa"
-    """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""
+    """sdpa: torch's fused scaled dot-product attention; eager: the plain formula."""
 
 
 class Probes(Spec):
     """Measurements of every weight matrix (block) at some steps. They move no loss."""
 
     every_steps: Count = 100
-    """A window of observed steps begins at every multiple of this."""
+    """Steps between the beginnings of windows of observed steps."""
     window_steps: Count = 1
-    """Steps in a row that are observed; the paper compares residuals over 20."""
+    """Consecutive steps in a window; the paper compares residuals over 20."""
     kinds: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = (
         "gradient-sparsity",
         "momentum-spectrum",
@@ -144,9 +144,9 @@ class Probes(Spec):
     near_zero: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.01
     """A row or column is near zero below this fraction of the largest one's norm."""
     rank_ratio: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.05
-    """Rank over min(m, n), where the optimizer itself keeps no low-rank momentum."""
+    """Rank over min(m, n), if the optimizer itself keeps no low-rank momentum."""
     beta1: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.9
-    """Decay rate of the momentum that is kept for the probes alone, where the optimizer keeps none."""
+    """Decay rate of the momentum that the probes keep if the optimizer has none."""
 
     def is_due(self, step: int) -> bool:
         """Whether `step` (from 1) is observed."""

@@ -53,25 +53,25 @@ class Workload(Spec):
     """All that is equal between compared optimizers: task, model, data, budget, schedule, evaluation."""
 
     task: AnyTask = PretrainTask()
-    """What is trained; where its kind has other defaults for the fields below, those hold."""
+    """What is trained; a task may have other defaults for the fields below."""
     model: str
     """A preset, which `adapm-bench models` lists."""
     initial_weights: str | None = None
-    """Pretrained weights: a repository of the allowlist, or `own/<name>` in the data folder; null draws them."""
+    """Pretrained weights: an allowed repository, or `own/<name>` in the data folder; null: random ones."""
     data: DataSpec = DataSpec()
     budget: Budget
     schedule: Schedule = Schedule()
     evaluation: Evaluation = Evaluation()
     ema_decay: EmaDecay | None = omit_default(None)
-    """Validate the exponential moving average of the weights over steps, with that decay, instead of the last weights;
-    null validates the last ones. It costs one more copy of the weights."""
+    """Decay of the moving average of the weights that is validated; null: the last weights are validated. Costs one
+    more copy of the weights."""
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = 1.0
-    """Global gradient-norm clipping threshold; null means none."""
+    """Threshold of the global gradient norm; null: no clipping."""
     precision: Precision = "fp32"
-    """bf16 is autocast: parameters stay in fp32."""
+    """bf16: autocast; parameters stay in fp32."""
     execution: Execution = Execution()
     probes: Probes | None = None
-    """What to observe of gradients and momenta; null is nothing."""
+    """Observations of gradients and momenta; null: none."""
 
     @field_validator("model")
     @classmethod
@@ -176,7 +176,7 @@ class Resources(Spec):
     processes: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = Field(
         default=None, exclude_if=lambda count: count is None
     )
-    """Processes that share every batch; null is one for each GPU, and one where there is none."""
+    """Processes that share every batch; null: one for each GPU, or one."""
 
     @model_validator(mode="after")
     def _one_device_a_process(self) -> Self:

@@ -122,7 +122,7 @@ class RlhfTask(ConversationTask):
 
     kind: Literal["rlhf"] = "rlhf"
     answer_tokens: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 32
-    """Longest answer that is generated; the rest of `data.sequence_length_tokens` is the prompt's."""
+    """Tokens of the longest answer; the rest of `data.sequence_length_tokens` is for the prompt."""
     reward: Literal["printable", "brevity", "model"] = "model"
     """`model`: a reward model of the trained model's own architecture with a scalar head, weights drawn from
     `reward_seed`; `printable`: printable ASCII in the answer, over the longest answer; `brevity`: 1 for an empty
@@ -131,7 +131,7 @@ class RlhfTask(ConversationTask):
     kl_weight: Annotated[float, Field(strict=True, ge=0, le=1e3)] = 0.05
     """Reward lost per nat of log(policy / reference) of each token."""
     temperature: Annotated[float, Field(strict=True, gt=0, le=10)] = 1.0
-    """Of the sampled answers and of the policy that is trained."""
+    """Temperature of the sampled answers and of the policy that is trained."""
     loss_name, loss_unit = "negated KL-penalized reward of held-out answers", ""
     only_passes = False  # it generates, rewards and scores answers too
     divisible = False  # the answers of a batch are weighed together

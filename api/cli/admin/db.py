@@ -34,7 +34,7 @@ def upgrade(data: Data = None, json: Json = False) -> None:
 
 @verbs.command()
 def check(data: Data = None, json: Json = False) -> None:
-    """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: there is some."""
+    """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1 if there is any."""
     with open_database(environment_settings(data_folder=data)) as database:
         faults = maintenance.faults(database)
     for fault in faults:

@@ -36,23 +36,23 @@ HERE = "this machine, by its command line"
 
 @verbs.command()
 def create(
-    label: Annotated[str, typer.Option(help="Who uses it, or what for.")],
+    label: Annotated[str, typer.Option(help="The key's user or purpose.")],
     scope: Annotated[
-        Scope, typer.Option(help="What it allows: viewer reads, submitter also changes runs, admin also makes keys.")
+        Scope, typer.Option(help="viewer reads, submitter also changes runs, admin also makes keys.")
     ] = Scope.VIEWER,
     expires_in_days: Annotated[float | None, typer.Option(help="Days until it expires; default: never.")] = None,
     runs_at_once: Annotated[
         int | None, typer.Option(help="Runs that may be active at once; default: no limit.")
     ] = None,
     device_hours_a_day: Annotated[
-        float | None, typer.Option(help="Device-hours within 24 hours, after which its runs wait; default: no limit.")
+        float | None, typer.Option(help="Device-hours within 24 hours; then its runs wait; default: no limit.")
     ] = None,
     yes: Yes = False,
     url: Url = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print it, only once: only its hash is kept. The first one closes the service to all others."""
+    """Make a key and print it once; only its hash is stored. The first key closes the service to everybody else."""
     fields = {"label": label, "scope": scope, "expires_in_days": expires_in_days}
     fields |= {"runs_at_once": runs_at_once, "device_hours_a_day": device_hours_a_day}
     try:

@@ -24,7 +24,7 @@ from worker.words import pluralize
 Undo = Annotated[bool, typer.Option("--undo", help="Restore a deleted one; `ls --deleted` lists those that can be.")]
 AddedLabels = Annotated[list[str] | None, typer.Option("--label", help="Add this label; repeatable.")]
 RemovedLabels = Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeatable.")]
-NoteText = Annotated[str | None, typer.Option("--note", help="Write this note, in Markdown, that everybody can read.")]
+NoteText = Annotated[str | None, typer.Option("--note", help="Write this note, in Markdown; everybody can read it.")]
 ClearNote = Annotated[bool, typer.Option("--clear-note", help="Remove the note.")]
 NoteFile = Annotated[
     Path | None, typer.Option("--note-file", help="Read the note from this file; - is standard input.")
@@ -36,8 +36,8 @@ MoreSeeds = Annotated[
         "--more-seeds",
         min=1,
         max=256,
-        help="Of an experiment that has ended: its tuned settings on so many fresh seeds, without another tuning; of a "
-        "sweep its best trials. The verdict is about these seeds alone.",
+        help="Run the tuned settings of an ended experiment, or a sweep's best trials, on so many new seeds, without "
+        "tuning again. The verdict is about these seeds alone.",
     ),
 ]
 Processes = Annotated[
@@ -46,7 +46,7 @@ Processes = Annotated[
         "--processes",
         min=1,
         max=1024,
-        help="Of one run: so many processes train it from now on, each with a GPU where it has GPUs.",
+        help="For one run: the number of processes from now on, each with a GPU if the run has GPUs.",
     ),
 ]
 

@@ -40,7 +40,7 @@ MetricOption = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="What to judge by, lower is better; default: the validation loss.",
+        help="The metric to judge by, lower is better; default: the validation loss.",
         rich_help_panel=OF_EXTERNAL_RUNS,
     ),
 ]
@@ -48,7 +48,7 @@ BaselineOption = Annotated[
     str | None,
     typer.Option(
         "--baseline",
-        help="Hold the others against this candidate; default: the first one.",
+        help="Compare the others with this candidate; default: the first one.",
         rich_help_panel=OF_EXTERNAL_RUNS,
     ),
 ]
@@ -56,14 +56,14 @@ WorkloadOption = Annotated[
     str | None,
     typer.Option(
         "--workload",
-        help="Judge the runs of this workload, where there are several.",
+        help="Judge the runs of this workload, if there are several.",
         rich_help_panel=OF_EXTERNAL_RUNS,
     ),
 ]
 MarginOption = Annotated[
     float | None,
     typer.Option(
-        "--margin", min=0.0, help="A difference below it is none that matters.", rich_help_panel=OF_EXTERNAL_RUNS
+        "--margin", min=0.0, help="The largest difference that does not matter.", rich_help_panel=OF_EXTERNAL_RUNS
     ),
 ]
 
@@ -97,7 +97,7 @@ TargetLoss = Annotated[
     float | None,
     typer.Option(
         "--target-loss",
-        help="Critical batches are about the tokens to this loss; default: the highest final loss, which all reach.",
+        help="Loss for critical batches: tokens are counted up to it; default: the highest final loss.",
         min=0.0,
     ),
 ]
@@ -115,8 +115,8 @@ def compare(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts; of a sweep the best
-    trials; of external runs, which you logged or imported, verdicts and what nobody could check. Several: profiles."""
+    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. A sweep: its best trials.
+    External runs: verdicts, and what nobody could check. Several experiments: scores."""
     as_profile = len(ids) > 1
     if external:
         if as_profile or cell is not None or form is not Layout.TABLE:

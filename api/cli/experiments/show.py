@@ -134,7 +134,7 @@ def logs(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show the last lines that a run printed, or the last of those that are searched."""
+    """Show the last lines that a run printed, or the last ones that match a search."""
     with open_client(url) as client:
         record = client.run(run)
         run, attempt = record.id, attempt or record.attempt

@@ -92,7 +92,7 @@ def _require_kind(name: str) -> str:
 Kind = Annotated[
     str,
     typer.Argument(
-        help=f"Of which kind: {', '.join(SPECS)}.",
+        help=f"Kind of the specification: {', '.join(SPECS)}.",
         metavar="KIND",
         callback=_require_kind,
         autocompletion=lambda: list(SPECS),
@@ -103,7 +103,7 @@ Out = Annotated[
     typer.Option("--out", "-o", help="The file to write, - for standard output; default: KIND.yaml.", metavar="FILE"),
 ]
 Schema = Annotated[
-    bool, typer.Option("--schema", help="Write the JSON schema instead, by which editors complete and check.")
+    bool, typer.Option("--schema", help="Write the JSON schema instead; editors complete and check with it.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
@@ -113,7 +113,7 @@ STDOUT = "-"
 def init(
     kind: Kind = "comparison", schema: Schema = False, out: Out = None, force: Force = False, json: Json = False
 ) -> None:
-    """Write a commented specification to begin with, or the JSON schema of such specifications. It needs no service."""
+    """Write a commented specification to begin with, or the JSON schema of specifications. Needs no service."""
     if schema:
         environment_settings()  # checks own optimizers: the schema names them, too
         text = json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"

@@ -34,7 +34,7 @@ Folders = Annotated[
 Site = Annotated[Path, typer.Option("--out", "-o", help="The folder to write the page into.", metavar="DIR")]
 Signers = Annotated[
     list[str] | None,
-    typer.Option("--signer", help="A fingerprint that must have signed; several: one of them.", metavar="SHA256"),
+    typer.Option("--signer", help="Fingerprint of the required signer; repeatable: one of them.", metavar="SHA256"),
 ]
 
 
@@ -63,7 +63,7 @@ def publish(
 
 
 def verify(folder: Folder, signer: Signers = None, json: Json = False) -> None:
-    """Check a bundle: files, signature, and every figure computed again from its runs. It needs no service."""
+    """Check a bundle: files, signature, and every figure, computed again from its runs. Needs no service."""
     try:
         verified = verify_bundle(folder, _fingerprints(signer))
     except BundleError as error:

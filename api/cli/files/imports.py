@@ -23,21 +23,20 @@ from worker.words import pluralize
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        help="What it is (spools, csv, trainer_state, tensorboard, wandb, trackio, mlflow), which files show by "
-        "themselves; then files, folders, or an address of MLflow's. Default: the spools of your own loop in "
-        f"${FOLDER_VARIABLE}, else {FOLDER}.",
+        help="Optionally the kind (spools, csv, trainer_state, tensorboard, wandb, trackio, mlflow), then files, "
+        f"folders or MLflow's address. Default: your own loop's runs in ${FOLDER_VARIABLE}, else {FOLDER}.",
         metavar="[SOURCE] FILE|DIR|URI...",
     ),
 ]
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", help="Take a field of ours from one of the source: candidate=config.optimizer.", metavar="A=B"
+        "--map", help="Map a field of the bench to one of the source: candidate=config.optimizer.", metavar="A=B"
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Give a field for all these runs: candidate=muon.", metavar="A=TEXT"),
+    typer.Option("--set", help="Set a field for all these runs: candidate=muon.", metavar="A=TEXT"),
 ]
 ExperimentOption = Annotated[
     str | None, typer.Option("--experiment", help="Short for --set experiment=NAME: the experiment they belong to.")
@@ -59,8 +58,8 @@ def import_runs(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Import runs of your own loop, of W&B, MLflow, TensorBoard, Trackio, a Trainer or a table; again, and what is new
-    is added."""
+    """Import runs of your own loop, W&B, MLflow, TensorBoard, Trackio, a Trainer or a table. Repeat it for new runs and
+    points."""
     folders = _spool_folders(words or ())
     if folders:
         if mapped or given or experiment is not None or dry_run:

@@ -53,7 +53,7 @@ From = Annotated[
         "--from", help="File, folder or pattern: .txt, .md, .jsonl, .parquet, .gz; repeatable.", metavar="PATH"
     ),
 ]
-Column = Annotated[str, typer.Option(help="Field of JSON lines, or column of Parquet, that holds the text.")]
+Column = Annotated[str, typer.Option(help="Field of JSON lines, or column of Parquet, with the text.")]
 TokensOption = Annotated[
     str | None, typer.Option(help="Stop after this many training tokens: 500000, 10M, 1.5B.", metavar="N")
 ]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Model = Annotated[str | None, typer.Argument(help="A model by name; without it, all are listed.", metavar="[MODEL]")]
 Blocks = Annotated[
     bool,
-    typer.Option("--blocks", help="Show what AdaPM, or the one in --optimizers, keeps for every block of the model."),
+    typer.Option("--blocks", help="Show what AdaPM, or the optimizer in --optimizers, keeps for every block."),
 ]
 RankRatio = Annotated[
     float | None, typer.Option("--rank-ratio", help="Rank of low-rank momentum over min(m, n).", metavar="R")
@@ -46,8 +46,8 @@ RulesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--rule",
-        help="What to keep for blocks that match: full, low-rank, none, rank:N, per:element|row|neuron|head; "
-        "several separated by commas. Repeatable; later rules win.",
+        help="Moments for matching blocks: full, low-rank, none, rank:N, per:element|row|neuron|head, separated by "
+        "commas. Repeatable; later rules win.",
         metavar="PATTERN=WHAT",
     ),
 ]
@@ -61,7 +61,7 @@ Ranks = Annotated[
         "--ranks",
         min=1,
         max=65_536,
-        help="Processes that share the model (execution.parallel: fsdp); the bytes are those of the one with the most.",
+        help="Processes that share the model (execution.parallel: fsdp); counts the process with the most bytes.",
         metavar="N",
     ),
 ]
@@ -81,8 +81,7 @@ def models(
     ranks: Ranks = 1,
     json: Json = False,
 ) -> None:
-    """List the models, or count the parameters, gradients and optimizer state that training one keeps. It needs no
-    service, nor that memory."""
+    """List the models, or count parameters, gradients and optimizer state of one, without that memory or a service."""
     names = list(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
     options = state_options(rank_ratio, state_dtype)
     if model is None:

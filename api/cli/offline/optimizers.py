@@ -22,8 +22,8 @@ Check = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Check that it keeps the catalog's promises: learning, resuming, rates, groups, closures, memory, and "
-        "what its entry claims of its steps.",
+        help="Check the catalog's promises: learning, resuming, rates, groups, closures, memory, and its entry's "
+        "claims.",
     ),
 ]
 Rate = Annotated[
@@ -47,7 +47,7 @@ MESSAGE_CHARACTERS = 400
 def optimizers(
     name: Name = None, check: Check = False, lr: Rate = None, coasts: Coasts = False, json: Json = False
 ) -> None:
-    """List the optimizers, or one with its options; with --check, test that it keeps the catalog's promises."""
+    """List the optimizers, or show one with its options; --check tests the catalog's promises."""
     if check:
         if name is None:
             refuse("--check tests one optimizer; name it")

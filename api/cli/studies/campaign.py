@@ -20,7 +20,8 @@ from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecLoader
 
 OptionValues = Annotated[
-    list[str] | None, typer.Option("--option", help="What differs from the optimizer's defaults.", metavar="NAME=VALUE")
+    list[str] | None,
+    typer.Option("--option", help="An option that differs from the optimizer's default.", metavar="NAME=VALUE"),
 ]
 
 verbs = typer.Typer(
@@ -38,7 +39,7 @@ def try_candidate(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Compare a candidate with the baseline on a few seeds. That claims nothing, and spends no error."""
+    """Compare a candidate with the baseline on a few seeds. Claims nothing and uses no error budget."""
     campaign, options = read_campaign(file), dict(map(_option, option or ()))
     with open_client(url) as client:
         entry = ledger.try_candidate(client, campaign, optimizer, lr, options, note)
@@ -52,7 +53,7 @@ def confirm(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Compare a try's candidate with the baseline on fresh seeds of every workload. That spends error for good."""
+    """Compare a try's candidate with the baseline on new seeds of every workload. Uses up error budget."""
     campaign = read_campaign(file)
     with open_client(url) as client:
         entry = ledger.confirm(client, campaign, number)
@@ -61,7 +62,7 @@ def confirm(
 
 @verbs.command("ledger")
 def show(file: SpecFile, url: Url = None, json: Json = False) -> None:
-    """List tries and confirmations with their verdicts, from the results that are stored."""
+    """List tries and confirmations with their verdicts, from stored results."""
     campaign = read_campaign(file)
     with open_client(url) as client:
         answer = ledger.read_ledger(client, campaign)

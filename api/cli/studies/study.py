@@ -71,7 +71,7 @@ verbs = typer.Typer(name="study", help="Does the paper hold? Run studies, each t
 
 @verbs.command(name="ls")
 def list_studies(name: Name = None, json: Json = False, data: Data = None) -> None:
-    """List the studies with what is known of each, yours or published; or show one with all of its figures."""
+    """List the studies with their results, yours or published; or show one with all of its figures."""
     folder = _results_folder(None, data)
     if name is not None:
         (study,) = _studies([name], folder)
@@ -92,7 +92,7 @@ def run(
     slots: Slots = None,
     json: Json = False,
 ) -> None:
-    """Run studies to their verdicts. What has ended is used, what was interrupted goes on."""
+    """Run studies to their verdicts. Finished experiments are used again, interrupted ones continue."""
     if bool(names) == everything:
         refuse("name the studies to run, or give --all")
     settings = environment_settings(data_folder=data, slots=slots)
@@ -120,7 +120,7 @@ def run(
 
 @verbs.command()
 def report(out: Out = None, results: Results = None, data: Data = None) -> None:
-    """Write the reproduction report in Markdown: what was measured of every claim, in which words, on which machine."""
+    """Write the reproduction report in Markdown: every claim with its measurement, verdict and machine."""
     folder = _results_folder(results, data)
     text = reproduction([summary(study, folder) for study in registry.all_studies(folder)])
     if out is None:
