@@ -107,8 +107,8 @@ HEAD = """# What was reproduced
 
 A claim is *supported* if its whole 95 % interval lies within the claim's bounds, *contradicted* if it lies outside, and
 *undecided* otherwise. Each word is about models of its scale: 0.08 to 1 million parameters for a moment at the tiny
-scale, 20 tokens a parameter at the middle one. Neither is evidence for large models. `adapm-bench study run NAME` repeats a study,
-`adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md)).
+scale, 20 tokens a parameter at the middle one. Neither is evidence for large models. `adapm-bench study run NAME`
+repeats a study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md)).
 
 Written by `adapm-bench study report`."""
 
