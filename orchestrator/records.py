@@ -568,6 +568,22 @@ class CandidateRow(Record):
         """The runs that `val_loss` is the mean of."""
         return self.final or next((rate for rate in self.learning_rates if rate.lr == self.best_lr), None)
 
+    def cells(self) -> tuple[str, ...]:
+        """Return the line of this candidate in a table of plain text; a dash stands for what is unknown."""
+        rate = "–" if self.best_lr is None else f"{self.best_lr:.3g}"
+        megabytes = [
+            "–" if size is None else f"{size / 1e6:,.1f} MB"
+            for size in (self.optimizer_state_bytes, self.peak_memory_bytes)
+        ]
+        step = "–" if self.step_seconds is None else f"{1e3 * self.step_seconds:,.1f} ms"
+        loss = "–" if self.val_loss is None else f"{self.val_loss.mean:.4f}"
+        if self.val_loss is not None and (half := self.val_loss.half_width()) is not None:
+            loss += f" ± {half:.4f}"
+        difference = "–" if self.difference is None else f"{self.difference.mean:+.4f}"
+        if self.difference is not None and self.difference.low is not None and self.difference.high is not None:
+            difference += f" [{self.difference.low:+.4f}, {self.difference.high:+.4f}]"
+        return (self.candidate, rate, loss, difference, self.conclusion.value.replace("_", " "), *megabytes, step)
+
     def lost_runs(self) -> int:
         """Of `best`, how many runs were lost."""
         best = self.best()
@@ -613,6 +629,13 @@ class Comparison(Record):
     """All pairs of candidates, where the specification asks for them: their intervals hold together with 95 %."""
     notes: tuple[str, ...]
     """At most three, the gravest first: what would change what a reader does."""
+
+    def __str__(self) -> str:
+        """Return a table for terminals and notebooks: loss, difference to the baseline, verdict and costs."""
+        heads = ("candidate", "lr", self.loss_name, f"to {self.baseline}", "verdict", "state", "peak memory", "step")
+        table = [heads, *(row.cells() for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table)
 
     def losses_beside_baseline(self) -> dict[str, Interval]:
         """Candidate → the baseline's mean loss plus the difference to it, with the interval of that difference; the
