@@ -46,17 +46,17 @@ UNREADABLE = "There was an error parsing the body"
 
 FORM = "application/x-www-form-urlencoded"
 HEADINGS = {
-    400: "Not understood",
+    400: "Invalid request",
     403: "Not allowed",
-    404: "Nothing here",
-    405: "Not possible here",
+    404: "Not found",
+    405: "Method not allowed",
     409: "Not possible now",
     413: "Too large",
-    422: "Not understood",
-    429: "Too much at once",
-    500: "Something broke",
-    503: "Not reachable for a moment",
-    507: "No room",
+    422: "Invalid request",
+    429: "Rate limit exceeded",
+    500: "Internal error",
+    503: "Temporarily unavailable",
+    507: "Storage full",
 }
 """Of the pages, by status."""
 

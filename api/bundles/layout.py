@@ -108,7 +108,7 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle:
     except ValidationError as error:
         raise BundleError("schema", f"{DOCUMENT}: {first_fault(error)}") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise BundleError("schema", f"{DOCUMENT} is no JSON of an experiment") from error
+        raise BundleError("schema", f"{DOCUMENT} is not JSON of an experiment") from error
     if hashlib.sha256(canonical_json(fields["experiment"]["spec"])).hexdigest() != document.experiment.spec_hash:
         raise BundleError(
             "specification",

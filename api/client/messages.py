@@ -70,7 +70,7 @@ def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
             return found
         except ValidationError as error:
             raise ClientError(
-                f"the answer of {response.url} is not understood; are client and service of the same version?",
+                f"cannot read the answer of {response.url}; use the same version of client and service",
                 status=response.status_code,
             ) from error
     raise refusal(response)

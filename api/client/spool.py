@@ -35,7 +35,7 @@ MOST_BYTES = 2**18
 
 
 class SpoolError(Exception):
-    """A file is no spool."""
+    """A file is not a spool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def _trouble(line: bytes, error: Exception) -> str:
         case UnicodeDecodeError():
             return f"it is not UTF-8 (byte 0x{line[error.start]:02x})"
         case json.JSONDecodeError():
-            return f"it is no JSON (column {error.colno}: {error.msg})"
+            return f"it is not JSON (column {error.colno}: {error.msg})"
         case ValidationError():
             return f"run.{first_fault(error)}"
     return "it needs id, part and run"

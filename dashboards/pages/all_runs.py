@@ -123,7 +123,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
         try:
             asked = view.table_query()
         except FilterError as error:
-            return refused_page(422, "Not understood", str(error))
+            return refused_page(422, "Invalid request", str(error))
         headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
         cells = (
             (row.id, str(row.is_external).lower(), row.experiment_id, *row.values) for row in table.read_all(asked)

@@ -186,7 +186,7 @@ def read_form(pairs: Iterable[tuple[str, str]]) -> SubmitForm:
 
 
 def fields_of(form: SubmitForm) -> dict[str, Any]:
-    """The specification that a form stands for, unchecked: what is no number stays text, for its fault to name."""
+    """The specification that a form stands for, unchecked: what is not a number stays text, for its fault to name."""
     fields: dict[str, Any] = {}
     for name, path in WORKLOAD.items():
         text = form.value(name)

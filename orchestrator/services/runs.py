@@ -222,7 +222,9 @@ def _remote_tail(url: str, name: str, most_bytes: int, whose: str) -> bytes:
     try:
         content = ANSWERS.read(url, name, remembered_seconds=0)
     except RemoteFolderError as error:
-        raise NotFoundError(f"{whose} has left no log here, and its copy cannot be had now: {error}") from error
+        raise NotFoundError(f"{whose} has no log here, and its copy cannot be read now: {error}") from error
     if content is None:
-        raise NotFoundError(f"{whose} has left no log here, nor a copy at {url}: it has not begun, or copied none yet")
+        raise NotFoundError(
+            f"{whose} has no log here and no copy at {url}: it has not started, or has not copied one yet"
+        )
     return whole_lines(content[-most_bytes:]) if len(content) > most_bytes else content

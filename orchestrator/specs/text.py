@@ -134,11 +134,11 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
     except yaml.MarkedYAMLError as error:
         raise SpecTextError(_yaml_trouble(source, error)) from error
     except json.JSONDecodeError as error:
-        raise SpecTextError(f"{source}:{error.lineno}:{error.colno}: is no JSON: {error.msg}") from error
+        raise SpecTextError(f"{source}:{error.lineno}:{error.colno}: is not JSON: {error.msg}") from error
     except tomllib.TOMLDecodeError as error:
         raise SpecTextError(_toml_trouble(source, text, error)) from error
     except TwiceError as error:
-        raise SpecTextError(f"{source}{_json_place(text, str(error))} is no JSON: {error}") from error
+        raise SpecTextError(f"{source}{_json_place(text, str(error))} is not JSON: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, numbers of thousands of digits
         raise SpecTextError(f"{source} is {_neither(form)}: {error}") from error
     except RecursionError as error:

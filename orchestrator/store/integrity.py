@@ -95,9 +95,9 @@ def _intact_text(content: object, expected: int | None) -> str:
         try:
             content = content.decode()
         except UnicodeDecodeError:
-            raise DamagedError("is no text") from None
+            raise DamagedError("is not text") from None
     if not isinstance(content, str):
-        raise DamagedError("is missing" if content is None else "is no text")
+        raise DamagedError("is missing" if content is None else "is not text")
     return _matching(content, expected)
 
 

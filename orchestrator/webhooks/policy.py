@@ -127,7 +127,7 @@ def _network(text: str) -> Network:
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is no network: {error}; give one like 10.1.0.0/16") from error
+        raise ValueError(f"{text!r} is not a network: {error}; give one like 10.1.0.0/16") from error
 
 
 def _split(url: str) -> SplitResult:
@@ -136,7 +136,7 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise WebhookUrlError(f"{url[:200]!r} is no URL: {error}; give one like https://host/path") from error
+        raise WebhookUrlError(f"{url[:200]!r} is not a URL: {error}; give one like https://host/path") from error
     plain = url.isascii() and url.isprintable() and not any(letter in url for letter in ' \\"<>^`{|}')
     steps = unquote(unquote(parts.path)).replace("\\", "/").split("/")
     if (
@@ -149,7 +149,7 @@ def _split(url: str) -> SplitResult:
         or any(step.split(";")[0] in (".", "..") for step in steps)
     ):
         raise WebhookUrlError(
-            f"{url[:200]!r} is no URL for webhooks; give one like https://host/path, in ASCII, without a user, a "
+            f"{url[:200]!r} is not a URL for webhooks; give one like https://host/path, in ASCII, without a user, a "
             "fragment, or dots for a step"
         )
     return parts

@@ -143,7 +143,7 @@ def _json_lines(path: Path, column: str) -> Iterator[str | None]:
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number} is no JSON: {error}. Mend or remove the line.") from error
+            raise DataError(f"{path}, line {number} is not JSON: {error}. Mend or remove the line.") from error
         yield _field(fields, column, f"{path}, line {number}")
 
 

@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
         """The ids of each text, then `end_of_text`; one array of shape (tokens,) a text."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some ids; what is no text in them is replaced by U+FFFD."""
+        """The text of some ids; what is not text in them is replaced by U+FFFD."""
 
 
 class ByteTokenizer:

@@ -153,7 +153,7 @@ def _port_check(settings: Settings) -> Check:
 
 
 def shared_memory_free_bytes() -> int | None:
-    """What is free where processes share memory; None where that is no folder (macOS)."""
+    """What is free where processes share memory; None where that is not a folder (macOS)."""
     try:
         return shutil.disk_usage("/dev/shm").free  # noqa: S108 - looked at, nothing is written
     except OSError:

@@ -96,7 +96,7 @@ def board(folders: Folders, out: Site, signer: Signers = None, json: Json = Fals
     from api.bundles.board import PAGE, write_board  # loads the templates of pages, which the other verbs do without
 
     if missing := [folder for folder in folders if not folder.is_dir()]:
-        refuse(f"{missing[0]} is no folder")
+        refuse(f"{missing[0]} is not a folder")
     try:
         written = write_board(folders, out, _fingerprints(signer))
     except OSError as error:

@@ -128,7 +128,7 @@ class Messages(Outbox):
         )
         with self._database.reading() as connection:
             rows = connection.execute(ordered).mappings().all()
-        # A damaged body that is no text is sent as far as it is some: no other message waits for it.
+        # A damaged body that is not text is sent as far as it is some: no other message waits for it.
         bodies = [
             str(row["body"], "utf-8", "replace") if isinstance(row["body"], bytes) else row["body"] for row in rows
         ]

@@ -154,7 +154,7 @@ def _webhook_of_key(connection: Connection, values: Mapping[str, Any]) -> str | 
     if row is None:
         return None
     if (row.url, row.experiment_id) != (values["url"], values["experiment_id"]):
-        raise IdempotencyError("The idempotency key was used before for another webhook.")
+        raise IdempotencyError("This idempotency key belongs to a different webhook.")
     return str(row.id)
 
 

@@ -114,8 +114,8 @@ def insert_experiment(
         return SubmissionReceipt(experiment=_find_submitted(connection, new.key, spec_hash), created=False)
     if len(planned) > room:
         raise ConflictError(
-            f"this key may have {most_waiting:,} runs that wait to be begun, and has room for {room:,} more; this "
-            f"experiment has {len(planned):,}: wait until some have begun, or cancel some"
+            f"this key may have {most_waiting:,} waiting runs, and has room for {room:,} more; this "
+            f"experiment has {len(planned):,}: wait until some have started, or cancel some"
         )
     if planned:
         columns = {**QUEUED, **run_limits(spec, now), "trace_parent": new.trace_parent}

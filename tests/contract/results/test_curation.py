@@ -337,7 +337,7 @@ def test_a_folder_that_cannot_be_removed_keeps_its_rows(
 
 
 def test_a_disk_that_is_away_keeps_the_rows(store: Store, tmp_path: Path) -> None:
-    """A folder that is missing is no folder that was removed, as long as the one around it is missing, too."""
+    """A folder that is missing is not a folder that was removed, as long as the one around it is missing, too."""
     begun, folder = ended(store), tmp_path / "disk" / "runs"
     never_begun = submit(store)
     store.experiments.apply(never_begun, RunAction.CANCEL)

@@ -119,7 +119,7 @@ def test_text_that_is_no_utf_8_fails_no_query(tmp_path: Path) -> None:
 def test_a_null_is_damage() -> None:
     with pytest.raises(DamagedError, match="is missing"):
         integrity.result(None, None)
-    with pytest.raises(DamagedError, match="is no text"):
+    with pytest.raises(DamagedError, match="is not text"):
         integrity.run_spec(b"\xff{}", None)
 
 

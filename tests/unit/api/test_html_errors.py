@@ -38,11 +38,11 @@ def client() -> TestClient:
 @pytest.mark.parametrize(
     ("path", "status", "heading", "told"),
     [
-        ("/nothing", 404, "Nothing here", "There is nothing at /nothing."),
-        ("/gone", 404, "Nothing here", "There is no run &#39;&lt;script&gt;alert(1)&lt;/script&gt;&#39;"),
-        ("/busy", 503, "Not reachable for a moment", "The database cannot be reached"),
-        ("/closed", 429, "Too much at once", "Ask again in 3 s"),
-        ("/broken", 500, "Something broke", "The service failed at this request; its log says why, under "),
+        ("/nothing", 404, "Not found", "There is nothing at /nothing."),
+        ("/gone", 404, "Not found", "There is no run &#39;&lt;script&gt;alert(1)&lt;/script&gt;&#39;"),
+        ("/busy", 503, "Temporarily unavailable", "The database cannot be reached"),
+        ("/closed", 429, "Rate limit exceeded", "Ask again in 3 s"),
+        ("/broken", 500, "Internal error", "The service failed at this request; its log says why, under "),
     ],
 )
 def test_a_browser_reads_a_page(client: TestClient, path: str, status: int, heading: str, told: str):
@@ -58,7 +58,7 @@ def test_a_browser_reads_a_page(client: TestClient, path: str, status: int, head
 
 def test_the_form_of_a_page_is_answered_with_a_page(client: TestClient):
     """A browser leaves its page for whatever comes; what a script sends accepts everything."""
-    for path, status, heading in (("/busy", 503, "Not reachable for a moment"), ("/broken", 500, "Something broke")):
+    for path, status, heading in (("/busy", 503, "Temporarily unavailable"), ("/broken", 500, "Internal error")):
         page = client.post(path, headers=BROWSER, data={"name": "x"})
         assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
         assert f"<h1>{heading}</h1>" in page.text

@@ -74,7 +74,7 @@ def test_a_damaged_shard_is_named_with_the_way_out(folder: Path, damage: str) ->
 
 @pytest.mark.parametrize("change", ["version", "data_hash", "file", "broken"])
 def test_a_manifest_that_is_not_ours_is_refused_with_the_way_out(folder: Path, change: str) -> None:
-    """Another version, a hash that does not fit, a shard outside the folder, and text that is no JSON."""
+    """Another version, a hash that does not fit, a shard outside the folder, and text that is not JSON."""
     path = folder / MANIFEST_NAME
     manifest = json.loads(path.read_text())
     if change == "version":

@@ -85,7 +85,7 @@ def test_storage_that_is_away_costs_a_word_for_who_writes_and_for_who_reads(
     with caplog.at_level(logging.WARNING):
         RemoteLogs(f"{url}/r1", tmp_path / "run", 1).copy()
     assert "this machine alone" in caplog.text
-    with pytest.raises(NotFoundError, match="its copy cannot be had now: away"):
+    with pytest.raises(NotFoundError, match="its copy cannot be read now: away"):
         log_tail(Storage(data_folder=tmp_path, checkpoint_url=url), "r1", 1, 2**16)
 
 

@@ -96,7 +96,7 @@ def test_the_three_languages_say_the_same(tmp_path: Path):
     [
         ("a.json", '{"a": 1,\n}', ":2:1: "),
         ("a.json", '{\n\t"a": [{"b": 1},\n\t{"b": 2, "b": "\\ud83d"}]}', ":3:11: "),
-        ("a.json", '{"a": NaN}', " is no JSON"),
+        ("a.json", '{"a": NaN}', " is not JSON"),
         ("a.json", '{"a":' * 100_000, " is nested too deeply"),
         ("a.json", "[1]", " holds a list"),
         ("a.toml", "a = 1\nb = = 2", ":2:5: "),
