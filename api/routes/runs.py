@@ -216,7 +216,7 @@ def apply(run_id: RunIdPath, action: RunAction, runs: RunsDependency, processes:
     cancelled one from its last checkpoint; repeating it changes nothing."""
     if processes is not None and action not in (RunAction.RESUME, RunAction.RETRY):
         raise RefusedError(
-            422, "invalid", f"processes belongs to resume and retry; leave it out to {action.value} a run"
+            422, "invalid", f"processes is for resume and retry; leave it out to {action.value} a run"
         )
     return runs.apply(run_id, action, processes)
 

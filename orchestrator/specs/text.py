@@ -235,14 +235,14 @@ def _toml_trouble(source: str, text: str, error: tomllib.TOMLDecodeError) -> str
     words = str(error)
     found = _TOML_PLACE.search(words)
     if found is None:
-        return f"{source} is no TOML: {words}"
+        return f"{source} is not TOML: {words}"
     line, column = found.groups()
     place = f"{line}:{column}" if line else str(max(len(text.splitlines()), 1))
-    return f"{source}:{place}: is no TOML: {words[: found.start()]}"
+    return f"{source}:{place}: is not TOML: {words[: found.start()]}"
 
 
 def _neither(form: TextForm) -> str:
-    return "neither YAML nor JSON" if form is TextForm.YAML else f"no {form}"
+    return "neither YAML nor JSON" if form is TextForm.YAML else f"not {form}"
 
 
 def to_yaml(fields: dict[str, Any]) -> str:

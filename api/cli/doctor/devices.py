@@ -105,7 +105,7 @@ def _notes(library: Any, handle: Any) -> Iterator[str]:
         yield "processes are not listed: their memory is PyTorch's figure alone"
         return
     if any(not Path(f"/proc/{process.pid}").exists() for process in processes) and Path("/proc").exists():
-        yield "in a container that shows the host's process ids: a run's memory is known only if it has its device alone"
+        yield "in a container with the host's process ids: a run's memory is known only if it has its device alone"
 
 
 def _is_partitioned(library: Any, handle: Any) -> bool:
