@@ -215,9 +215,7 @@ def apply(run_id: RunIdPath, action: RunAction, runs: RunsDependency, processes:
     """Cancel or pause the run (a training one writes a checkpoint and stops), resume a paused one, or retry a failed or
     cancelled one from its last checkpoint; repeating it changes nothing."""
     if processes is not None and action not in (RunAction.RESUME, RunAction.RETRY):
-        raise RefusedError(
-            422, "invalid", f"processes is for resume and retry; leave it out to {action.value} a run"
-        )
+        raise RefusedError(422, "invalid", f"processes is for resume and retry; leave it out to {action.value} a run")
     return runs.apply(run_id, action, processes)
 
 

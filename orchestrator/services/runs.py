@@ -224,7 +224,5 @@ def _remote_tail(url: str, name: str, most_bytes: int, whose: str) -> bytes:
     except RemoteFolderError as error:
         raise NotFoundError(f"{whose} has no log here, and its copy cannot be read now: {error}") from error
     if content is None:
-        raise NotFoundError(
-            f"{whose} has no log here and no copy at {url}: it has not started, or not copied one"
-        )
+        raise NotFoundError(f"{whose} has no log here and no copy at {url}: it has not started, or not copied one")
     return whole_lines(content[-most_bytes:]) if len(content) > most_bytes else content
