@@ -223,7 +223,7 @@ class Endpoints:
 
     @Endpoint
     def validate(self, spec: ExperimentSpec | Mapping[str, Any]) -> Preview:
-        """What submitting this would mean, or what is wrong with it; nothing is stored."""
+        """Check a specification: its runs, tokens and hours, or its faults; nothing is stored."""
         path = "/v1/experiments/validate"
         return self._ask("POST", path, Preview, again=True, content=json_body(spec), headers=JSON)
 
@@ -427,7 +427,7 @@ class Endpoints:
 
     @Endpoint
     def delete_experiment(self, experiment_id: str) -> AnyExperiment:
-        """Delete an experiment of which every run has ended; until `undo_until` it can be restored."""
+        """Delete an experiment whose runs have all ended; until `undo_until` it can be restored."""
         path = f"/v1/experiments/{segment(experiment_id)}"
         deleted: AnyExperiment = self._ask("DELETE", path, ANY_EXPERIMENT, again=True)
         return deleted
@@ -488,7 +488,7 @@ class Endpoints:
 
     @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
-        """Where a waiting run stands in the queue, and when it may start."""
+        """A waiting run's place in the queue, and when it may start."""
         return self._get(f"/v1/runs/{segment(run_id)}/standing", QueuePosition)
 
     @Endpoint
@@ -647,7 +647,7 @@ class Endpoints:
 
     @Endpoint
     def revoke_key(self, key_id: str) -> KeyRecord:
-        """Let a key open nothing any more (admins)."""
+        """Revoke a key (admins)."""
         return self._ask("DELETE", f"/v1/keys/{segment(key_id)}", KeyRecord, again=True)
 
     @Endpoint
@@ -669,7 +669,7 @@ class Endpoints:
 
     @Endpoint
     def remove_webhook(self, webhook_id: str) -> WebhookRecord:
-        """Tell its URL nothing any more, what waits to be delivered included."""
+        """Remove a webhook and its undelivered messages."""
         return self._ask("DELETE", f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord, again=False)
 
     @Endpoint

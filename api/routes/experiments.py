@@ -145,7 +145,7 @@ def submit(
 def validate(
     fields: Annotated[Any, Body(openapi_examples=SPEC_EXAMPLES)], specifications: SpecificationsDependency
 ) -> Preview:
-    """What submitting this would mean: faults with JSON pointers, or runs, tokens, estimated cost and memory.
+    """Check a specification: faults with JSON pointers, or runs, tokens, estimated cost and memory.
 
     Nothing is stored; the answer is 200 whatever is wrong with the specification.
     """
@@ -240,7 +240,7 @@ def annotate(
     caller: CallerDependency,
     if_match: IfMatch = None,
 ) -> Response:
-    """Change labels and note, of any experiment in any state; what is left out stays as it is.
+    """Change an experiment's labels and note, in any state; what is left out stays as it is.
 
     With `If-Match` only what nobody has changed since it was read: else the answer is 412, and nothing is changed.
     """
@@ -252,7 +252,7 @@ def annotate(
 
 @router.delete("/{experiment_id}", responses=problems(403, 404, 409))
 def delete(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Delete an experiment of which every run has ended; repeating it changes nothing.
+    """Delete an experiment whose runs have all ended; repeating it changes nothing.
 
     It disappears at once from lists, totals and comparisons, and can be restored until `undo_until`; then its rows and
     its runs' folders are removed for good. Its copy in MLflow is left.

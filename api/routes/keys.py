@@ -41,7 +41,7 @@ def keys(keyring: KeyringDependency) -> Page[KeyRecord]:
 
 @router.delete("/keys/{key_id}", responses=problems(404))
 def revoke(key_id: KeyIdPath, keyring: KeyringDependency, auth: AuthDependency) -> KeyRecord:
-    """Let a key open nothing any more; its experiments go on. Repeating it changes nothing."""
+    """Revoke a key; its experiments continue. Repeating it changes nothing."""
     revoked = keyring.revoke(key_id)
     auth.callers.forget()
     return revoked
@@ -54,5 +54,5 @@ def audit(
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     key_id: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> AuditPage:
-    """Who changed what, when, from where, and what came of it, the newest first; `before` is the last number seen."""
+    """Changes, newest first: who, what, when, from where, and the outcome; `before` is the last number seen."""
     return cut_page(audit.page(limit=limit + 1, before=before, key_id=key_id), limit, lambda line: line.number)

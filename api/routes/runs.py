@@ -151,7 +151,7 @@ def observations(
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
 ) -> Page[Observation]:
-    """What probes saw of gradients and momenta, at up to so many steps after a step; `after_step` takes the last."""
+    """Observations of probes, at some steps after a step; `after_step` takes the last."""
     items = runs.observations(run_id, after_step=after_step, most_steps=steps)
     full = len({item.step for item in items}) == steps
     return Page(items=items, next=str(items[-1].step) if full else None)
@@ -164,7 +164,7 @@ def samples(
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
 ) -> Page[TextSamples]:
-    """What the model wrote at evaluations, at up to so many steps after a step; `after_step` takes the last."""
+    """Texts that the model wrote at evaluations, at some steps after a step; `after_step` takes the last."""
     items = runs.samples(run_id, after_step=after_step, most_steps=steps)
     return Page(items=items, next=str(items[-1].step) if len(items) == steps else None)
 
@@ -177,7 +177,7 @@ def events(run_id: RunIdPath, runs: RunsDependency) -> Page[EventRecord]:
 
 @router.get("/runs/{run_id}/standing", tags=["runs"], responses=problems(404))
 def queue_position(run_id: RunIdPath, runs: RunsDependency) -> QueuePosition:
-    """Where a waiting run stands in the queue, and when it may start."""
+    """A waiting run's place in the queue, and when it may start."""
     return runs.queue_position(run_id)
 
 

@@ -31,7 +31,7 @@ WebhookIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 def add(
     wanted: WebhookRequest, webhooks: WebhooksDependency, caller: CallerDependency, key: IdempotencyKey = None
 ) -> Response:
-    """Have a URL told of ended experiments; 200 where its idempotency key had already made it.
+    """Add a webhook, which posts a message when an experiment ends; 200 where its idempotency key had already made it.
 
     The answer has the secret that signs every message; no other answer has it. The operator's setting `webhook_urls`
     says which URLs may be told.
@@ -49,13 +49,13 @@ def webhooks(webhooks: WebhooksDependency) -> Response:
 
 @router.delete("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))
 def remove(webhook_id: WebhookIdPath, webhooks: WebhooksDependency) -> Response:
-    """Tell its URL nothing any more, what waits to be delivered included; answers with the webhook as it was."""
+    """Remove a webhook and its undelivered messages; answers with the webhook as it was."""
     return json_response(webhooks.remove(webhook_id))
 
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryRecord, responses=problems(404, 422))
 def try_out(webhook_id: WebhookIdPath, webhooks: WebhooksDependency, key: IdempotencyKey = None) -> Response:
-    """Have a message of the type `webhook.test` delivered as the ends of experiments are: by the dispatcher, soon."""
+    """Deliver a message of the type `webhook.test`, as ends of experiments are: by the dispatcher, soon."""
     return json_response(webhooks.test(webhook_id, key=key), 202)
 
 

@@ -156,7 +156,7 @@ class LocalKeys:
         return self._keyring.list_keys()
 
     def revoke_key(self, key_id: str) -> KeyRecord:
-        """Let a key open nothing any more."""
+        """Revoke a key."""
         revoked = self._keyring.revoke(key_id)
         self._note("keys revoke", key_id)
         return revoked
