@@ -194,7 +194,7 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
         made = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
         again = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
         assert again == made
-        with pytest.raises(ClientError, match="another webhook"):
+        with pytest.raises(ClientError, match="a different webhook"):
             client.add_webhook(WebhookRequest(url=receiver.url), key="once")
         with pytest.raises(ClientError, match="no experiment"):
             client.add_webhook(WebhookRequest(url=receiver.url, experiment_id="none"))
