@@ -7,13 +7,13 @@ schedule, which is a metric. `hparams.yaml` beside it, as Lightning's logger wri
 
 import csv
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from api.imports.source import SourceError, SourcePoint, SourceRun, as_number, find_files
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, as_number, find_files
 from orchestrator.specs.text import SpecLoader
 
 RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
@@ -25,10 +25,10 @@ MOST_TEXT = 40
 STEP_COLUMNS = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update", "epoch")
 
 
-def read(places: Sequence[str], fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of every file."""
-    for path, way in find_files(places, "*.csv"):
-        yield from _read_file(path, way, {name.removeprefix("config.") for name in fields})
+    for path, way in find_files(request.places, "*.csv"):
+        yield from _read_file(path, way, {name.removeprefix("config.") for name in request.fields})
 
 
 def _read_file(path: Path, way: Path, asked: set[str]) -> Iterator[SourceRun]:
@@ -150,7 +150,7 @@ def _run(
         source_id=None,
         name=name,
         config={**constant, **config},
-        points=tuple(points),
+        sessions=(points,),
         started_at=at,
         ended_at=at,
         step_field=step_column,

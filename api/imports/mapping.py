@@ -15,14 +15,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from api.client.own_runs import plain_value
-from api.imports.source import SourceError, SourcePoint, SourceRun
+from api.imports.sessions import join_sessions
+from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
 
 PROPOSALS: Mapping[str, Sequence[str]] = {
     "experiment": ("config.experiment", "project", "config.project"),
     "candidate": (
         *(f"config.{name}" for name in ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name")),
-        *("config.optimizer.type", "config.method", "config.algorithm", "name.candidate", "group"),
+        *("config.optimizer.type", "config.method", "config.algorithm", "folder", "name.candidate", "group"),
     ),
     "lr": (
         *(f"config.{name}" for name in ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")),
@@ -38,7 +39,7 @@ METRIC_PROPOSALS: Mapping[str, Sequence[str]] = {
     "tokens": ("tokens", "num_input_tokens_seen", "train/num_input_tokens_seen", "tokens_seen", "total_tokens"),
 }
 NAMES = (*PROPOSALS, *METRIC_PROPOSALS)
-_SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
+SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
 _RATE = re.compile(r"(?:^|[-_ ])(?:lr|learning_rate)[-_=]?(\d[\d.]*(?:e[-+]?\d+)?)(?=$|[-_ ])", re.IGNORECASE)
 MOST_NAME = 128
 LARGEST_STEP = 2**53
@@ -64,6 +65,8 @@ class MappedRun:
     points: tuple[SourcePoint, ...]
     state: ExternalState
     ended_at: float
+    notes: tuple[str, ...]
+    """What was done with it that its owner may want to know."""
 
 
 def propose_mapping(
@@ -95,7 +98,7 @@ def propose_mapping(
 
 def fields_of(run: SourceRun) -> dict[str, Any]:
     """All that a mapping can ask a run for, by its way through nested mappings."""
-    said = {"name": run.name, **run.facts, "config": run.config, **_parse_name(run.name)}
+    said = {"name": run.name, **run.facts, "config": run.config, **parse_name(run.name)}
     return dict(_flatten(said, ""))
 
 
@@ -107,9 +110,9 @@ def _flatten(values: Mapping[str, Any], way: str) -> Iterator[tuple[str, Any]]:
             yield f"{way}{name}", value
 
 
-def _parse_name(name: str) -> dict[str, str]:
+def parse_name(name: str) -> dict[str, str]:
     """What the last part of a name like `muon-lr0.02-s1` or `muon/seed1` says."""
-    seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (_SEED, _RATE))
+    seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (SEED, _RATE))
     found = {f"name.{what}": match[1] for what, match in (("seed", seed), ("lr", rate)) if match}
     if found:
         before = name[: min(match.start() for match in (seed, rate) if match)].strip("-_/. ")
@@ -132,7 +135,12 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
             f"{run.name}: nothing says its candidate; use --map candidate=FIELD or --set candidate=NAME; its fields "
             f"are {_name_list(known)}"
         )
-    facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields)})
+    points, notes = join_sessions(
+        [tuple(_points(session, mapping)) for session in run.sessions],
+        counts_steps=run.counts_steps and "step" not in mapping.fields,
+    )
+    notes = [*run.notes, *notes]
+    facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes})
     try:
         header = RunHeader(
             experiment=str(said["experiment"]).strip(),
@@ -150,14 +158,14 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
         raise SourceError(
             f"{run.name}: {'.'.join(map(str, fault['loc']))}={str(fault['input'])[:80]!r}: {fault['msg']}"
         ) from None
-    points = tuple(_points(run.points, mapping))
     return MappedRun(
         run_id=f"{source}-{_digest(source, run, header, points)}",
         name=run.name,
         header=header,
-        points=points,
+        points=tuple(points),
         state=run.state,
         ended_at=next((at for at in (run.ended_at, run.started_at) if at and math.isfinite(at)), 0.0),
+        notes=tuple(notes),
     )
 
 
@@ -169,7 +177,7 @@ def _points(points: Iterable[SourcePoint], mapping: FieldMapping) -> Iterator[So
     for point in points:
         metrics = {_metric_name(renamed.get(name, name)): value for name, value in point.metrics.items()}
         step = point.step
-        if step_metric is not None and not any(name.startswith("system/") for name in metrics):
+        if step_metric is not None and not is_sample(point):
             told = point.metrics.get(step_metric)
             if told is not None and 0 <= told <= LARGEST_STEP:
                 last = int(told)

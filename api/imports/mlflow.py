@@ -1,11 +1,11 @@
 """MLflow: a tracking server, a database or a folder `mlruns`, read by MLflow's own client."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api.imports.source import SourceError, SourcePoint, SourceRun
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun
 from orchestrator.external_runs import ExternalState
 
 MOST_RUNS = 1_000
@@ -13,7 +13,7 @@ MOST_RUNS = 1_000
 STATES = {"FINISHED": ExternalState.FINISHED, "RUNNING": ExternalState.RUNNING, "SCHEDULED": ExternalState.RUNNING}
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of all experiments of each store."""
     # New versions of MLflow read folders on request alone, and wait minutes for a server that is not there.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -23,7 +23,7 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
         from mlflow.tracking import MlflowClient
     except ModuleNotFoundError as error:
         raise SourceError("this needs MLflow; run: pip install mlflow-skinny") from error
-    for place in places:
+    for place in request.places:
         try:
             yield from _read_store(MlflowClient(_address(place)))
         except (MlflowException, OSError) as error:
@@ -63,7 +63,9 @@ def _run(client: Any, run: Any, experiment: str) -> SourceRun:
         config={name: _value(text) for name, text in run.data.params.items()},
         facts={"project": experiment, "id": run.info.run_id, "user": run.info.user_id, "tags": tags},
         tags=tuple(f"{name}={value}" for name, value in tags.items() if not name.startswith("mlflow."))[:100],
-        points=tuple(SourcePoint(at=at, step=step, metrics=metrics) for (step, at), metrics in sorted(at_step.items())),
+        sessions=(
+            tuple(SourcePoint(at=at, step=step, metrics=metrics) for (step, at), metrics in sorted(at_step.items())),
+        ),
         state=STATES.get(run.info.status, ExternalState.FAILED),
         started_at=began,
         ended_at=(run.info.end_time or 0) / 1000 or max((at for _, at in at_step), default=began),

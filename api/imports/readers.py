@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from api.imports import csv_table, mlflow, tensorboard, trackio, trainer_state, wandb
+from api.imports import csv_table, mlflow, tensorboard, text_log, trackio, trainer_state, wandb
 from api.imports.source import ReadSource, SourceError
 
 
@@ -15,12 +15,14 @@ class SourceReader:
     source: str
     """As `RunHeader.source` has it."""
     files: str | None
-    """What its files are called; None where it is no file."""
+    """What its files are called; None where no name shows what they are."""
     read: ReadSource
+    word: str | None = None
+    """Of the command line, where it is another one: runs whose source is `log` are of one's own loop."""
 
 
 READERS = {
-    each.source: each
+    each.word or each.source: each
     for each in (
         SourceReader(source="csv", files="*.csv", read=csv_table.read),
         SourceReader(source="trainer_state", files="trainer_state.json", read=trainer_state.read),
@@ -28,6 +30,7 @@ READERS = {
         SourceReader(source="wandb", files="*.wandb", read=wandb.read),
         SourceReader(source="trackio", files="*.db", read=trackio.read),
         SourceReader(source="mlflow", files=None, read=mlflow.read),
+        SourceReader(source="text", word="log", files=None, read=text_log.read),
     )
 }
 

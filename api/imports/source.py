@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ class SourceError(Exception):
     """A source cannot be read, or says too little; the message says which, and what to do."""
 
 
+SYSTEM = "system/"
+"""How metrics of the machine begin; their step is the number of the sample."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourcePoint:
     """Figures that were logged together."""
@@ -21,6 +26,23 @@ class SourcePoint:
     """Seconds since 1970, on the clock of who logged."""
     step: int
     metrics: Mapping[str, float]
+
+
+def is_sample(point: SourcePoint) -> bool:
+    """Whether a point is of the machine, and has no step of the training."""
+    return any(name.startswith(SYSTEM) for name in point.metrics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest:
+    """What is asked of a reader."""
+
+    places: Sequence[str]
+    """Files, folders, or an address."""
+    fields: Collection[str] = ()
+    """Of the source, that a mapping asks for."""
+    pattern: str | None = None
+    """Of lines of text: a regular expression, or the name of a known script's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +58,10 @@ class SourceRun:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the source says of the run: project, group, notes, host, summary."""
     tags: tuple[str, ...] = ()
-    points: tuple[SourcePoint, ...] = ()
+    sessions: tuple[Sequence[SourcePoint], ...] = ()
+    """What each process logged that trained the run, in its order; `sessions.py` makes one series of them."""
+    counts_steps: bool = False
+    """Whether the tool counts steps itself where nobody gives any."""
     state: ExternalState = ExternalState.FINISHED
     started_at: float = 0.0
     ended_at: float = 0.0
@@ -44,11 +69,17 @@ class SourceRun:
     """The field that its steps are from, where the reader chose one that is not among the metrics."""
     not_numbers: Collection[str] = ()
     """Names of logged values that are no numbers, and are left out."""
+    notes: tuple[str, ...] = ()
+    """What a reader did with it that its owner may want to know, in a sentence each."""
+
+    @property
+    def points(self) -> Iterator[SourcePoint]:
+        """All that was logged, session after session."""
+        return chain.from_iterable(self.sessions)
 
 
-ReadSource = Callable[[Sequence[str], Collection[str]], Iterator[SourceRun]]
-"""From places (files, folders, an address), and the names of the fields that a mapping asks for, to runs. Raises
-`SourceError`."""
+ReadSource = Callable[[ReadRequest], Iterator[SourceRun]]
+"""Raises `SourceError`."""
 
 
 def find_files(places: Iterable[str], pattern: str) -> Iterator[tuple[Path, Path]]:
@@ -56,10 +87,10 @@ def find_files(places: Iterable[str], pattern: str) -> Iterator[tuple[Path, Path
     for place in map(Path, places):
         if place.is_dir():
             found = sorted(each for each in place.rglob(pattern) if each.is_file())
-        elif place.exists():
+        elif place.is_file():
             found = [place]
         else:
-            raise SourceError(f"{place} does not exist")
+            raise SourceError(f"{place} {'is neither a file nor a folder' if place.exists() else 'does not exist'}")
         if not found:
             raise SourceError(f"{place} has no {pattern}")
         for path in found:

@@ -7,14 +7,14 @@ the arguments that Hugging Face's Trainer writes as a text. TensorBoard does not
 import json
 import math
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import SEEK_CUR
 from pathlib import Path
 from typing import Any
 
 from api.imports.protobuf import Message, WireError, decimal, messages, parse_message, signed, text, texts
-from api.imports.source import SourcePoint, SourceRun, find_files
+from api.imports.source import ReadRequest, SourcePoint, SourceRun, find_files
 
 HUGGING_FACE_ARGUMENTS = ("args/text_summary", "model_config/text_summary")
 DTYPES = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
@@ -36,10 +36,10 @@ class _Folder:
     damaged: list[str] = field(default_factory=list)
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of all folders below the places."""
     folders: dict[Path, _Folder] = {}
-    for path, way in find_files(places, "*tfevents*"):
+    for path, way in find_files(request.places, "*tfevents*"):
         folder = folders.setdefault(path.parent.resolve(), _Folder(way.as_posix()))
         _read_events(path, folder)
     for place, folder in sorted(folders.items(), reverse=True):  # those within others first
@@ -73,7 +73,7 @@ def _run(folder: _Folder) -> SourceRun:
         name=folder.name,
         config=config,
         facts={"texts": folder.texts} if folder.texts else {},
-        points=tuple(SourcePoint(at=when[step], step=step, metrics=metrics) for step, metrics in at_step.items()),
+        sessions=(tuple(SourcePoint(at=when[step], step=step, metrics=metrics) for step, metrics in at_step.items()),),
         started_at=folder.began if math.isfinite(folder.began) else 0.0,
         ended_at=folder.ended,
         not_numbers={*folder.not_numbers, *folder.damaged},

@@ -6,18 +6,18 @@ ended.
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from api.imports.source import SourceError, SourcePoint, SourceRun, find_files, split_metrics
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, split_metrics
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of every project."""
-    for path, _ in find_files(places, "*.db"):
+    for path, _ in find_files(request.places, "*.db"):
         try:
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
                 database.row_factory = sqlite3.Row
@@ -56,7 +56,7 @@ def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRu
             name=first["run_name"],
             config={name: value for name, value in config.items() if not name.startswith("_")},
             facts={"project": path.stem, **facts},
-            points=tuple(points),
+            sessions=(points,),
             started_at=min((point.at for point in points), default=0.0),
             ended_at=max((point.at for point in points), default=0.0),
             not_numbers=not_numbers,

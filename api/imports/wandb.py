@@ -6,13 +6,13 @@ Metrics of the machine have a time and no step: theirs is the number of the samp
 
 import json
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from api.imports.protobuf import Message, messages, parse_message, signed, text, texts
-from api.imports.source import SourceError, SourcePoint, SourceRun, find_files, split_metrics
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, split_metrics
 from orchestrator.external_runs import ExternalState
 
 MAGIC = b":W&B"
@@ -41,10 +41,10 @@ class _Run:
     not_numbers: set[str] = field(default_factory=set)
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of all files; one that was resumed has several."""
     runs: dict[str, _Run] = {}
-    for path, _ in find_files(places, "*.wandb"):
+    for path, _ in find_files(request.places, "*.wandb"):
         if any(each.name == "latest-run" for each in path.parents):  # a link to one of the others
             continue
         found = _Run()
@@ -64,7 +64,7 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
             config=run.config,
             facts=run.facts | ({"summary": run.summary} if run.summary else {}) | {"id": run.id},
             tags=run.tags,
-            points=tuple(run.points),
+            sessions=(run.points,),
             state={None: ExternalState.RUNNING, 0: ExternalState.FINISHED}.get(run.exit_code, ExternalState.FAILED),
             started_at=run.began,
             ended_at=run.ended,

@@ -3,6 +3,7 @@ have logged, with a mapping that it proposes and the user may correct.
 """
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,8 @@ from api.client.messages import ClientError
 from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, Synced, find
 from api.imports.mapping import NAMES, PROPOSALS, FieldMapping, MappedRun, apply_mapping, propose_mapping
 from api.imports.readers import choose_reader
-from api.imports.source import SourceError, SourceRun
+from api.imports.source import ReadRequest, SourceError, SourceRun
+from api.imports.text_log import FORMATS
 from api.imports.transfer import send_run
 from orchestrator.external_runs import IMPORTED, RunHeader
 from worker.words import pluralize
@@ -23,8 +25,8 @@ from worker.words import pluralize
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        help="What it is (spools, csv, trainer_state, tensorboard, wandb, trackio, mlflow), which files show by "
-        "themselves; then files, folders, or an address of MLflow's. Default: the spools of your own loop in "
+        help="What it is (spools, csv, trainer_state, tensorboard, wandb, trackio, mlflow, log), which most files show "
+        "by themselves; then files, folders, or an address of MLflow's. Default: the spools of your own loop in "
         f"${FOLDER_VARIABLE}, else {FOLDER}.",
         metavar="[SOURCE] FILE|DIR|URI...",
     ),
@@ -38,6 +40,15 @@ MapOption = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="Give a field for all these runs: candidate=muon.", metavar="A=TEXT"),
+]
+PatternOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pattern",
+        help=f"Of lines of plain text logs: a regular expression with a group for the step and one for each metric, or "
+        f"{', '.join(FORMATS)}. Default: whichever of these matches.",
+        metavar="REGEX|NAME",
+    ),
 ]
 ExperimentOption = Annotated[
     str | None, typer.Option("--experiment", help="Short for --set experiment=NAME: the experiment they belong to.")
@@ -55,12 +66,13 @@ def import_runs(
     mapped: MapOption = None,
     given: SetOption = None,
     experiment: ExperimentOption = None,
+    pattern: PatternOption = None,
     dry_run: DryRun = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Import runs of your own loop, of W&B, MLflow, TensorBoard, Trackio, a Trainer or a table; again, and what is new
-    is added."""
+    """Import runs of your own loop, of W&B, MLflow, TensorBoard, Trackio, a Trainer, a table or plain logs; again, and
+    what is new is added."""
     folders = _spool_folders(words or ())
     if folders:
         if mapped or given or experiment is not None or dry_run:
@@ -72,7 +84,7 @@ def import_runs(
         constants["experiment"] = experiment
     try:
         reader, places = choose_reader(words or ())
-        found = list(reader.read(places, [*corrections.values()]))
+        found = list(reader.read(ReadRequest(places=places, fields=[*corrections.values()], pattern=pattern)))
         mapping = propose_mapping(found, corrections, constants)
     except (SourceError, OSError) as error:
         refuse(str(error))
@@ -203,6 +215,10 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
     if left_out:
         more = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
         print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{more}")
+    done = Counter(note for run in runs for note in run.notes)
+    for note, count in done.most_common(MOST_SHOWN):
+        mine = [run.name for run in runs if note in run.notes]
+        print(f"{pluralize(count, 'run')} ({plain(', '.join(mine[:4]))}{', …' if count > 4 else ''}): {plain(note)}")
     without = [run.name for run in runs if run.header.lr is None or run.header.seed is None]
     if without:
         unjudged = f"{pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})"

@@ -10,12 +10,16 @@ import pytest
 
 from api.imports.mapping import MappedRun, apply_mapping, propose_mapping
 from api.imports.readers import READERS, choose_reader
-from api.imports.source import SourceError, SourceRun
+from api.imports.source import ReadRequest, SourceError, SourceRun
 from orchestrator.external_runs import IMPORTED, ExternalState
 from tests.sources.write import FILES, STEPS, study, write_mlflow_runs
 
 STUDIES = ("csv", "tensorboard", "wandb", "trackio")
 """Whose files tell the same study."""
+
+
+def read(source: str, *places: object) -> list[SourceRun]:
+    return list(READERS[source].read(ReadRequest(places=[str(place) for place in places])))
 
 
 def mapped(runs: list[SourceRun], source: str) -> list[MappedRun]:
@@ -46,14 +50,14 @@ def check_study(runs: list[MappedRun], *, shift: int = 0) -> None:
 def test_a_study_is_read_as_its_tracker_wrote_it(source: str) -> None:
     reader, places = choose_reader([str(FILES / source)])
     assert reader is READERS[source], "the files show by themselves what they are"
-    runs = mapped(list(reader.read(places, ())), source)
+    runs = mapped(read(source, *places), source)
     check_study(runs, shift=1 if source == "csv" else 0)  # Lightning has a step of its own for each call
-    again = mapped(list(reader.read(places, ())), source)
+    again = mapped(read(source, *places), source)
     assert [run.run_id for run in again] == [run.run_id for run in runs]
 
 
 def test_wandb_says_how_runs_ended_what_the_machine_did_and_what_is_no_number() -> None:
-    runs = list(READERS["wandb"].read([str(FILES / "wandb")], ()))
+    runs = read("wandb", FILES / "wandb")
     assert {run.name for run in runs if run.state is ExternalState.FAILED} == {"muon-s3"}
     for run in runs:
         assert run.tags == ("fixture",) and run.facts["project"] == "a study" and run.facts["host"] == "a-host"
@@ -68,7 +72,7 @@ def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -
     shown = []
     for size in (len(whole) // 2, len(whole) * 3 // 4, len(whole)):
         (tmp_path / path.name).write_bytes(whole[:size])
-        (run,) = mapped(list(READERS["wandb"].read([str(tmp_path)], ())), "wandb")
+        (run,) = mapped(read("wandb", tmp_path), "wandb")
         shown.append((run.run_id, run.state, len(run.points)))
     assert len({run_id for run_id, _, _ in shown}) == 1, "it is the same run as it grows"
     assert [state for _, state, _ in shown] == [ExternalState.RUNNING] * 2 + [ExternalState.FINISHED]
@@ -76,7 +80,7 @@ def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -
 
 
 def test_a_trainer_says_its_losses_and_its_folders_the_rest() -> None:
-    runs = mapped(list(READERS["trainer_state"].read([str(FILES / "trainer_state")], ())), "trainer_state")
+    runs = mapped(read("trainer_state", FILES / "trainer_state"), "trainer_state")
     assert {(run.header.candidate, run.header.lr, run.header.seed) for run in runs} == {
         (name, lr, seed) for name, lr in (("sgd", 0.05), ("adamw_torch", 0.1)) for seed in (1, 2)
     }
@@ -88,11 +92,10 @@ def test_a_trainer_says_its_losses_and_its_folders_the_rest() -> None:
 def test_a_checkpoint_in_the_middle_is_a_run_that_has_not_ended(tmp_path: Path) -> None:
     run_folder = FILES / "trainer_state" / "sgd-lr0.05-s1"
     shutil.copytree(run_folder / "checkpoint-4", tmp_path / run_folder.name / "checkpoint-4")
-    read = READERS["trainer_state"].read
-    (early,) = mapped(list(read([str(tmp_path)], ())), "trainer_state")
+    (early,) = mapped(read("trainer_state", tmp_path), "trainer_state")
     shutil.copytree(run_folder / "checkpoint-8", tmp_path / run_folder.name / "checkpoint-8")
     (late,) = mapped(
-        list(read([str(tmp_path / run_folder.name / "checkpoint-8" / "trainer_state.json")], ())), "trainer_state"
+        read("trainer_state", tmp_path / run_folder.name / "checkpoint-8" / "trainer_state.json"), "trainer_state"
     )
     assert (early.state, late.state) == (ExternalState.RUNNING, ExternalState.FINISHED)
     assert early.run_id == late.run_id, "which of its files is named, and from where, makes no other run"
@@ -104,13 +107,13 @@ def test_mlflow_reads_what_mlflow_writes(tmp_path: Path, monkeypatch: pytest.Mon
 
     store = tmp_path / "mlruns"
     write_mlflow_runs(MlflowClient(store.as_uri()))
-    found = list(READERS["mlflow"].read([str(store)], ()))
+    found = read("mlflow", store)
     runs = mapped(found, "mlflow")
     check_study(runs)
     assert all(run.header.tags == ("team=fixture",) and run.state is ExternalState.FINISHED for run in runs)
     assert values(runs[0], "system/cpu_utilization_percentage") == {0: 50.0}
     with pytest.raises(SourceError, match="does not exist"):
-        list(READERS["mlflow"].read([str(tmp_path / "none")], ()))
+        read("mlflow", tmp_path / "none")
 
 
 def _files(source: str) -> Iterator[Path]:
@@ -133,7 +136,7 @@ def test_a_damaged_file_is_said_to_be_damaged_or_read_as_far_as_it_is_whole(sour
             damaged = whole[:at] + bytes(255 - byte for byte in whole[at : at + 8]) + whole[at + 8 :]
         place.write_bytes(damaged)
         with suppress(SourceError):
-            kept += len(list(reader.read([str(tmp_path)], ())))
+            kept += len(read(source, tmp_path))
     assert kept or source == "trainer_state", (
         "a tail that is not there yet, or one value, is no reason to refuse the rest"
     )
@@ -142,9 +145,9 @@ def test_a_damaged_file_is_said_to_be_damaged_or_read_as_far_as_it_is_whole(sour
 @pytest.mark.parametrize("source", [name for name, reader in READERS.items() if reader.files])
 def test_where_nothing_is_it_says_what_it_looked_for(source: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="does not exist"):
-        list(READERS[source].read([str(tmp_path / "none")], ()))
+        read(source, tmp_path / "none")
     with pytest.raises(SourceError, match="has no"):
-        list(READERS[source].read([str(tmp_path)], ()))
+        read(source, tmp_path)
 
 
 def test_what_a_file_is_has_to_be_plain(tmp_path: Path) -> None:

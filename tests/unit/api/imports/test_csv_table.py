@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from api.imports.csv_table import read
-from api.imports.source import SourceError, SourceRun
+from api.imports.source import ReadRequest, SourceError, SourceRun
 
 
 def runs(folder: Path, text: str, *fields: str) -> list[SourceRun]:
     path = folder / "table.csv"
     path.write_text(text, "utf-8")
-    return list(read([str(path)], fields))
+    return list(read(ReadRequest(places=[str(path)], fields=fields)))
 
 
 def test_a_long_table_has_a_run_for_each_candidate_rate_and_seed(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_long_table_has_a_run_for_each_candidate_rate_and_seed(tmp_path: Path)
     ]  # fmt: skip
     found = runs(tmp_path, "\n".join(lines))
     assert len(found) == 8 and {run.config["lr"] for run in found} == {0.1, 0.2}
-    assert [(point.step, dict(point.metrics)) for point in found[0].points] == [
+    assert [(point.step, dict(point.metrics)) for point in found[0].sessions[0]] == [
         (0, {"val_loss": 3.0}), (10, {"val_loss": 2.9}),
     ]  # fmt: skip
 
@@ -31,13 +31,13 @@ def test_a_rate_that_changes_with_the_step_is_a_metric(tmp_path: Path) -> None:
     (found,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.0,3.0,\n1,0.1,2.5,2.6\n2,0.1,2.4,\n")
     assert found.config == {} and [point.metrics["lr"] for point in found.points] == [0.0, 0.1, 0.1]
     (found,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.1,3.0,\n1,0.1,2.5,2.6\n")
-    assert found.config == {"lr": 0.1} and [*found.points[0].metrics] == ["loss"]
+    assert found.config == {"lr": 0.1} and [*found.sessions[0][0].metrics] == ["loss"]
 
 
 def test_a_summary_has_a_run_in_each_row(tmp_path: Path) -> None:
     found = runs(tmp_path, "run;optimizer;lr;seed;val_loss\na;adamw;0.1;1;3.0\nb;adamw;0.2;1;NaN\n")
-    assert [(run.name, run.config["lr"], len(run.points)) for run in found] == [("a", 0.1, 1), ("b", 0.2, 1)]
-    assert found[1].points[0].metrics["val_loss"] != found[1].points[0].metrics["val_loss"], "NaN is a value"
+    assert [(run.name, run.config["lr"], len(run.sessions[0])) for run in found] == [("a", 0.1, 1), ("b", 0.2, 1)]
+    assert found[1].sessions[0][0].metrics["val_loss"] != found[1].sessions[0][0].metrics["val_loss"], "NaN is a value"
 
 
 def test_texts_that_stay_are_settings_and_those_that_change_are_named(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_texts_that_stay_are_settings_and_those_that_change_are_named(tmp_path: 
 def test_a_text_in_a_column_of_numbers_is_named_and_no_setting(tmp_path: Path) -> None:
     text = "step,val_loss,optimizer,lr,seed\n0,5,adamw,0.1,1\n100,4,adamw,0.1,1\n0,5,muon,0.1,1\n100,oops,muon,0.1,1\n"
     _, muon = runs(tmp_path, text)
-    assert muon.config == {"optimizer": "muon", "seed": 1, "lr": 0.1} and len(muon.points) == 1
+    assert muon.config == {"optimizer": "muon", "seed": 1, "lr": 0.1} and len(muon.sessions[0]) == 1
     assert [*muon.not_numbers] == ['val_loss at step 100 of table/muon/1/0.1 ("oops")'] and muon.step_field == "step"
 
 
@@ -99,4 +99,4 @@ def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str, f
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_bytes(b"step,val_loss\n\xff\xfe,1\n")
     with pytest.raises(SourceError, match="cannot be read as CSV"):
-        list(read([str(tmp_path)]))
+        list(read(ReadRequest(places=[str(tmp_path)])))

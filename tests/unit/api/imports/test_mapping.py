@@ -12,7 +12,7 @@ from orchestrator.external_runs import IMPORTED
 
 def source_run(**fields: Any) -> SourceRun:
     points = (SourcePoint(at=1.0, step=3, metrics={"eval/loss": 2.0, "train/global_step": 100.0}),)
-    return SourceRun(**{"source_id": "x", "name": "n", "config": {}, "points": points} | fields)
+    return SourceRun(**{"source_id": "x", "name": "n", "config": {}, "sessions": (points,)} | fields)
 
 
 def mapped(run: SourceRun, corrections: dict[str, str] | None = None, **constants: str) -> MappedRun:
@@ -76,7 +76,7 @@ def test_a_run_without_an_id_is_known_by_what_does_not_change_as_it_grows() -> N
     first = source_run(source_id=None, config=config)
     grown = source_run(
         source_id=None, name="elsewhere/n", config=config,
-        points=(*first.points, SourcePoint(at=2.0, step=4, metrics={"eval/loss": 1.0})),
+        sessions=((*first.points, SourcePoint(at=2.0, step=4, metrics={"eval/loss": 1.0})),),
     )  # fmt: skip
     other = source_run(source_id=None, config=config | {"seed": 2})
     assert mapped(first).run_id == mapped(grown).run_id != mapped(other).run_id
@@ -88,7 +88,7 @@ def test_times_and_steps_that_cannot_be_kept_lose_no_others() -> None:
     run = mapped(
         source_run(
             config={"optimizer": "a"}, started_at=math.nan, ended_at=math.inf,
-            points=tuple(SourcePoint(at=at, step=step, metrics={"val_loss": 1.0}) for at, step in points),
+            sessions=([SourcePoint(at=at, step=step, metrics={"val_loss": 1.0}) for at, step in points],),
         )
     )  # fmt: skip
     assert [(point.at, point.step) for point in run.points] == [(0.0, 1), (0.0, 2)]
@@ -97,5 +97,5 @@ def test_times_and_steps_that_cannot_be_kept_lose_no_others() -> None:
 
 def test_names_of_metrics_that_are_too_long_stay_different() -> None:
     points = (SourcePoint(at=1.0, step=0, metrics={"m" * 200 + "1": 1.0, "m" * 200 + "2": 2.0, "a\x00b": 3.0}),)
-    names = [*mapped(source_run(config={"optimizer": "a"}, points=points)).points[0].metrics]
+    names = [*mapped(source_run(config={"optimizer": "a"}, sessions=(points,))).points[0].metrics]
     assert len({*names}) == 3 and max(map(len, names)) == 128 and names[2] == "a?b"
