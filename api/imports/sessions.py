@@ -48,7 +48,22 @@ def join_sessions(
             if is_beside:
                 figures.sort(key=attrgetter("step"))
                 is_beside = False
-    return figures + [replace(point, step=number) for number, point in enumerate(samples)], notes
+    samples = [replace(point, step=number) for number, point in enumerate(samples)]
+    return [*_merged(point for point in figures if point.metrics), *samples], notes
+
+
+def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
+    """The points, those of one step as one where none of their metrics is the same."""
+    last: SourcePoint | None = None
+    for point in points:
+        if last is not None and last.step == point.step and not last.metrics.keys() & point.metrics.keys():
+            last = replace(last, metrics={**last.metrics, **point.metrics})
+            continue
+        if last is not None:
+            yield last
+        last = point
+    if last is not None:
+        yield last
 
 
 def _without_others(sessions: Iterable[Sequence[SourcePoint]], notes: list[str]) -> Iterator[Sequence[SourcePoint]]:

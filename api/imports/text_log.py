@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from api.imports.mapping import LARGEST_STEP, SEED, parse_name
-from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, reading
 from orchestrator.external_runs import ExternalState
 
 LONGEST_LINE = 10_000
@@ -95,7 +95,10 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         folders.setdefault(way, []).append(path)
     has_runs = False
     for way, paths in folders.items():
-        trainings = [training for path in paths for training in _trainings(path, way, formats)]
+        trainings = list[_Training]()
+        for path in paths:
+            with reading(path, "text"):
+                trainings += _trainings(path, way, formats)
         has_runs = has_runs or bool(trainings)
         # Of one folder alone, names of files tell candidates apart, if anything does.
         yield from _runs(trainings, {"group" if len(folders) == 1 else "folder": _candidate(way)})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, split_metrics
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, reading, split_metrics
 from orchestrator.external_runs import ExternalState
 
 
@@ -30,10 +30,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
+    with reading(path, "JSON"):
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("log_history"), list):
         raise SourceError(f"{path} has no log_history: it is no trainer_state.json")
     return found
