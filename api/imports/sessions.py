@@ -55,15 +55,15 @@ def join_sessions(
 def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
     """The points, those of one step as one where none of their metrics is the same."""
     last: SourcePoint | None = None
+    metrics: dict[str, float] = {}
     for point in points:
-        if last is not None and last.step == point.step and not last.metrics.keys() & point.metrics.keys():
-            last = replace(last, metrics={**last.metrics, **point.metrics})
-            continue
-        if last is not None:
-            yield last
-        last = point
+        if last is None or last.step != point.step or any(name in metrics for name in point.metrics):
+            if last is not None:
+                yield replace(last, metrics=metrics)
+            last, metrics = point, {}
+        metrics |= point.metrics
     if last is not None:
-        yield last
+        yield replace(last, metrics=metrics)
 
 
 def _without_others(sessions: Iterable[Sequence[SourcePoint]], notes: list[str]) -> Iterator[Sequence[SourcePoint]]:

@@ -31,6 +31,7 @@ SETTING_COLUMNS = ("experiment", "candidate", "optimizer", "optim", "opt", "opti
 RATE_COLUMNS = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr")
 STEP_COLUMNS = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update", "epoch")
 KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_path")
+PART_COLUMNS = ("split", "subset")
 TIME_COLUMNS = ("wall time", "wall_time", "timestamp", "_timestamp")
 VALUE = re.compile(r"(?:\w+_)?value")
 KIND_COLUMN = "attribute_type"
@@ -79,6 +80,8 @@ class _Layout:
     """The column that names the metric of a row."""
     kind: str | None = None
     """The column that says which of its values a row has."""
+    part: str | None = None
+    """The column that says on which part of the data a row was measured."""
     is_shared: bool = False
     """Whether other files of the folder may say more of the same runs."""
     left_out: list[str] = field(default_factory=list)
@@ -279,11 +282,12 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
         )  # fmt: skip
     if step is not None and step.lower() == "epoch" and _has_fractions(table, step):
         step = None  # it counts in parts: then it is a metric, and steps are numbered
+    part = first(PART_COLUMNS)
     rates = [by_lower[name] for name in RATE_COLUMNS if name in by_lower and by_lower[name] not in runs]
     if (
         step is None
         or any(_is_constant_per_run(table.rows, runs, name) for name in rates)
-        or (run is None and _repeat_steps(table.rows, runs, step))
+        or (run is None and _repeat_steps(table.rows, [*runs, *((part,) if part else ())], step))
     ):
         runs += rates
     return _Layout(
@@ -291,7 +295,8 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
         step=step,
         time=time,
         runs=runs,
-        metrics={name: (None, name) for name in table.header if name not in (step, *runs)},
+        metrics={name: (None, name) for name in table.header if name not in (step, part, *runs)},
+        part=part,
     )
 
 
@@ -345,7 +350,10 @@ def _add_rows(
             if (run := runs.get(key)) is None:
                 run = runs[key] = _Run(of_column or name, {**settings, **told}, layout, not_numbers=[*layout.left_out])
             run.notes += (note for note in table.notes if note not in run.notes)
-            metric = str(row[layout.key]) if layout.key is not None else metric
+            if layout.key is not None:
+                metric = str(row[layout.key])
+            elif layout.part is not None and row[layout.part] is not None:
+                metric = f"{row[layout.part]}/{metric}"
             if layout.step is None:
                 step = run.rows
             elif row[layout.step] is None and layout.key is not None:

@@ -64,7 +64,7 @@ FORMATS: Mapping[str, LogFormat] = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class _Training:
     """What one training of a file says."""
 
@@ -74,13 +74,9 @@ class _Training:
     last_step: float | None = None
     """That it named itself."""
 
-    def is_in(self, other: "_Training") -> bool:
-        """Whether another log has all of its values; of two with the same, the first has."""
-        mine, theirs = (
-            {(point.step, name, value) for point in training.points for name, value in point.metrics.items()}
-            for training in (self, other)
-        )
-        return mine < theirs or (mine == theirs and other.name < self.name)
+    @property
+    def values(self) -> set[tuple[int, str, float]]:
+        return {(point.step, name, value) for point in self.points for name, value in point.metrics.items()}
 
     @property
     def has_ended(self) -> bool:
@@ -110,19 +106,25 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 
 def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[SourceRun]:
-    """The runs of one folder, without those that another log of it has with all their values."""
+    """The runs of one folder, without those of which the longest log of the same seed has all values."""
     by_seed: dict[str | None, list[_Training]] = {}
     for training in trainings:
         by_seed.setdefault(training.settings.get("seed"), []).append(training)
     unused_seeds = (seed for seed in map(str, count(1)) if seed not in by_seed)
     ends = Counter(training.points[-1].step for training in trainings)
-    for training in trainings:
+    copied = set[str | None]()
+    for seed, logs in by_seed.items():
+        longest = max(logs, key=lambda training: len(training.points))
+        if seed is not None and len(logs) > 1:
+            all_values = longest.values
+            by_seed[seed] = [each for each in logs if each is longest or not each.values <= all_values]
+            copied |= {seed} if len(by_seed[seed]) < len(logs) else set()
+    left = {each for logs in by_seed.values() for each in logs}
+    for training in (each for each in trainings if each in left):
         seed, notes = training.settings.get("seed"), []
         if seed is None:
             notes.append("nothing says its seed: the logs of its folder are numbered, in the order of their names")
-        elif any(training.is_in(other) for other in by_seed[seed]):
-            continue
-        elif any(other.is_in(training) for other in by_seed[seed]):
+        elif seed in copied:
             notes.append("another log of the same seed has no other values, and is left out")
         end = training.points[-1]
         yield SourceRun(

@@ -230,3 +230,8 @@ def test_the_export_of_neptune_is_a_long_table_of_typed_values(tmp_path: Path) -
         (30, 2.7),
     ]
     assert len(found) == 1
+
+
+def test_rows_of_train_and_eval_are_two_metrics(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, "step,split,loss\n0,train,3\n0,eval,4\n10,train,1\n10,eval,2\n")
+    assert series(found, "eval/loss") == [(0, 4), (10, 2)] and series(found, "train/loss") == [(0, 3), (10, 1)]
