@@ -126,6 +126,8 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
             notes.append("nothing says its seed: the logs of its folder are numbered, in the order of their names")
         elif seed in copied:
             notes.append("another log of the same seed has no other values, and is left out")
+        if training.last_step is None:
+            notes.append("its lines do not say what its last step is: it counts as finished")
         end = training.points[-1]
         yield SourceRun(
             source_id=None,

@@ -78,7 +78,8 @@ def test_folders_are_candidates_and_seeds_are_told_or_numbered(tmp_path: Path) -
     assert [(run.header.candidate, run.header.seed) for run in runs] == [
         ("adamw", 7), ("adamw", 8), ("muon", 1), ("muon", 2),
     ]  # fmt: skip
-    assert "no other values" in runs[0].notes[0] and "numbered" in runs[3].notes[0] and not runs[1].notes
+    assert "no other values" in runs[0].notes[0] and "numbered" in runs[3].notes[0]
+    assert all("counts as finished" in run.notes[-1] for run in runs) and len(runs[1].notes) == 1
 
 
 def test_a_file_that_begins_again_after_its_end_has_several_trainings(tmp_path: Path) -> None:
