@@ -8,21 +8,24 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pydantic import ValidationError
 
 from api.client.own_runs import plain_value
-from api.imports.source import SourceError, SourcePoint, SourceRun
+from api.imports.checks import check_collisions, check_end
+from api.imports.sessions import join_sessions
+from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
 
 PROPOSALS: Mapping[str, Sequence[str]] = {
-    "experiment": ("config.experiment", "project", "config.project"),
+    "experiment": ("config.experiment", "project", "config.project", "config.project_id"),
     "candidate": (
         *(f"config.{name}" for name in ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name")),
-        *("config.optimizer.type", "config.method", "config.algorithm", "name.candidate", "group"),
+        *("config.optimizer.type", "config.method", "config.algorithm", "folder", "name.candidate", "group"),
     ),
     "lr": (
         *(f"config.{name}" for name in ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")),
@@ -38,8 +41,10 @@ METRIC_PROPOSALS: Mapping[str, Sequence[str]] = {
     "tokens": ("tokens", "num_input_tokens_seen", "train/num_input_tokens_seen", "tokens_seen", "total_tokens"),
 }
 NAMES = (*PROPOSALS, *METRIC_PROPOSALS)
-_SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
+SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
 _RATE = re.compile(r"(?:^|[-_ ])(?:lr|learning_rate)[-_=]?(\d[\d.]*(?:e[-+]?\d+)?)(?=$|[-_ ])", re.IGNORECASE)
+LOSS = re.compile(r"loss|nll|perplexity|ppl|cross_?entropy|(?:^|[/_])ce(?:$|[/_])", re.IGNORECASE)
+VALIDATION = re.compile(r"val|eval|test|dev", re.IGNORECASE)
 MOST_NAME = 128
 LARGEST_STEP = 2**53
 
@@ -61,9 +66,12 @@ class MappedRun:
     run_id: str
     name: str
     header: RunHeader
-    points: tuple[SourcePoint, ...]
+    points: Sequence[SourcePoint]
     state: ExternalState
     ended_at: float
+    notes: tuple[str, ...]
+    """What was done with it that its owner may want to know."""
+    metrics: frozenset[str]
 
 
 def propose_mapping(
@@ -72,7 +80,7 @@ def propose_mapping(
     """The corrections and constants, and a proposal for each name that neither has. Raises `SourceError` where a field
     that was asked for is in no run."""
     known = {name for run in runs for name in fields_of(run)}
-    metrics = {name for run in runs for point in run.points for name in point.metrics}
+    metrics = {name for run in runs for name in run.metrics}
     chosen: dict[str, str] = {}
     for name in NAMES:
         of_metric = name in METRIC_PROPOSALS
@@ -86,16 +94,35 @@ def propose_mapping(
                     f"--map {name}={corrections[name]}: no run has that {kind}; there are {_name_list(there)}"
                 )
             chosen[name] = corrections[name]
-        elif found := next(
-            (each for each in (METRIC_PROPOSALS if of_metric else PROPOSALS)[name] if each in there), None
-        ):
+        elif found := _propose((METRIC_PROPOSALS if of_metric else PROPOSALS)[name], there):
             chosen[name] = found
+    axis = next((axis for run in runs if (axis := _axis(run, chosen.get("val_loss", "")))), None)
+    if axis in metrics and "step" not in corrections:
+        chosen["step"] = axis
     return FieldMapping(fields=chosen, constants=constants)
+
+
+def _propose(names: Sequence[str], there: Collection[str]) -> str | None:
+    """The first of the names that is there, or that a longer name ends with, as behind the path of a tracker's."""
+    return next((name for name in names if name in there), None) or next(
+        (field for name in names for field in sorted(there) if field.endswith(f"/{name.removeprefix('config.')}")), None
+    )
+
+
+def _axis(run: SourceRun, metric: str) -> str | None:
+    """The metric that the owner of a run has another drawn over."""
+    return next((axis for pattern, axis in run.axes.items() if fnmatchcase(metric, pattern)), None)
+
+
+def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
+    """The metrics that could be the loss that is judged, by their names; those of a validation, if there are any."""
+    losses = {name for run in runs for name in run.metrics if LOSS.search(name)}
+    return sorted(name for name in losses if VALIDATION.search(name)) or sorted(losses)
 
 
 def fields_of(run: SourceRun) -> dict[str, Any]:
     """All that a mapping can ask a run for, by its way through nested mappings."""
-    said = {"name": run.name, **run.facts, "config": run.config, **_parse_name(run.name)}
+    said = {"name": run.name, **run.facts, "config": run.config, **parse_name(run.name)}
     return dict(_flatten(said, ""))
 
 
@@ -107,9 +134,9 @@ def _flatten(values: Mapping[str, Any], way: str) -> Iterator[tuple[str, Any]]:
             yield f"{way}{name}", value
 
 
-def _parse_name(name: str) -> dict[str, str]:
+def parse_name(name: str) -> dict[str, str]:
     """What the last part of a name like `muon-lr0.02-s1` or `muon/seed1` says."""
-    seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (_SEED, _RATE))
+    seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (SEED, _RATE))
     found = {f"name.{what}": match[1] for what, match in (("seed", seed), ("lr", rate)) if match}
     if found:
         before = name[: min(match.start() for match in (seed, rate) if match)].strip("-_/. ")
@@ -132,7 +159,12 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
             f"{run.name}: nothing says its candidate; use --map candidate=FIELD or --set candidate=NAME; its fields "
             f"are {_name_list(known)}"
         )
-    facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields)})
+    points, notes = join_sessions(
+        [tuple(_points(session, run.metrics, mapping)) for session in run.sessions],
+        counts_steps=run.counts_steps and mapping.fields.get("step") not in run.metrics,
+    )
+    notes = [*run.notes, *notes, *check_collisions(run.name, points), *check_end(points)]
+    facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes})
     try:
         header = RunHeader(
             experiment=str(said["experiment"]).strip(),
@@ -150,31 +182,37 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
         raise SourceError(
             f"{run.name}: {'.'.join(map(str, fault['loc']))}={str(fault['input'])[:80]!r}: {fault['msg']}"
         ) from None
-    points = tuple(_points(run.points, mapping))
     return MappedRun(
         run_id=f"{source}-{_digest(source, run, header, points)}",
         name=run.name,
         header=header,
-        points=points,
+        points=tuple(points),
         state=run.state,
         ended_at=next((at for at in (run.ended_at, run.started_at) if at and math.isfinite(at)), 0.0),
+        notes=tuple(notes),
+        metrics=frozenset(name for point in points for name in point.metrics),
     )
 
 
-def _points(points: Iterable[SourcePoint], mapping: FieldMapping) -> Iterator[SourcePoint]:
+def _points(points: Iterable[SourcePoint], logged: Collection[str], mapping: FieldMapping) -> Iterator[SourcePoint]:
     """The points under our names for metrics; where a metric is the step, points without it are at the last one."""
     step_metric = mapping.fields.get("step")
+    if step_metric not in logged:  # a run without it has the steps of its tool
+        step_metric = None
     renamed = {metric: name for name, metric in mapping.fields.items() if name in METRIC_PROPOSALS and name != "step"}
     last = 0
     for point in points:
-        metrics = {_metric_name(renamed.get(name, name)): value for name, value in point.metrics.items()}
+        metrics = {
+            _metric_name(renamed.get(name, name)): value for name, value in point.metrics.items() if name in logged
+        }
         step = point.step
-        if step_metric is not None and not any(name.startswith("system/") for name in metrics):
+        if step_metric is not None and not is_sample(point):
             told = point.metrics.get(step_metric)
             if told is not None and 0 <= told <= LARGEST_STEP:
                 last = int(told)
             step = last
-        if metrics and 0 <= step <= LARGEST_STEP:
+        # A point without metrics says where its session began.
+        if (metrics or not (point.metrics or step_metric)) and 0 <= step <= LARGEST_STEP:
             at = point.at if math.isfinite(point.at) else 0.0
             yield SourcePoint(at=at, step=step, metrics=metrics)
 

@@ -1,11 +1,14 @@
 """MLflow: a tracking server, a database or a folder `mlruns`, read by MLflow's own client."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from api.imports.source import SourceError, SourcePoint, SourceRun
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, copied_database, reading
 from orchestrator.external_runs import ExternalState
 
 MOST_RUNS = 1_000
@@ -13,37 +16,45 @@ MOST_RUNS = 1_000
 STATES = {"FINISHED": ExternalState.FINISHED, "RUNNING": ExternalState.RUNNING, "SCHEDULED": ExternalState.RUNNING}
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of all experiments of each store."""
     # New versions of MLflow read folders on request alone, and wait minutes for a server that is not there.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     try:
-        from mlflow.exceptions import MlflowException  # seconds, and an extra of its own
-        from mlflow.tracking import MlflowClient
+        from mlflow.tracking import MlflowClient  # seconds, and an extra of its own
     except ModuleNotFoundError as error:
         raise SourceError("this needs MLflow; run: pip install mlflow-skinny") from error
-    for place in places:
-        try:
-            yield from _read_store(MlflowClient(_address(place)))
-        except (MlflowException, OSError) as error:
-            raise SourceError(f"MLflow cannot read {place}: {error}") from error
+    for place in request.places:
+        with reading(place, "a store of MLflow's"), _address(place) as address:
+            yield from _read_store(MlflowClient(address), request.only.get("project", "*"))
 
 
-def _address(place: str) -> str:
-    path = Path(place)
-    if "://" in place:
-        return place
-    if not path.exists():
+@contextmanager
+def _address(place: str) -> Iterator[str]:
+    """Where MLflow reads: it makes what it misses in a store, and migrates old databases, so it is given a copy of a
+    file, and of a folder one that has the experiments by links."""
+    path = Path(place.removeprefix("sqlite:///").removeprefix("file://"))
+    if "://" in place and not place.startswith(("sqlite:///", "file://")):
+        yield place
+    elif path.is_file():
+        with copied_database(path) as copy:
+            yield f"sqlite:///{copy}"
+    elif path.is_dir():
+        with tempfile.TemporaryDirectory() as folder:
+            for experiment in path.resolve().iterdir():
+                (Path(folder) / experiment.name).symlink_to(experiment)
+            yield Path(folder).as_uri()
+    else:
         raise SourceError(f"{place} does not exist; name a folder, a database, or an address: http://…, sqlite:///…")
-    return f"sqlite:///{path.resolve()}" if path.is_file() else path.resolve().as_uri()
 
 
-def _read_store(client: Any) -> Iterator[SourceRun]:
+def _read_store(client: Any, project: str) -> Iterator[SourceRun]:
     names = {each.experiment_id: each.name for each in client.search_experiments()}
+    wanted = [key for key, name in names.items() if fnmatchcase(name, project)]
     token = None
-    while names:
-        found = client.search_runs([*names], max_results=MOST_RUNS, page_token=token)
+    while wanted:
+        found = client.search_runs(wanted, max_results=MOST_RUNS, page_token=token)
         for run in found:
             yield _run(client, run, names[run.info.experiment_id])
         if not (token := found.token):
@@ -51,22 +62,30 @@ def _read_store(client: Any) -> Iterator[SourceRun]:
 
 
 def _run(client: Any, run: Any, experiment: str) -> SourceRun:
-    at_step: dict[tuple[int, float], dict[str, float]] = {}
-    for name in run.data.metrics:
-        for each in client.get_metric_history(run.info.run_id, name):
-            at_step.setdefault((max(each.step, 0), each.timestamp / 1000), {})[name] = each.value
+    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    # A step that nobody gave is 0 in every value.
+    stepless = {name for name, values in histories.items() if len(values) > 1 and not any(each.step for each in values)}
+    times = sorted({each.timestamp for name in stepless for each in histories[name]})
+    numbers = {at: number for number, at in enumerate(times)}
+    logged: dict[tuple[float, int], dict[str, float]] = {}
+    for name, values in histories.items():
+        for each in values:
+            step = numbers[each.timestamp] if name in stepless else max(each.step, 0)
+            logged.setdefault((each.timestamp / 1000, step), {})[name] = each.value
     tags = {name: value for name, value in run.data.tags.items() if not name.startswith("mlflow.log-model")}
     began = (run.info.start_time or 0) / 1000
+    note = f"{', '.join(sorted(stepless))}: logged without a step, and numbered in the order of time"
     return SourceRun(
         source_id=run.info.run_id,
         name=run.info.run_name or run.info.run_id,
         config={name: _value(text) for name, text in run.data.params.items()},
         facts={"project": experiment, "id": run.info.run_id, "user": run.info.user_id, "tags": tags},
         tags=tuple(f"{name}={value}" for name, value in tags.items() if not name.startswith("mlflow."))[:100],
-        points=tuple(SourcePoint(at=at, step=step, metrics=metrics) for (step, at), metrics in sorted(at_step.items())),
+        sessions=([SourcePoint(at=at, step=step, metrics=values) for (at, step), values in sorted(logged.items())],),
         state=STATES.get(run.info.status, ExternalState.FAILED),
         started_at=began,
-        ended_at=(run.info.end_time or 0) / 1000 or max((at for _, at in at_step), default=began),
+        ended_at=(run.info.end_time or 0) / 1000 or max((at for at, _ in logged), default=began),
+        notes=(note,) if stepless else (),
     )
 
 

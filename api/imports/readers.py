@@ -1,11 +1,13 @@
 """Every format that is imported, by the word that the command line has for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from api.imports import csv_table, mlflow, tensorboard, trackio, trainer_state, wandb
-from api.imports.source import ReadSource, SourceError
+from api.imports import mlflow, tables, tensorboard, text_log, trackio, trainer_state, wandb
+from api.imports.mapping import fields_of
+from api.imports.source import ReadRequest, ReadSource, SourceError, SourceRun, reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,22 +16,34 @@ class SourceReader:
 
     source: str
     """As `RunHeader.source` has it."""
-    files: str | None
-    """What its files are called; None where it is no file."""
+    files: tuple[str, ...]
+    """What its files are called; none where no name shows what they are."""
     read: ReadSource
+    word: str | None = None
+    """Of the command line, where it is another one: runs whose source is `log` are of one's own loop."""
 
 
 READERS = {
-    each.source: each
+    each.word or each.source: each
     for each in (
-        SourceReader(source="csv", files="*.csv", read=csv_table.read),
-        SourceReader(source="trainer_state", files="trainer_state.json", read=trainer_state.read),
-        SourceReader(source="tensorboard", files="*tfevents*", read=tensorboard.read),
-        SourceReader(source="wandb", files="*.wandb", read=wandb.read),
-        SourceReader(source="trackio", files="*.db", read=trackio.read),
-        SourceReader(source="mlflow", files=None, read=mlflow.read),
+        SourceReader(source="csv", files=tables.PATTERNS, read=tables.read),
+        SourceReader(source="trainer_state", files=("trainer_state.json",), read=trainer_state.read),
+        SourceReader(source="tensorboard", files=("*tfevents*",), read=tensorboard.read),
+        SourceReader(source="wandb", files=("*.wandb",), read=wandb.read),
+        SourceReader(source="trackio", files=("*.db",), read=trackio.read),
+        SourceReader(source="mlflow", files=(), read=mlflow.read),
+        SourceReader(source="text", word="log", files=(), read=text_log.read),
     )
 }
+
+
+def read_runs(reader: SourceReader, request: ReadRequest) -> Iterator[SourceRun]:
+    """The wanted runs, one after another. Raises `SourceError`, and nothing else whatever the files are."""
+    with reading(", ".join(map(str, request.places)), reader.source):
+        for run in reader.read(request):
+            fields = fields_of(run)
+            if all(fnmatchcase(str(fields.get(name, "")), text) for name, text in request.only.items()):
+                yield run
 
 
 def choose_reader(words: Sequence[str]) -> tuple[SourceReader, Sequence[str]]:
@@ -39,7 +53,9 @@ def choose_reader(words: Sequence[str]) -> tuple[SourceReader, Sequence[str]]:
         if len(words) == 1:
             raise SourceError(f"import {words[0]}: from where? name files, folders or an address behind it")
         return READERS[words[0].removesuffix(".json")], words[1:]
-    fitting = [each for each in READERS.values() if each.files and all(_has(word, each.files) for word in words)]
+    fitting = [
+        each for each in READERS.values() if all(any(_has(word, pattern) for pattern in each.files) for word in words)
+    ]
     if len(fitting) != 1:
         known = ", ".join(READERS)
         found = f"could be {' or '.join(each.source for each in fitting)}" if fitting else "is none that is known"

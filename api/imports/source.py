@@ -1,8 +1,14 @@
 """What a reader makes of a source: runs with all that the source says of them, under the source's own names."""
 
 import math
+import shutil
+import sqlite3
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,10 @@ class SourceError(Exception):
     """A source cannot be read, or says too little; the message says which, and what to do."""
 
 
+SYSTEM = "system/"
+"""How metrics of the machine begin; their step is the number of the sample."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourcePoint:
     """Figures that were logged together."""
@@ -21,6 +31,30 @@ class SourcePoint:
     """Seconds since 1970, on the clock of who logged."""
     step: int
     metrics: Mapping[str, float]
+
+
+NULL = float("nan")
+"""A metric that was logged without a value, as writers of strict JSON do with what is not finite. This very object: of
+a name that never has another value, nothing was logged."""
+
+
+def is_sample(point: SourcePoint) -> bool:
+    """Whether a point is of the machine, and has no step of the training."""
+    return any(name.startswith(SYSTEM) for name in point.metrics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest:
+    """What is asked of a reader."""
+
+    places: Sequence[str]
+    """Files, folders, or an address."""
+    fields: Collection[str] = ()
+    """Of the source, that a mapping asks for."""
+    pattern: str | None = None
+    """Of lines of text: a regular expression, or the name of a known script's."""
+    only: Mapping[str, str] = field(default_factory=dict)
+    """Fields that a run must have to be wanted: a reader may leave others out, and whoever asks does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +70,12 @@ class SourceRun:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the source says of the run: project, group, notes, host, summary."""
     tags: tuple[str, ...] = ()
-    points: tuple[SourcePoint, ...] = ()
+    sessions: Sequence[Sequence[SourcePoint]] = ()
+    """What each process logged that trained the run, in its order; `sessions.py` makes one series of them."""
+    counts_steps: bool = False
+    """Whether the tool counts steps itself where nobody gives any."""
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """By name of a metric, or by a pattern of names, the metric that its owner has it drawn over."""
     state: ExternalState = ExternalState.FINISHED
     started_at: float = 0.0
     ended_at: float = 0.0
@@ -44,27 +83,64 @@ class SourceRun:
     """The field that its steps are from, where the reader chose one that is not among the metrics."""
     not_numbers: Collection[str] = ()
     """Names of logged values that are no numbers, and are left out."""
+    notes: tuple[str, ...] = ()
+    """What a reader did with it that its owner may want to know, in a sentence each."""
+
+    @property
+    def points(self) -> Iterator[SourcePoint]:
+        """All that was logged, session after session."""
+        return chain.from_iterable(self.sessions)
+
+    @cached_property
+    def metrics(self) -> frozenset[str]:
+        """The names of all that has a value anywhere."""
+        return frozenset(name for point in self.points for name, value in point.metrics.items() if value is not NULL)
 
 
-ReadSource = Callable[[Sequence[str], Collection[str]], Iterator[SourceRun]]
-"""From places (files, folders, an address), and the names of the fields that a mapping asks for, to runs. Raises
-`SourceError`."""
+ReadSource = Callable[[ReadRequest], Iterator[SourceRun]]
+"""Raises `SourceError`."""
 
 
-def find_files(places: Iterable[str], pattern: str) -> Iterator[tuple[Path, Path]]:
-    """The files of that name below each place, each with its folder's way from there; a place may be a file itself."""
+def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Path]]:
+    """The files of such names below each place, each with its folder's way from there; a place may be a file itself."""
     for place in map(Path, places):
         if place.is_dir():
-            found = sorted(each for each in place.rglob(pattern) if each.is_file())
-        elif place.exists():
+            found = sorted({each for pattern in patterns for each in place.rglob(pattern) if each.is_file()})
+        elif place.is_file():
             found = [place]
         else:
-            raise SourceError(f"{place} does not exist")
+            raise SourceError(f"{place} {'is neither a file nor a folder' if place.exists() else 'does not exist'}")
         if not found:
-            raise SourceError(f"{place} has no {pattern}")
+            raise SourceError(f"{place} has no {' or '.join(patterns)}")
         for path in found:
             way = path.parent.relative_to(place) if place.is_dir() else Path()
             yield path, Path(path.parent.resolve().name) if way == Path() else way
+
+
+@contextmanager
+def reading(place: object, what: str) -> Iterator[None]:
+    """Turn whatever a damaged or hostile file raises into one sentence with its name."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise SourceError(f"{place} cannot be read as {what}: {reason}") from error
+
+
+@contextmanager
+def copied_database(path: Path) -> Iterator[Path]:
+    """A copy of a file of SQLite, to be removed: a reader of the file itself may write beside it, or migrate it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.db"
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        with closing(sqlite3.connect(copy)) as database:
+            if view := database.execute("select name from sqlite_master where type = 'view'").fetchone():
+                raise SourceError(f"{path} has the view {view[0]}, which may be without end: only tables are read")
+        yield copy
 
 
 def as_number(value: object) -> float | None:
@@ -90,6 +166,8 @@ def split_metrics(values: Mapping[str, object], not_numbers: set[str]) -> dict[s
             not_numbers |= {f"{name}.{inner}" for inner in within}
         elif (number := as_number(value)) is not None:
             found[str(name)] = number
-        elif value is not None:
+        elif value is None:
+            found[str(name)] = NULL
+        else:
             not_numbers.add(str(name))
     return found

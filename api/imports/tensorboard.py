@@ -1,24 +1,33 @@
-"""TensorBoard: event files, one run for each folder of them.
+"""TensorBoard: event files. A folder of them is a run, and each file a session of it.
 
-Hyperparameters are those of its `hparams` plugin, which torch writes into a folder of their own below the run's, and
-the arguments that Hugging Face's Trainer writes as a text. TensorBoard does not say how a run ended.
+Some writers make further folders, which belong to the run above: for each series of a call (`add_scalars`), for what
+trains and what evaluates, for a record of hyperparameters (`add_hparams`). Hyperparameters are those of the `hparams`
+plugin, and the arguments that Hugging Face's Trainer writes as a text. TensorBoard does not say how a run ended.
 """
 
 import json
 import math
 import struct
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from os import SEEK_CUR
 from pathlib import Path
 from typing import Any
 
 from api.imports.protobuf import Message, WireError, decimal, messages, parse_message, signed, text, texts
-from api.imports.source import SourcePoint, SourceRun, find_files
+from api.imports.source import ReadRequest, SourcePoint, SourceRun, find_files, reading
 
 HUGGING_FACE_ARGUMENTS = ("args/text_summary", "model_config/text_summary")
 DTYPES = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
 """Of a tensor's number: how its bytes are read, and the field that has it where it has no bytes."""
+
+
+PARTS = ("train", "validation", "valid", "val", "eval", "test")
+"""Names of folders that Keras, estimators and others write for parts of one run."""
+DEEPEST = 3
+"""Folders between a run and those of its series, whose tags may have slashes."""
+START = 1
+"""The status by which a writer says that it purges what there is from its step on."""
 
 
 @dataclass
@@ -28,37 +37,64 @@ class _Folder:
     name: str
     config: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
-    points: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
-    """(time, value) by step and tag; of several the one that was written last counts."""
+    sessions: list[list[SourcePoint]] = field(default_factory=list)
     not_numbers: set[str] = field(default_factory=set)
     began: float = math.inf
     ended: float = 0.0
-    damaged: list[str] = field(default_factory=list)
+
+    @property
+    def tags(self) -> set[str]:
+        return {tag for session in self.sessions for point in session for tag in point.metrics}
+
+    def add(self, other: "_Folder", names: Mapping[str, str]) -> None:
+        """Take what a folder below says of this run, under other names."""
+        self.config = other.config | self.config
+        self.texts = other.texts | self.texts
+        for session in other.sessions:
+            renamed = ({names[tag]: value for tag, value in point.metrics.items()} for point in session)
+            self.sessions.append(
+                [replace(point, metrics=metrics) for point, metrics in zip(session, renamed, strict=True)]
+            )
+        self.not_numbers |= other.not_numbers
+        self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of all folders below the places."""
     folders: dict[Path, _Folder] = {}
-    for path, way in find_files(places, "*tfevents*"):
+    for path, way in find_files(request.places, "*tfevents*"):
         folder = folders.setdefault(path.parent.resolve(), _Folder(way.as_posix()))
-        _read_events(path, folder)
+        with reading(path, "events of TensorBoard"):
+            _read_events(path, folder)
     for place, folder in sorted(folders.items(), reverse=True):  # those within others first
-        outer = folders.get(place.parent)
-        if outer is not None and folder.config and not outer.config and {step for step, _ in folder.points} <= {0}:
-            # `add_hparams` of torch: the run's own hyperparameters and its last figures, which have no step.
-            outer.config = folder.config
-            outer.points = folder.points | outer.points
+        parts = [part for part in PARTS if place.parent / part in folders]
+        outer = next((each for each in place.parents[:DEEPEST] if each in folders), place.parent)
+        names = _names_in_run(place.relative_to(outer).as_posix(), folder, is_below=outer in folders)
+        if names is None and place.name in parts and (place.parent in folders or len(parts) > 1):
+            outer, names = place.parent, {tag: f"{place.name}/{tag}" for tag in folder.tags}
+        if names is not None:
+            above = _Folder(folder.name.rpartition("/")[0] or outer.name)
+            folders.setdefault(outer, above).add(folder, names)
             del folders[place]
     for _, folder in sorted(folders.items()):
         yield _run(folder)
 
 
+def _names_in_run(way: str, folder: _Folder, *, is_below: bool) -> dict[str, str] | None:
+    """What the tags of a folder are called in the run of the one above, at that way from it; None where it is none of
+    its calls."""
+    if not is_below:
+        return None
+    if folder.config and all(point.step == 0 for session in folder.sessions for point in session):
+        return {tag: tag for tag in folder.tags}  # the run's own hyperparameters, and its last figures without a step
+    flat = way.replace("/", "_")
+    series = {tag: flat.removeprefix(f"{tag.replace('/', '_')}_") for tag in folder.tags}
+    if series and flat not in series.values():
+        return {tag: f"{tag}/{name}" for tag, name in series.items()}
+    return None
+
+
 def _run(folder: _Folder) -> SourceRun:
-    at_step: dict[int, dict[str, float]] = {}
-    when: dict[int, float] = {}
-    for (step, tag), (at, value) in sorted(folder.points.items()):
-        at_step.setdefault(step, {})[tag] = value
-        when[step] = max(at, when.get(step, 0.0))
     config = folder.config
     for tag in HUGGING_FACE_ARGUMENTS:
         try:
@@ -73,16 +109,17 @@ def _run(folder: _Folder) -> SourceRun:
         name=folder.name,
         config=config,
         facts={"texts": folder.texts} if folder.texts else {},
-        points=tuple(SourcePoint(at=when[step], step=step, metrics=metrics) for step, metrics in at_step.items()),
+        sessions=tuple(folder.sessions),
         started_at=folder.began if math.isfinite(folder.began) else 0.0,
         ended_at=folder.ended,
-        not_numbers={*folder.not_numbers, *folder.damaged},
+        not_numbers=folder.not_numbers,
     )
 
 
 def _read_events(path: Path, folder: _Folder) -> None:
     """Length, checksum, event, checksum, and so on; what is torn at the end is not there yet."""
     size = path.stat().st_size
+    folder.sessions.append([])
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
             (length,) = struct.unpack_from("<Q", head)
@@ -92,7 +129,7 @@ def _read_events(path: Path, folder: _Folder) -> None:
             try:
                 _read_event(parse_message(file.read(length)), folder)
             except (WireError, struct.error, OverflowError):
-                folder.damaged.append(f"{path.name} from byte {place:,} on, which is damaged")
+                folder.not_numbers.add(f"{path.name} from byte {place:,} on, which is damaged")
                 return
             file.seek(4, SEEK_CUR)
 
@@ -100,6 +137,8 @@ def _read_events(path: Path, folder: _Folder) -> None:
 def _read_event(event: Message, folder: _Folder) -> None:
     at, step = decimal(event, 1) or 0.0, signed(event, 2)
     folder.began, folder.ended = min(folder.began, at), max(folder.ended, at)
+    if step > 0 and any(signed(log, 1) == START for log in messages(event, 7)):
+        folder.sessions[-1].append(SourcePoint(at=at, step=step, metrics={}))
     for summary in messages(event, 5):
         for value in messages(summary, 1):
             tag = text(value, 1)
@@ -114,12 +153,20 @@ def _read_event(event: Message, folder: _Folder) -> None:
                         for start in messages(content, 3):
                             folder.config |= dict(_hyperparameters(start))
             elif number is not None:
-                if step >= 0:
-                    folder.points[step, tag] = at, number
+                _add_value(folder.sessions[-1], at, step, tag, number)
             elif tensors and (found := texts(tensors[-1], 8)):
                 folder.texts[tag] = "\n".join(found)
             else:
                 folder.not_numbers.add(tag)
+
+
+def _add_value(session: list[SourcePoint], at: float, step: int, tag: str, value: float) -> None:
+    """Add to the last point where that is of the same step, and has no such tag yet."""
+    last = session[-1] if session else None
+    if last is not None and last.step == step and tag not in last.metrics and isinstance(last.metrics, dict):
+        last.metrics[tag] = value
+    elif step >= 0:
+        session.append(SourcePoint(at=at, step=step, metrics={tag: value}))
 
 
 def _hyperparameters(start: Message) -> Iterator[tuple[str, Any]]:

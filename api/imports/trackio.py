@@ -6,27 +6,33 @@ ended.
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from api.imports.source import SourceError, SourcePoint, SourceRun, find_files, split_metrics
+from api.imports.source import (
+    ReadRequest,
+    SourcePoint,
+    SourceRun,
+    copied_database,
+    find_files,
+    reading,
+    split_metrics,
+)
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of every project."""
-    for path, _ in find_files(places, "*.db"):
-        try:
-            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-                database.row_factory = sqlite3.Row
-                yield from _read_project(path, database)
-        except (sqlite3.Error, ValueError, RecursionError, TypeError) as error:
-            raise SourceError(
-                f"{path} cannot be read as a project of Trackio's: {error}; a database of MLflow's is imported by "
-                "`import mlflow`"
-            ) from error
+    for path, _ in find_files(request.places, "*.db"):
+        with (
+            reading(path, "a project of Trackio's (one of MLflow's is imported by `import mlflow`)"),
+            copied_database(path) as copy,
+            closing(sqlite3.connect(copy)) as database,
+        ):
+            database.row_factory = sqlite3.Row
+            yield from _read_project(path, database)
 
 
 def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRun]:
@@ -45,10 +51,10 @@ def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRu
             )
             for row in mine
         ]  # fmt: skip
-        for number, row in enumerate(samples):
+        for row in samples:
             values = {f"system/{name}": value for name, value in json.loads(row["metrics"]).items()}
             metrics = split_metrics(values, not_numbers)
-            points.append(SourcePoint(at=_time(row["timestamp"]), step=number, metrics=metrics))
+            points.append(SourcePoint(at=_time(row["timestamp"]), step=0, metrics=metrics))
         own = {name: value for name, value in config.items() if name.startswith("_") and value is not None}
         facts: dict[str, Any] = {name.strip("_").lower(): value for name, value in own.items()}
         yield SourceRun(
@@ -56,7 +62,7 @@ def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRu
             name=first["run_name"],
             config={name: value for name, value in config.items() if not name.startswith("_")},
             facts={"project": path.stem, **facts},
-            points=tuple(points),
+            sessions=(points,),
             started_at=min((point.at for point in points), default=0.0),
             ended_at=max((point.at for point in points), default=0.0),
             not_numbers=not_numbers,

@@ -4,18 +4,18 @@ It says what was logged, and neither the optimizer nor the seed: these are in th
 """
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api.imports.source import SourceError, SourcePoint, SourceRun, find_files, split_metrics
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, reading, split_metrics
 from orchestrator.external_runs import ExternalState
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+def read(request: ReadRequest) -> Iterator[SourceRun]:
     """A run for each output folder: of its checkpoints the one that went farthest says all that the others do."""
     newest: dict[Path, tuple[int, str, Path, dict[str, Any]]] = {}
-    for path, way in find_files(places, "trainer_state.json"):
+    for path, way in find_files(request.places, "trainer_state.json"):
         found = _load(path)
         folder = path.parent.resolve()
         is_checkpoint = folder.name.startswith("checkpoint-")
@@ -30,10 +30,8 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
+    with reading(path, "JSON"):
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("log_history"), list):
         raise SourceError(f"{path} has no log_history: it is no trainer_state.json")
     return found
@@ -58,7 +56,7 @@ def _run(path: Path, name: str, step: int, state: dict[str, Any]) -> SourceRun:
             if state.get(key) is not None
         },
         facts={key: value for key, value in state.items() if not isinstance(value, dict | list) and value is not None},
-        points=tuple(points),
+        sessions=(points,),
         # One that stopped early on purpose says so; any other below its last step was killed, or trains.
         state=ExternalState.FINISHED if step >= last or _has_stopped(state) else ExternalState.RUNNING,
         started_at=at,

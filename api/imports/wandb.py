@@ -6,94 +6,77 @@ Metrics of the machine have a time and no step: theirs is the number of the samp
 
 import json
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from api.imports.protobuf import Message, messages, parse_message, signed, text, texts
-from api.imports.source import SourceError, SourcePoint, SourceRun, find_files, split_metrics
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, reading, split_metrics
 from orchestrator.external_runs import ExternalState
 
 MAGIC = b":W&B"
 BLOCK_BYTES = 2**15
-HISTORY, SUMMARY, CONFIG, STATS, RUN, EXIT, ENVIRONMENT = 2, 3, 5, 7, 17, 18, 26
+HISTORY, SUMMARY, CONFIG, STATS, METRIC, RUN, EXIT, ENVIRONMENT = 2, 3, 5, 7, 12, 17, 18, 26
 """The fields of a record that are read."""
 ENVIRONMENT_FACTS = {1: "os", 2: "python", 5: "args", 6: "program", 12: "host", 18: "gpu_type", 25: "cuda_version"}
 RUN_FACTS = {2: "entity", 3: "project", 6: "group", 7: "job_type", 9: "notes", 12: "sweep", 13: "host"}
+JOINED = ("config", "facts", "summary", "axes")
+"""What a later session adds to."""
 
 
 @dataclass
 class _Run:
-    """What the files of one run say, one after the other."""
+    """What one file says of its run."""
 
     id: str = ""
     name: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
+    axes: dict[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     points: list[SourcePoint] = field(default_factory=list)
-    samples: int = 0
     exit_code: int | None = None
     began: float = 0.0
     ended: float = 0.0
     not_numbers: set[str] = field(default_factory=set)
 
 
-def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
-    """The runs of all files; one that was resumed has several."""
-    runs: dict[str, _Run] = {}
-    for path, _ in find_files(places, "*.wandb"):
+def read(request: ReadRequest) -> Iterator[SourceRun]:
+    """The runs of all files; one that was resumed has several, a session each."""
+    runs: dict[str, list[_Run]] = {}
+    for path, _ in find_files(request.places, "*.wandb"):
         if any(each.name == "latest-run" for each in path.parents):  # a link to one of the others
             continue
         found = _Run()
-        for record in _records(path):
-            try:
+        with reading(path, "a file of W&B's"):
+            for record in _records(path):
                 _add_record(parse_message(record), found)
-            except (ValueError, TypeError, OverflowError) as error:  # WireError among them
-                raise SourceError(f"{path} is damaged: {error}") from error
         if not found.id:
             raise SourceError(f"{path} does not say which run it is of: its process was killed before it began")
-        key = f"{found.facts.get('entity', '')}/{found.facts.get('project', '')}/{found.id}"
-        runs[key] = _join_runs(runs[key], found) if key in runs else found
-    for key, run in runs.items():
+        runs.setdefault(f"{found.facts.get('entity', '')}/{found.facts.get('project', '')}/{found.id}", []).append(
+            found
+        )
+    for key, sessions in runs.items():
+        sessions.sort(key=lambda session: session.began)
+        run = sessions[-1]
+        joined = {name: dict(chain.from_iterable(getattr(each, name).items() for each in sessions)) for name in JOINED}
         yield SourceRun(
             source_id=key,
             name=run.name or run.id,
-            config=run.config,
-            facts=run.facts | ({"summary": run.summary} if run.summary else {}) | {"id": run.id},
-            tags=run.tags,
-            points=tuple(run.points),
+            config=joined["config"],
+            facts=joined["facts"] | ({"summary": joined["summary"]} if joined["summary"] else {}) | {"id": run.id},
+            tags=tuple(dict.fromkeys(chain.from_iterable(each.tags for each in sessions))),
+            sessions=tuple(each.points for each in sessions),
+            counts_steps=True,
+            axes=joined["axes"],
             state={None: ExternalState.RUNNING, 0: ExternalState.FINISHED}.get(run.exit_code, ExternalState.FAILED),
-            started_at=run.began,
+            started_at=sessions[0].began,
             ended_at=run.ended,
-            not_numbers=run.not_numbers,
+            not_numbers=set().union(*(each.not_numbers for each in sessions)),
         )
-
-
-def _join_runs(first: _Run, second: _Run) -> _Run:
-    if second.began < first.began:
-        first, second = second, first
-    points = [*first.points]
-    for point in second.points:
-        is_sample = any(name.startswith("system/") for name in point.metrics)
-        step = point.step + first.samples if is_sample else point.step
-        points.append(SourcePoint(at=point.at, step=step, metrics=point.metrics))
-    return _Run(
-        id=first.id,
-        name=second.name,
-        config=first.config | second.config,
-        facts=first.facts | second.facts,
-        summary=first.summary | second.summary,
-        tags=tuple(dict.fromkeys((*first.tags, *second.tags))),
-        points=points,
-        samples=first.samples + second.samples,
-        exit_code=second.exit_code,
-        began=first.began,
-        ended=second.ended,
-        not_numbers=first.not_numbers | second.not_numbers,
-    )
 
 
 def _records(path: Path) -> Iterator[bytes]:
@@ -139,8 +122,10 @@ def _add_record(record: Message, run: _Run) -> None:
     for stats in messages(record, STATS):
         values = {f"system/{name}": value for name, value in _items(stats, 3).items()}
         at = next((_time(each) for each in messages(stats, 2)), run.began)
-        run.points.append(SourcePoint(at=at, step=run.samples, metrics=split_metrics(values, run.not_numbers)))
-        run.samples += 1
+        run.points.append(SourcePoint(at=at, step=0, metrics=split_metrics(values, run.not_numbers)))
+    for metric in messages(record, METRIC):
+        if axis := text(metric, 4):
+            run.axes[text(metric, 1) or text(metric, 2)] = axis
     for environment in messages(record, ENVIRONMENT):
         for number, name in ENVIRONMENT_FACTS.items():
             if said := texts(environment, number):

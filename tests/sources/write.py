@@ -121,6 +121,34 @@ def write_wandb(folder: Path) -> None:
         shutil.copy(found, there)
 
 
+def write_wandb_resumed(folder: Path) -> None:
+    """By W&B offline, each in two processes: one that went back to a checkpoint, one whose steps W&B counts, over an
+    axis of its own."""
+    written = Path(tempfile.mkdtemp())
+    os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(written), "WANDB_SILENT": "true"}
+    sys.executable = "/usr/bin/python3"
+    import wandb
+
+    settings = wandb.Settings(x_disable_stats=True, disable_git=True, save_code=False, host="a-host")
+    for name, sessions in (("rewound", ((0, 40), (20, 30))), ("counted", ((0, 30), (30, 50)))):
+        for number, (begin, end) in enumerate(sessions):
+            config = {"optimizer": name, "lr": 0.1, "seed": 1}
+            run = wandb.init(project="resumed", name=name, config=config, id=name, resume="allow", settings=settings)
+            if name == "counted":
+                run.define_metric("val_loss", step_metric="tokens")
+            for step in range(begin, end, 10):
+                metrics = {"val_loss": 100.0 * number + step}
+                run.log(
+                    {**metrics, "tokens": 2 * step} if name == "counted" else metrics,
+                    step=None if name == "counted" else step,
+                )
+            run.finish()
+    for found in written.rglob("offline-run-*/*.wandb"):
+        there = folder / found.parent.name / found.name
+        there.parent.mkdir(parents=True)
+        shutil.copy(found, there)
+
+
 def write_mlflow_runs(client: Any) -> None:
     """By MLflow's client, into whatever store it has: files of its own hold their addresses, so a test calls this."""
     experiment = client.create_experiment("a study")
@@ -161,6 +189,7 @@ WRITERS: Mapping[str, Callable[[Path], None]] = {
     "tensorboard": write_tensorboard,
     "wandb": write_wandb,
     "trackio": write_trackio,
+    "wandb_resumed": write_wandb_resumed,
 }
 
 

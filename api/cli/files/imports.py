@@ -3,9 +3,13 @@ have logged, with a mapping that it proposes and the user may correct.
 """
 
 import os
-from collections.abc import Sequence
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
 
@@ -13,9 +17,19 @@ from api.cli.console import FAILED, Json, complain, console, fail, plain, plain_
 from api.cli.service import Url, open_client
 from api.client.messages import ClientError
 from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, Synced, find
-from api.imports.mapping import NAMES, PROPOSALS, FieldMapping, MappedRun, apply_mapping, propose_mapping
-from api.imports.readers import choose_reader
-from api.imports.source import SourceError, SourceRun
+from api.imports.mapping import (
+    NAMES,
+    PROPOSALS,
+    FieldMapping,
+    MappedRun,
+    apply_mapping,
+    possible_losses,
+    propose_mapping,
+)
+from api.imports.readers import SourceReader, choose_reader, read_runs
+from api.imports.shelf import Shelf
+from api.imports.source import ReadRequest, SourceError, SourceRun
+from api.imports.text_log import FORMATS
 from api.imports.transfer import send_run
 from orchestrator.external_runs import IMPORTED, RunHeader
 from worker.words import pluralize
@@ -23,8 +37,8 @@ from worker.words import pluralize
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Optionally the kind (spools, csv, trainer_state, tensorboard, wandb, trackio, mlflow), then files, "
-        f"folders or MLflow's address. Default: your own loop's runs in ${FOLDER_VARIABLE}, else {FOLDER}.",
+        help="Optionally the kind (spools, csv, trainer_state, tensorboard, wandb, trackio, mlflow, log), then "
+        f"files, folders or MLflow's address. Default: your own loop's runs in ${FOLDER_VARIABLE}, else {FOLDER}.",
         metavar="[SOURCE] FILE|DIR|URI...",
     ),
 ]
@@ -38,10 +52,29 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="Set a field for all these runs: candidate=muon.", metavar="A=TEXT"),
 ]
+PatternOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pattern",
+        help=f"Of lines of plain text logs: a regular expression with a group for the step and one for each metric, or "
+        f"{', '.join(FORMATS)}. Default: whichever of these matches.",
+        metavar="REGEX|NAME",
+    ),
+]
 ExperimentOption = Annotated[
     str | None, typer.Option("--experiment", help="Short for --set experiment=NAME: the experiment they belong to.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the mapping and the runs, and send nothing.")]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        help="Import only the runs whose field of the source is this: project=NAME, the experiment of MLflow's; "
+        "config.optimizer=ada*.",
+        metavar="FIELD=TEXT",
+    ),
+]
+PROGRESS_SECONDS = 2.0
 SPOOLS = "spools"
 """The word for runs that a loop of one's own has logged."""
 MOST_SHOWN = 20
@@ -54,16 +87,21 @@ def import_runs(
     mapped: MapOption = None,
     given: SetOption = None,
     experiment: ExperimentOption = None,
+    pattern: PatternOption = None,
+    only: OnlyOption = None,
     dry_run: DryRun = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Import runs of your own loop, W&B, MLflow, TensorBoard, Trackio, a Trainer or a table. Repeat it for new runs and
-    points."""
+    """Import runs of your own loop, W&B, MLflow, TensorBoard, Trackio, a Trainer, a table or plain logs. Repeat it for
+    new runs and points."""
     folders = _spool_folders(words or ())
     if folders:
-        if mapped or given or experiment is not None or dry_run:
-            refuse("spools say themselves what their runs are; leave out --map, --set, --experiment and --dry-run")
+        if mapped or given or experiment is not None or pattern or only or dry_run:
+            refuse(
+                "spools say themselves what their runs are; leave out --map, --set, --experiment, --pattern, --only "
+                "and --dry-run"
+            )
         _send_spools(folders, url, json=json)
         return
     corrections, constants = _pairs("--map", mapped, NAMES), _pairs("--set", given, tuple(PROPOSALS))
@@ -71,31 +109,65 @@ def import_runs(
         constants["experiment"] = experiment
     try:
         reader, places = choose_reader(words or ())
-        found = list(reader.read(places, [*corrections.values()]))
+    except SourceError as error:
+        refuse(str(error))
+    request = ReadRequest(
+        places=places, fields=[*corrections.values()], pattern=pattern, only=_pairs("--only", only, None)
+    )
+    with Shelf() as shelf:
+        _import_from_tool(reader, request, corrections, constants, shelf, url, dry_run=dry_run, json=json)
+
+
+def _import_from_tool(
+    reader: SourceReader,
+    request: ReadRequest,
+    corrections: Mapping[str, str],
+    constants: Mapping[str, str],
+    shelf: Shelf,
+    url: str | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Read, map, say and send; exit code 1 where a run is refused. Each run is in memory while it is read or sent."""
+    found = list[SourceRun]()
+    try:
+        with _Progress("read") as progress:
+            for run in read_runs(reader, request):
+                found.append(replace(run, sessions=shelf.put(run.sessions)))
+                progress.show(len(found))
         mapping = propose_mapping(found, corrections, constants)
     except (SourceError, OSError) as error:
         refuse(str(error))
-    default = Path(places[0]).resolve().stem
+    default = Path(request.places[0]).resolve().stem
     runs, refused = list[MappedRun](), 0
-    for each in found:
+    for source_run in found:
         try:
-            runs.append(apply_mapping(each, mapping, reader.source, default))
+            run_to_send = apply_mapping(source_run, mapping, reader.source, default)
+            runs.append(replace(run_to_send, points=shelf.put(run_to_send.points)))
         except SourceError as error:
             complain(str(error))
             refused += 1
     if not json:
         _print_mapping(reader.source, mapping, found, runs)
+    losses = possible_losses(found)
+    if "val_loss" not in mapping.fields and losses:
+        complain(
+            f"no metric has a name of a validation loss; it could be {', '.join(losses[:MOST_SHOWN])}: choose the one "
+            "to judge by with --map val_loss=NAME"
+        )
     sent = []
     if runs and not dry_run:
-        with open_client(url) as client:
-            for run in runs:
+        with open_client(url) as client, _Progress("sent", of=len(runs)) as progress:
+            for number, run_to_send in enumerate(runs, start=1):
                 try:
-                    sent.append(send_run(client, run))
+                    sent.append(send_run(client, run_to_send))
                 except ClientError as error:
                     if error.status is None or error.status in (401, 403):  # no other run would fare better
                         raise
-                    complain(f"{run.name}: {error}")
+                    complain(f"{run_to_send.name}: {error}")
                     refused += 1
+                progress.show(number)
     if json:
         rows = [{"run_id": run.run_id, "name": run.name, **run.header.model_dump()} for run in runs]
         print_json({"mapping": vars(mapping), "runs": rows, "sent": [vars(each) for each in sent]})
@@ -111,6 +183,27 @@ def import_runs(
             print(f"  adapm-bench compare --external '{plain(name)}'")
     if refused:
         raise typer.Exit(FAILED)
+
+
+class _Progress:
+    """How many runs are done, on the standard error: now and then, and at the end."""
+
+    def __init__(self, word: str, of: int | None = None) -> None:
+        self._word, self._of = word, "" if of is None else f" of {of:,}"
+        self._count, self._shown_at = 0, time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        print(f"{self._count:,}{self._of} {'run' if self._count == 1 else 'runs'} {self._word}", file=sys.stderr)
+
+    def show(self, count: int) -> None:
+        """Say it, if it was not said for a while."""
+        self._count = count
+        if time.monotonic() - self._shown_at > PROGRESS_SECONDS:
+            self._shown_at = time.monotonic()
+            self.__exit__()
 
 
 def _spool_folders(words: Sequence[str]) -> list[Path]:
@@ -170,12 +263,14 @@ def _torn_words(synced: Synced) -> str:
     )
 
 
-def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:
+def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str] | None) -> dict[str, str]:
+    """What an option names, by its name; `names`: those that it may have, None for any."""
     found = {}
     for each in given or ():
         name, equals, value = each.partition("=")
-        if not equals or not value or name not in names:
-            refuse(f"{option} {each}: use {option} NAME=VALUE, where NAME is one of {', '.join(names)}")
+        if not equals or not value or (names is not None and name not in names):
+            which = "" if names is None else f", where NAME is one of {', '.join(names)}"
+            refuse(f"{option} {each}: use {option} NAME=VALUE{which}")
         found[name] = value
     return found
 
@@ -194,7 +289,7 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
         )
         table.add_row(name, plain(origin), plain(shown) + (", …" if len(values) > 6 else ""))
     console().print(table)
-    others = sorted({metric for run in runs for point in run.points for metric in point.metrics} - {*NAMES})
+    others = sorted({metric for run in runs for metric in run.metrics} - {*NAMES})
     settings = {name for run in runs for name in run.header.config} - {IMPORTED}
     kept = f"{pluralize(len(settings), 'setting')}, {pluralize(len(others), 'other metric')}"
     print(f"kept as well: {kept}" + (f" ({plain(', '.join(others[:8]))})" if others else ""))
@@ -202,6 +297,10 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
     if left_out:
         more = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
         print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{more}")
+    done = Counter(note for run in runs for note in run.notes)
+    for note, count in done.most_common(MOST_SHOWN):
+        mine = [run.name for run in runs if note in run.notes]
+        print(f"{pluralize(count, 'run')} ({plain(', '.join(mine[:4]))}{', …' if count > 4 else ''}): {plain(note)}")
     without = [run.name for run in runs if run.header.lr is None or run.header.seed is None]
     if without:
         unjudged = f"{pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})"

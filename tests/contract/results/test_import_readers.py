@@ -1,21 +1,32 @@
 """Every reader makes the same study of what each tracker's own library wrote of it, and ends in no other way than by
 a `SourceError` where a file is damaged."""
 
+import contextlib
+import dataclasses
+import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorboardX import SummaryWriter
 
-from api.imports.mapping import MappedRun, apply_mapping, propose_mapping
-from api.imports.readers import READERS, choose_reader
-from api.imports.source import SourceError, SourceRun
+from api.imports.mapping import FieldMapping, MappedRun, apply_mapping, propose_mapping
+from api.imports.readers import READERS, choose_reader, read_runs
+from api.imports.source import ReadRequest, SourceError, SourceRun
 from orchestrator.external_runs import IMPORTED, ExternalState
 from tests.sources.write import FILES, STEPS, study, write_mlflow_runs
 
 STUDIES = ("csv", "tensorboard", "wandb", "trackio")
 """Whose files tell the same study."""
+
+
+def read(source: str, *places: object) -> list[SourceRun]:
+    return list(read_runs(READERS[source], ReadRequest(places=[str(place) for place in places])))
 
 
 def mapped(runs: list[SourceRun], source: str) -> list[MappedRun]:
@@ -46,14 +57,14 @@ def check_study(runs: list[MappedRun], *, shift: int = 0) -> None:
 def test_a_study_is_read_as_its_tracker_wrote_it(source: str) -> None:
     reader, places = choose_reader([str(FILES / source)])
     assert reader is READERS[source], "the files show by themselves what they are"
-    runs = mapped(list(reader.read(places, ())), source)
+    runs = mapped(read(source, *places), source)
     check_study(runs, shift=1 if source == "csv" else 0)  # Lightning has a step of its own for each call
-    again = mapped(list(reader.read(places, ())), source)
+    again = mapped(read(source, *places), source)
     assert [run.run_id for run in again] == [run.run_id for run in runs]
 
 
 def test_wandb_says_how_runs_ended_what_the_machine_did_and_what_is_no_number() -> None:
-    runs = list(READERS["wandb"].read([str(FILES / "wandb")], ()))
+    runs = read("wandb", FILES / "wandb")
     assert {run.name for run in runs if run.state is ExternalState.FAILED} == {"muon-s3"}
     for run in runs:
         assert run.tags == ("fixture",) and run.facts["project"] == "a study" and run.facts["host"] == "a-host"
@@ -68,7 +79,7 @@ def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -
     shown = []
     for size in (len(whole) // 2, len(whole) * 3 // 4, len(whole)):
         (tmp_path / path.name).write_bytes(whole[:size])
-        (run,) = mapped(list(READERS["wandb"].read([str(tmp_path)], ())), "wandb")
+        (run,) = mapped(read("wandb", tmp_path), "wandb")
         shown.append((run.run_id, run.state, len(run.points)))
     assert len({run_id for run_id, _, _ in shown}) == 1, "it is the same run as it grows"
     assert [state for _, state, _ in shown] == [ExternalState.RUNNING] * 2 + [ExternalState.FINISHED]
@@ -76,7 +87,7 @@ def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -
 
 
 def test_a_trainer_says_its_losses_and_its_folders_the_rest() -> None:
-    runs = mapped(list(READERS["trainer_state"].read([str(FILES / "trainer_state")], ())), "trainer_state")
+    runs = mapped(read("trainer_state", FILES / "trainer_state"), "trainer_state")
     assert {(run.header.candidate, run.header.lr, run.header.seed) for run in runs} == {
         (name, lr, seed) for name, lr in (("sgd", 0.05), ("adamw_torch", 0.1)) for seed in (1, 2)
     }
@@ -88,11 +99,10 @@ def test_a_trainer_says_its_losses_and_its_folders_the_rest() -> None:
 def test_a_checkpoint_in_the_middle_is_a_run_that_has_not_ended(tmp_path: Path) -> None:
     run_folder = FILES / "trainer_state" / "sgd-lr0.05-s1"
     shutil.copytree(run_folder / "checkpoint-4", tmp_path / run_folder.name / "checkpoint-4")
-    read = READERS["trainer_state"].read
-    (early,) = mapped(list(read([str(tmp_path)], ())), "trainer_state")
+    (early,) = mapped(read("trainer_state", tmp_path), "trainer_state")
     shutil.copytree(run_folder / "checkpoint-8", tmp_path / run_folder.name / "checkpoint-8")
     (late,) = mapped(
-        list(read([str(tmp_path / run_folder.name / "checkpoint-8" / "trainer_state.json")], ())), "trainer_state"
+        read("trainer_state", tmp_path / run_folder.name / "checkpoint-8" / "trainer_state.json"), "trainer_state"
     )
     assert (early.state, late.state) == (ExternalState.RUNNING, ExternalState.FINISHED)
     assert early.run_id == late.run_id, "which of its files is named, and from where, makes no other run"
@@ -104,13 +114,77 @@ def test_mlflow_reads_what_mlflow_writes(tmp_path: Path, monkeypatch: pytest.Mon
 
     store = tmp_path / "mlruns"
     write_mlflow_runs(MlflowClient(store.as_uri()))
-    found = list(READERS["mlflow"].read([str(store)], ()))
+    found = read("mlflow", store)
     runs = mapped(found, "mlflow")
     check_study(runs)
     assert all(run.header.tags == ("team=fixture",) and run.state is ExternalState.FINISHED for run in runs)
     assert values(runs[0], "system/cpu_utilization_percentage") == {0: 50.0}
     with pytest.raises(SourceError, match="does not exist"):
-        list(READERS["mlflow"].read([str(tmp_path / "none")], ()))
+        read("mlflow", tmp_path / "none")
+
+
+def test_a_wandb_run_of_two_processes_is_one_over_the_axis_that_its_owner_defined() -> None:
+    counted, rewound = sorted(mapped(read("wandb", FILES / "wandb_resumed"), "wandb"), key=lambda run: run.name)
+    assert [*values(counted, "val_loss").items()] == [(0, 0), (20, 10), (40, 20), (60, 130), (80, 140)]
+    assert [*values(rewound, "val_loss").items()] == [(0, 0), (10, 10), (20, 120)] and "step 20" in rewound.notes[0]
+    (alone,) = read("wandb", *(FILES / "wandb_resumed").glob("*-counted"))
+    by_count = apply_mapping(alone, FieldMapping(fields={"candidate": "name"}, constants={}), "wandb", "a study")
+    assert [*values(by_count, "val_loss")] == [0, 1, 2, 3, 4] and "behind step 2" in by_count.notes[0]
+
+
+def tensorboard_run(folder: Path, **scalars: dict[int, float]) -> None:
+    with SummaryWriter(str(folder), write_to_disk=True) as writer:
+        for tag, values_at in scalars.items():
+            for step, value in values_at.items():
+                writer.add_scalar(tag, value, step)
+
+
+def test_folders_that_a_writer_makes_for_parts_of_a_run_belong_to_it(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path / "muon-s1")) as writer:
+        writer.add_scalar("lr", 0.5, 0)
+        for step in (0, 10):
+            writer.add_scalars("loss", {"train": step + 1.0, "val": step + 2.0}, step)
+        writer.add_hparams({"lr": 0.5}, {"final": 1.0})
+    for part in ("train", "validation"):
+        tensorboard_run(tmp_path / "keras-s1" / part, epoch_loss={0: 3.0, 1: 2.0})
+    tensorboard_run(tmp_path / "adamw-s1", val_loss={0: 1.0})
+    tensorboard_run(tmp_path / "adamw-s1" / "eval", accuracy={0: 0.5})
+    adamw, keras, muon = sorted(read("tensorboard", tmp_path), key=lambda run: run.name)
+    assert muon.metrics == {"lr", "loss/train", "loss/val", "final"} and muon.config == {"lr": 0.5}
+    assert keras.metrics == {"train/epoch_loss", "validation/epoch_loss"} and keras.name == "keras-s1"
+    assert adamw.metrics == {"val_loss", "eval/accuracy"}
+
+
+def test_a_writer_that_purges_steps_cuts_the_run_there(tmp_path: Path) -> None:
+    tensorboard_run(tmp_path, val_loss={0: 3.0, 10: 2.0, 20: 1.0})
+    with SummaryWriter(str(tmp_path), purge_step=15, filename_suffix=".second") as writer:
+        writer.add_scalar("val_loss", 0.5, 30)
+    (run,) = read("tensorboard", tmp_path)
+    run = dataclasses.replace(run, config={"optimizer": "muon"})
+    assert values(mapped([run], "tensorboard")[0], "val_loss") == {0: 3.0, 10: 2.0, 30: 0.5}
+
+
+def test_values_without_a_step_are_numbered_in_time_and_a_database_stays_as_it_is(tmp_path: Path) -> None:
+    from mlflow.entities import Metric
+    from mlflow.tracking import MlflowClient
+
+    store = tmp_path / "mlflow.db"
+    client = MlflowClient(f"sqlite:///{store}")
+    for experiment in ("wanted", "other"):
+        made = client.create_experiment(experiment, artifact_location=str(tmp_path))
+        run = client.create_run(made, run_name="muon-s1")
+        client.log_batch(run.info.run_id, metrics=[Metric("val_loss", 4.0 - i, 1000 * i, 0) for i in range(4)])
+        client.log_batch(run.info.run_id, metrics=[Metric("lr", 0.5, 2000, 0)])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    request = ReadRequest(places=[f"sqlite:///{store}"], only={"project": "want*"})
+    (found,) = read_runs(READERS["mlflow"], request)
+    (run,) = mapped([found], "mlflow")
+    assert [*values(run, "val_loss").items()] == [(0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)]
+    assert "without a step" in run.notes[0] and found.facts["project"] == "wanted"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with pytest.raises(SourceError, match="does not exist"):
+        read("mlflow", f"sqlite:///{tmp_path / 'none.db'}")
+    assert not (tmp_path / "none.db").exists()
 
 
 def _files(source: str) -> Iterator[Path]:
@@ -120,8 +194,7 @@ def _files(source: str) -> Iterator[Path]:
 @pytest.mark.parametrize("source", [*STUDIES, "trainer_state"])
 def test_a_damaged_file_is_said_to_be_damaged_or_read_as_far_as_it_is_whole(source: str, tmp_path: Path) -> None:
     reader = READERS[source]
-    assert reader.files is not None
-    original = next(path for path in _files(source) if path.match(reader.files) and path.stat().st_size > 200)
+    original = next(path for path in _files(source) if any(map(path.match, reader.files)) and path.stat().st_size > 200)
     whole = original.read_bytes()
     place = tmp_path / original.name
     kept = 0
@@ -132,19 +205,54 @@ def test_a_damaged_file_is_said_to_be_damaged_or_read_as_far_as_it_is_whole(sour
             at = len(whole) * (number - 20) // 20
             damaged = whole[:at] + bytes(255 - byte for byte in whole[at : at + 8]) + whole[at + 8 :]
         place.write_bytes(damaged)
-        with suppress(SourceError):
-            kept += len(list(reader.read([str(tmp_path)], ())))
+        with contextlib.suppress(SourceError):
+            kept += len(read(source, tmp_path))
     assert kept or source == "trainer_state", (
         "a tail that is not there yet, or one value, is no reason to refuse the rest"
     )
 
 
+@pytest.mark.parametrize("source", [*STUDIES, "trainer_state", "log"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_file_ends_in_runs_or_a_source_error_and_stays_as_it_is(source: str, data: st.DataObject) -> None:
+    """Parts of real files, cut, repeated and mixed with anything."""
+    patterns = READERS[source].files or ("*.csv",)
+    original = next(path for path in _files("csv" if source == "log" else source) if any(map(path.match, patterns)))
+    whole = original.read_bytes()
+    places = st.integers(0, len(whole))
+    part = st.builds(lambda a, b: whole[min(a, b) : max(a, b)], places, places) | st.binary(max_size=40)
+    content = b"".join(data.draw(st.lists(part, max_size=5)))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / original.name
+        path.write_bytes(content)
+        with contextlib.suppress(SourceError):
+            mapped(read(source, folder), source)
+        assert path.read_bytes() == content and [*Path(folder).iterdir()] == [path]
+
+
+def test_what_would_never_end_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.mkfifo(tmp_path / "hparams.yaml")
+    (tmp_path / "a.csv").write_text("step,val_loss\n0,1\n")
+    for source in ("csv", "trainer_state", "tensorboard", "wandb", "trackio", "log"):
+        with pytest.raises(SourceError, match="neither a file nor a folder"):
+            read(source, tmp_path / "pipe.csv")
+    assert len(read("csv", tmp_path)) == 1
+    endless = "with recursive n(id) as (select 1 union all select id + 1 from n) select id, 'a' as run_name from n"
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as database:
+        database.execute(f"create view metrics as {endless}")
+    for source in ("trackio", "mlflow"):
+        with pytest.raises(SourceError, match="the view metrics"):
+            read(source, tmp_path / "a.db")
+
+
 @pytest.mark.parametrize("source", [name for name, reader in READERS.items() if reader.files])
 def test_where_nothing_is_it_says_what_it_looked_for(source: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="does not exist"):
-        list(READERS[source].read([str(tmp_path / "none")], ()))
+        read(source, tmp_path / "none")
     with pytest.raises(SourceError, match="has no"):
-        list(READERS[source].read([str(tmp_path)], ()))
+        read(source, tmp_path)
 
 
 def test_what_a_file_is_has_to_be_plain(tmp_path: Path) -> None:
@@ -154,7 +262,7 @@ def test_what_a_file_is_has_to_be_plain(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="from where"):
         choose_reader(["mlflow"])
     with pytest.raises(SourceError, match="say what it is"):
-        choose_reader(["x.parquet"])
+        choose_reader(["x.feather"])
     (tmp_path / "a.csv").touch()
     (tmp_path / "b.db").touch()
     with pytest.raises(SourceError, match="csv or trackio"):

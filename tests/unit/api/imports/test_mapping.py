@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from api.imports.mapping import MappedRun, apply_mapping, fields_of, propose_mapping
-from api.imports.source import SourceError, SourcePoint, SourceRun
+from api.imports.mapping import MappedRun, apply_mapping, fields_of, possible_losses, propose_mapping
+from api.imports.source import NULL, SourceError, SourcePoint, SourceRun
 from orchestrator.external_runs import IMPORTED
 
 
 def source_run(**fields: Any) -> SourceRun:
     points = (SourcePoint(at=1.0, step=3, metrics={"eval/loss": 2.0, "train/global_step": 100.0}),)
-    return SourceRun(**{"source_id": "x", "name": "n", "config": {}, "points": points} | fields)
+    return SourceRun(**{"source_id": "x", "name": "n", "config": {}, "sessions": (points,)} | fields)
 
 
 def mapped(run: SourceRun, corrections: dict[str, str] | None = None, **constants: str) -> MappedRun:
@@ -76,7 +76,7 @@ def test_a_run_without_an_id_is_known_by_what_does_not_change_as_it_grows() -> N
     first = source_run(source_id=None, config=config)
     grown = source_run(
         source_id=None, name="elsewhere/n", config=config,
-        points=(*first.points, SourcePoint(at=2.0, step=4, metrics={"eval/loss": 1.0})),
+        sessions=((*first.points, SourcePoint(at=2.0, step=4, metrics={"eval/loss": 1.0})),),
     )  # fmt: skip
     other = source_run(source_id=None, config=config | {"seed": 2})
     assert mapped(first).run_id == mapped(grown).run_id != mapped(other).run_id
@@ -88,7 +88,7 @@ def test_times_and_steps_that_cannot_be_kept_lose_no_others() -> None:
     run = mapped(
         source_run(
             config={"optimizer": "a"}, started_at=math.nan, ended_at=math.inf,
-            points=tuple(SourcePoint(at=at, step=step, metrics={"val_loss": 1.0}) for at, step in points),
+            sessions=([SourcePoint(at=at, step=step, metrics={"val_loss": 1.0}) for at, step in points],),
         )
     )  # fmt: skip
     assert [(point.at, point.step) for point in run.points] == [(0.0, 1), (0.0, 2)]
@@ -97,5 +97,54 @@ def test_times_and_steps_that_cannot_be_kept_lose_no_others() -> None:
 
 def test_names_of_metrics_that_are_too_long_stay_different() -> None:
     points = (SourcePoint(at=1.0, step=0, metrics={"m" * 200 + "1": 1.0, "m" * 200 + "2": 2.0, "a\x00b": 3.0}),)
-    names = [*mapped(source_run(config={"optimizer": "a"}, points=points)).points[0].metrics]
+    names = [*mapped(source_run(config={"optimizer": "a"}, sessions=(points,))).points[0].metrics]
     assert len({*names}) == 3 and max(map(len, names)) == 128 and names[2] == "a?b"
+
+
+def points(*pairs: tuple[int, float], metric: str = "val_loss") -> list[SourcePoint]:
+    return [SourcePoint(at=1.0, step=step, metrics={metric: value}) for step, value in pairs]
+
+
+def test_values_that_share_a_step_and_differ_are_said_and_most_of_them_are_refused() -> None:
+    few = source_run(config={"optimizer": "a"}, sessions=(points((0, 3), (1, 3), (1, 2), (2, 2), (3, math.nan)),))
+    assert "val_loss at 1" in mapped(few).notes[0]
+    most = source_run(config={"optimizer": "a"}, sessions=(points((0, 3), (0, 4), (1, 3), (1, 2), (2, 2)),))
+    with pytest.raises(SourceError, match="2 of 3 steps have several values of val_loss"):
+        mapped(most)
+
+
+def test_a_loss_that_was_logged_without_a_value_is_not_finite_and_a_name_without_any_is_none() -> None:
+    session = [SourcePoint(at=1.0, step=0, metrics={"val_loss": 1.0, "note": NULL}), *points((1, NULL))]
+    run = mapped(source_run(config={"optimizer": "a"}, sessions=(session,)))
+    assert run.metrics == {"val_loss"} and math.isnan(run.points[-1].metrics["val_loss"]) and run.points[-1].step == 1
+
+
+def test_the_axis_that_an_owner_defined_is_the_step_of_the_runs_that_have_it() -> None:
+    session = [SourcePoint(at=1.0, step=i, metrics={"val/loss": 1.0, "samples": 100.0 * i}) for i in range(3)]
+    with_axis = source_run(config={"optimizer": "a"}, sessions=(session,), axes={"val/*": "samples"})
+    without = source_run(config={"optimizer": "a"}, sessions=(points((5, 1.0), metric="val/loss"),))
+    mapping = propose_mapping([with_axis, without], {}, {})
+    steps = [[point.step for point in apply_mapping(run, mapping, "wandb", "e").points] for run in (with_axis, without)]
+    assert steps == [[0, 100, 200], [5]]
+
+
+def test_metrics_that_could_be_the_loss_are_those_of_a_validation_else_any_loss() -> None:
+    names = ("eval_wiki_loss", "eval_code_loss", "loss", "lr", "eval_runtime")
+    run = source_run(sessions=([SourcePoint(at=1.0, step=0, metrics=dict.fromkeys(names, 1.0))],))
+    assert possible_losses([run]) == ["eval_code_loss", "eval_wiki_loss"]
+    assert possible_losses([source_run(sessions=(points((0, 1.0), metric="nll"),))]) == ["nll"]
+
+
+def test_a_field_is_found_behind_the_path_of_a_tracker() -> None:
+    run = source_run(
+        config={"parameters/optimizer": "muon", "parameters/seed": 3},
+        sessions=(points((0, 1.0), metric="metrics/val_loss"),),
+    )
+    header = mapped(run).header
+    assert (header.candidate, header.seed) == ("muon", 3) and mapped(run).metrics == {"val_loss"}
+
+
+def test_a_loss_that_ends_long_before_its_run_is_said() -> None:
+    session = [*points((0, 3.0), (10, 2.0)), *points((20, 1.0), (30, 1.0), metric="loss")]
+    assert "step 10" in mapped(source_run(config={"optimizer": "a"}, sessions=(session,))).notes[0]
+    assert not mapped(source_run(config={"optimizer": "a"}, sessions=(session[:3],))).notes

@@ -1,0 +1,422 @@
+"""Tables, in CSV or Parquet. Their columns decide how they are read, never their cells:
+
+    points   step, val_loss, …                    runs   run, lr, val_loss, …
+    long     run, step, key, value                chart  Step, "NAME - METRIC", …
+    curve    Step, Value, in a file named after its metric
+
+Runs are told apart by a column that names them, else by the columns that say candidate and seed; by a learning rate
+where it stays the same over a run, or a step comes more than once without it: else it is a schedule, which is a metric.
+Curves, and rows of one run in several files, are one run in a folder. `hparams.yaml` beside a table, as Lightning's
+logger writes, is the configuration.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, as_number, find_files, reading
+from orchestrator.specs.text import SpecLoader
+
+RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
+SETTING_COLUMNS = ("experiment", "candidate", "optimizer", "optim", "opt", "optimizer_name", "method", "algorithm",
+                   "seed", "random_seed", "workload", "task", "dataset", "model", "project", "project_id")  # fmt: skip
+RATE_COLUMNS = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr")
+STEP_COLUMNS = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update", "epoch")
+KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_path")
+PART_COLUMNS = ("split", "subset")
+TIME_COLUMNS = ("wall time", "wall_time", "timestamp", "_timestamp")
+VALUE = re.compile(r"(?:\w+_)?value")
+KIND_COLUMN = "attribute_type"
+PATTERNS = ("*.csv", "*.tsv", "*.parquet")
+CHART_COLUMN = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__M(?:IN|AX))?")
+CURVE_FILE = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
+DECIMAL_SIGNS = {
+    sign: re.compile(
+        rf"[-+]?(?:0?\{sign}\d+|\d+\{sign}(?:\d|\d\d|\d{{4,}})|\d{{1,3}}(?:\{group}\d{{3}})+\{sign}\d*)(?:[eE][-+]?\d+)?"
+    )
+    for sign, group in ((",", "."), (".", ","))
+}
+"""Numbers that show by themselves that the sign is decimal: before other than three digits, behind nothing or 0, or
+behind groups that the other sign divides."""
+MOST_TEXT = 40
+"""Characters of a cell that a message shows."""
+
+Cell = int | float | str | None
+Row = dict[str, Cell]
+
+
+@dataclass
+class _Table:
+    """A file, as far as its layout does not matter."""
+
+    path: Path
+    header: list[str]
+    rows: list[Row]
+    lines: Sequence[int]
+    """Of the file, in which each row stands."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Layout:
+    """Which column says what."""
+
+    name: str
+    step: str | None
+    time: str | None
+    runs: list[str]
+    """Columns whose values tell runs apart."""
+    metrics: dict[str, tuple[str | None, str]]
+    """Run, where the column says it, and metric of the others."""
+    key: str | None = None
+    """The column that names the metric of a row."""
+    kind: str | None = None
+    """The column that says which of its values a row has."""
+    part: str | None = None
+    """The column that says on which part of the data a row was measured."""
+    is_shared: bool = False
+    """Whether other files of the folder may say more of the same runs."""
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Run:
+    """What the tables of a folder say of one run."""
+
+    name: str
+    config: dict[str, Any]
+    layout: _Layout
+    points: list[SourcePoint] = field(default_factory=list)
+    texts: dict[str, set[str]] = field(default_factory=dict)
+    not_numbers: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    rows: int = 0
+
+
+def read(request: ReadRequest) -> Iterator[SourceRun]:
+    """The runs of every folder."""
+    asked = {name.removeprefix("config.") for name in request.fields}
+    folders: dict[Path, list[tuple[Path, Path]]] = {}
+    for path, way in find_files(request.places, *PATTERNS):
+        folders.setdefault(path.parent, []).append((path, way))
+    for folder, files in folders.items():
+        settings = _hyperparameters(folder / "hparams.yaml")
+        runs: dict[tuple[object, ...], _Run] = {}
+        for path, way in files:
+            with reading(path, "a table"):
+                table = (_parquet if path.suffix == ".parquet" else _csv)(path)
+                if not table.rows:
+                    raise SourceError(f"{path} has no rows")
+                layout = _choose_layout(table, asked)
+                _add_rows(table, layout, way, settings, runs)
+            if not layout.is_shared:  # else another file may say more of the same run
+                yield from (_finished(runs.pop(key), path) for key in [key for key in runs if key[0] == path])
+        yield from (_finished(run, files[-1][0]) for run in runs.values())
+
+
+def _finished(run: _Run, path: Path) -> SourceRun:
+    at = path.stat().st_mtime
+    times = [point.at for point in run.points if point.at]
+    if run.layout.is_shared:  # its rows may be sorted by metric: in time, else by step, they are one stream
+        has_times = len(times) == len(run.points)
+        run.points.sort(key=lambda point: point.at if has_times else point.step)
+    constant = {column: next(iter(found)) for column, found in run.texts.items() if len(found) == 1}
+    return SourceRun(
+        source_id=None,
+        name=run.name,
+        config={**constant, **run.config},
+        sessions=([replace(point, at=point.at or at) for point in run.points],),
+        started_at=min(times, default=at),
+        ended_at=max(times, default=at),
+        step_field=run.layout.step,
+        not_numbers=[*sorted(run.texts.keys() - constant.keys()), *dict.fromkeys(run.not_numbers)],
+        notes=tuple(run.notes),
+    )
+
+
+# Rows
+
+
+def _csv(path: Path) -> _Table:
+    """A file of lines. Its first line has the names of the columns, and shows what stands between them."""
+    data = path.read_bytes()
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        text = data.decode("cp1252")
+    lines = csv.reader(text.splitlines(keepends=True), delimiter=_delimiter(text))
+    header = [name.strip() for name in next(lines, [])]
+    if len(header) < 2 or len({*header}) < len(header):
+        raise SourceError(f"{path} has no header of at least two columns, each with a name of its own")
+    table = _Table(path, header, [], numbers := [])
+    for line in lines:
+        cells = [cell.strip() for cell in line]
+        if cells == header:
+            table.notes.append("its header comes again in the middle: rows were appended to an older file")
+        elif len(cells) > len(header):
+            shown = ", ".join(cells)[:200]
+            raise SourceError(f"{path}, line {lines.line_num}: {len(cells)} cells below {len(header)} columns: {shown}")
+        elif any(cells):
+            table.rows.append(dict(zip(header, [*cells, *[None] * (len(header) - len(cells))], strict=True)))
+            numbers.append(lines.line_num)
+    _read_numbers(table, is_comma_free=lines.dialect.delimiter != ",")
+    return table
+
+
+def _delimiter(text: str) -> str:
+    """Which of the usual ones divides the header into the most columns."""
+    first = text.partition("\n")[0]
+    return max(",;\t|", key=lambda delimiter: len(next(csv.reader([first], delimiter=delimiter), [])))
+
+
+def _read_numbers(table: _Table, *, is_comma_free: bool) -> None:
+    """Read the texts that are numbers. `is_comma_free`: no comma stands between cells, so that one may be decimal."""
+    texts = {cell for row in table.rows for cell in row.values() if isinstance(cell, str)}
+    has_commas, has_dots = (any(sign.fullmatch(text) for text in texts) for sign in DECIMAL_SIGNS.values())
+    if has_commas and has_dots:
+        raise SourceError(f"{table.path} has numbers with decimal commas and with decimal dots: write one of them")
+    if not has_dots and is_comma_free:
+        has_commas = any(re.fullmatch(r"[-+]?\d+,\d+", text) for text in texts)
+    decimal, group = (",", ".") if has_commas else (".", ",")
+    thousands = re.compile(rf"[-+]?\d{{1,3}}(?:\{group}\d{{3}})+(?:\{decimal}\d*)?")
+    if has_commas:
+        table.notes.append("its numbers have decimal commas")
+    for row in table.rows:
+        for column, text in row.items():
+            if isinstance(text, str):
+                plain = text.replace(group, "") if thousands.fullmatch(text) else text
+                row[column] = _number(plain.replace(decimal, "."), text)
+
+
+def _number(text: str, otherwise: str) -> Cell:
+    if text == "":
+        return None
+    for kind in (int, float):
+        try:
+            if "_" not in text:
+                return kind(text)
+        except ValueError:
+            continue
+    return otherwise
+
+
+def _parquet(path: Path) -> _Table:
+    """A file of Parquet, by pyarrow."""
+    try:
+        import pyarrow.parquet as pq  # an extra of its own
+    except ModuleNotFoundError as error:
+        raise SourceError(
+            f"{path} needs pyarrow: pip install pyarrow; or write CSV, by pandas: read_parquet(…).to_csv(…)"
+        ) from error
+    rows = pq.ParquetFile(path).read().to_pylist()
+    header = list(rows[0]) if rows else []
+    return _Table(
+        path, header, [{name: _plain(cell) for name, cell in row.items()} for row in rows], range(1, len(rows) + 1)
+    )
+
+
+def _plain(cell: object) -> Cell:
+    match cell:
+        case None | int() | float() | str():
+            return cell
+        case Decimal():
+            return float(cell)
+        case datetime():
+            return (cell if cell.tzinfo else cell.replace(tzinfo=UTC)).timestamp()
+        case date():
+            return cell.isoformat()
+    return str(cell)
+
+
+# Columns
+
+
+def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
+    by_lower = {name.lower(): name for name in reversed(table.header)}
+
+    def first(names: Iterable[str]) -> str | None:
+        return next((by_lower[name] for name in names if name in by_lower), None)
+
+    step, key, run = first(STEP_COLUMNS), first(KEY_COLUMNS), first(RUN_COLUMNS)
+    values = [name for name in table.header if VALUE.fullmatch(name.lower())]
+    time = first(TIME_COLUMNS)
+    charts = {name: match for name in table.header[1:] if (match := CHART_COLUMN.fullmatch(name))}
+    if charts and len(charts) == len(table.header) - 1:
+        return _Layout(
+            name="a chart (a column for each run, NAME - METRIC)",
+            step=table.header[0],
+            time=None,
+            runs=[],
+            metrics={name: (match["run"], match["metric"]) for name, match in charts.items() if not match["bound"]},
+            left_out=[f"{match['metric']}{match['bound']}" for match in charts.values() if match["bound"]],
+        )
+    settings = [by_lower[name] for name in SETTING_COLUMNS if name in by_lower]
+    settings += [name for name in table.header if name in asked and name not in settings]
+    runs = [name for name in dict.fromkeys((*((run,) if run else ()), *settings)) if name not in (step, key)]
+    if values and key is not None:
+        return _Layout(
+            name=f"a long table ({key} names the metric of each row)",
+            step=step,
+            time=time,
+            runs=[name for name in runs if name not in values],
+            metrics=dict.fromkeys(values, (None, "")),
+            key=key,
+            kind=by_lower.get(KIND_COLUMN),
+            is_shared=True,
+        )
+    if values and {*table.header} <= {step, time, *values, *runs}:
+        found = CURVE_FILE.fullmatch(table.path.stem)
+        metric = found["metric"] if found else table.path.stem
+        return _Layout(
+            name="one curve", step=step, time=time, runs=runs,
+            metrics={values[0]: (found["run"] if found else None, metric)}, is_shared=True,
+        )  # fmt: skip
+    if step is not None and step.lower() == "epoch" and _has_fractions(table, step):
+        step = None  # it counts in parts: then it is a metric, and steps are numbered
+    part = first(PART_COLUMNS)
+    rates = [by_lower[name] for name in RATE_COLUMNS if name in by_lower and by_lower[name] not in runs]
+    if (
+        step is None
+        or any(_is_constant_per_run(table.rows, runs, name) for name in rates)
+        or (run is None and _repeat_steps(table.rows, [*runs, *((part,) if part else ())], step))
+    ):
+        runs += rates
+    return _Layout(
+        name="a table of runs" if step is None else "a table of points",
+        step=step,
+        time=time,
+        runs=runs,
+        metrics={name: (None, name) for name in table.header if name not in (step, part, *runs)},
+        part=part,
+    )
+
+
+def _has_fractions(table: _Table, column: str) -> bool:
+    values = (row[column] for row in table.rows)
+    return any(isinstance(value, float) and math.isfinite(value) and not value.is_integer() for value in values)
+
+
+def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) -> bool:
+    """Whether a column has one value in each run."""
+    found: dict[tuple[Cell, ...], set[Cell]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[each] for each in runs), set()).add(row[name])
+    return all(len(each) == 1 and None not in each for each in found.values())
+
+
+def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
+    """Whether one step comes twice with one metric: several runs are mixed."""
+    seen: set[tuple[Cell, ...]] = set()
+    for row in rows:
+        for name, cell in row.items():
+            if cell is not None and name not in runs and name != step:
+                place = (*(row[each] for each in runs), row[step], name)
+                if place in seen:
+                    return True
+                seen.add(place)
+    return False
+
+
+# Runs
+
+
+def _add_rows(
+    table: _Table, layout: _Layout, way: Path, settings: Mapping[str, Any], runs: dict[tuple[object, ...], _Run]
+) -> None:
+    """Add what a table says to the runs of its folder."""
+    run_column = next((name for name in layout.runs if name.lower() in RUN_COLUMNS), None)
+    # Lightning writes `version_3/metrics.csv`: there the folder is the run.
+    is_folder = settings or table.path.stem == "metrics" or layout.is_shared
+    of_file = way.as_posix() if is_folder else table.path.stem
+    measured = {name for name in layout.metrics if any(as_number(row[name]) is not None for row in table.rows)}
+    for line, row in zip(table.lines, table.rows, strict=True):
+        told = {name: row[name] for name in layout.runs if row[name] is not None}
+        name = str(told[run_column]) if run_column in told else "/".join((of_file, *map(str, told.values())))
+        values: dict[int, dict[str, float]] = {}
+        for column, (of_column, metric) in layout.metrics.items():
+            cell = row[column]
+            if cell is None or (layout.kind is not None and row[layout.kind] not in _kinds(column)):
+                continue
+            key = (None if layout.is_shared else table.path, of_column or name, *told.items())
+            if (run := runs.get(key)) is None:
+                run = runs[key] = _Run(of_column or name, {**settings, **told}, layout, not_numbers=[*layout.left_out])
+            run.notes += (note for note in table.notes if note not in run.notes)
+            if layout.key is not None:
+                metric = str(row[layout.key])
+            elif layout.part is not None and row[layout.part] is not None:
+                metric = f"{row[layout.part]}/{metric}"
+            if layout.step is None:
+                step = run.rows
+            elif row[layout.step] is None and layout.key is not None:
+                run.config[metric] = cell  # it was set, and belongs to no step
+                continue
+            else:
+                step = _step(row[layout.step], layout, table.path, line)
+            value = as_number(cell)
+            if value is not None:
+                if id(run) not in values:
+                    values[id(run)] = {}
+                    run.points.append(SourcePoint(at=_time(row, layout), step=step, metrics=values[id(run)]))
+                    run.rows += 1
+                values[id(run)][metric] = value
+            elif column in measured and layout.key is None:
+                run.not_numbers.append(f'{metric} at step {step} of {run.name} ("{str(cell)[:MOST_TEXT]}")')
+            else:
+                run.texts.setdefault(metric, set()).add(str(cell))
+
+
+def _kinds(column: str) -> tuple[str, str]:
+    """The kinds of attribute whose values a column has."""
+    kind = column.lower().removesuffix("_value")
+    return kind, f"{kind}_series"
+
+
+def _step(cell: Cell, layout: _Layout, path: Path, line: int) -> int:
+    value = as_number(cell)
+    if value is None or not 0 <= value < math.inf or not value.is_integer():
+        raise SourceError(f"{path}, line {line}: {layout.step}={cell!r} is no step; it is read as {layout.name}")
+    return int(value)
+
+
+def _time(row: Row, layout: _Layout) -> float:
+    """Seconds since 1970; 0 where the row does not say any. Some write milliseconds."""
+    cell = row[layout.time] if layout.time is not None else None
+    if isinstance(cell, str):
+        try:
+            cell = datetime.fromisoformat(cell).timestamp()
+        except (ValueError, OverflowError, OSError):
+            return 0.0
+    value = as_number(cell) or 0.0
+    return value / 1000 if 1e11 < value < 1e14 else value if 1e8 < value <= 1e11 else 0.0
+
+
+class _HyperparameterLoader(SpecLoader):
+    """Takes what Python's own tags mark, as of tuples, for what it looks like, and makes no object of it."""
+
+
+def _construct_plain(loader: _HyperparameterLoader, tag: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return tag if node.value == "" else node.value
+
+
+_HyperparameterLoader.add_multi_constructor("tag:yaml.org,2002:python/", _construct_plain)
+
+
+def _hyperparameters(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    with reading(path, "YAML"):
+        found = yaml.load(path.read_text("utf-8"), _HyperparameterLoader)  # noqa: S506 - a SafeLoader
+        return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}

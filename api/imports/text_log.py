@@ -1,0 +1,224 @@
+"""Plain text logs: the lines of a training that match a pattern, whose named groups are the step and the metrics.
+
+A file is a run; one that begins again after its last step has several. Its folder is its candidate. Where neither a
+line nor a name says its seed, the runs of a folder are numbered. Files that no pattern matches, such as the script
+beside them, are no logs.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from api.imports.mapping import LARGEST_STEP, SEED, parse_name
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, reading
+from orchestrator.external_runs import ExternalState
+
+LONGEST_LINE = 10_000
+"""Characters of a line that are looked at: a pattern takes time that grows with them."""
+NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
+STEPS = (("step", "global_step", "iteration", "iter"), ("last_step",))
+"""Groups that are the step, and the one that the training will end at."""
+SETTINGS = ("candidate", "seed")
+"""Groups that say something of the whole run."""
+LONGEST_CANDIDATE = 60
+"""Characters, as `CandidateName` has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogFormat:
+    """What the lines of a training script look like."""
+
+    lines: tuple[re.Pattern[str], ...]
+    pairs: re.Pattern[str] | None = None
+    """Finds further metrics in such a line: a name, a number, a unit."""
+
+
+def _format(*lines: str, pairs: str | None = None) -> LogFormat:
+    compiled = tuple(re.compile(line.replace("NUMBER", NUMBER)) for line in lines)
+    return LogFormat(lines=compiled, pairs=re.compile(pairs.replace("NUMBER", NUMBER)) if pairs else None)
+
+
+FORMATS: Mapping[str, LogFormat] = {
+    # karpathy/nanoGPT, train.py
+    "nanogpt": _format(
+        r"^step (?P<step>\d+): train loss (?P<train_loss>NUMBER), val loss (?P<val_loss>NUMBER)",
+        r"^iter (?P<step>\d+): loss (?P<loss>NUMBER), time (?P<time_ms>NUMBER)ms(?:, mfu (?P<mfu>NUMBER)%)?",
+    ),
+    # KellerJordan/modded-nanogpt, all records since November 2024; its other lines say the time alone
+    "modded-nanogpt": _format(
+        r"^step:(?P<step>\d+)/(?P<last_step>\d+) (?=.*loss:)",
+        r"^(?:Using )?seed[=:] ?(?P<seed>\d+)$",
+        pairs=r"(?<!\S)(\w+):(NUMBER)(ms|s|)(?!\S)",
+    ),
+    # karpathy/llm.c, llmc/logger.h; the first records of modded-nanogpt
+    "llm.c": _format(
+        r"^s:(?P<step>\d+) (?:tel:(?P<val_loss>NUMBER)|eval:(?P<eval_accuracy>NUMBER)|trl:(?P<train_loss>NUMBER))"
+        r"(?: lr:(?P<lr>NUMBER))?(?: norm:(?P<grad_norm>NUMBER))?$",
+    ),
+    # transformers, ProgressCallback and PrinterCallback; JSON lines
+    "dicts": _format(r"""^\{['"].*\}$""", pairs=r"""['"]([^'"]+)['"]: ?['"]?(NUMBER)(?=['",} ])()"""),
+}
+
+
+@dataclass(eq=False)
+class _Training:
+    """What one training of a file says."""
+
+    name: str
+    settings: Mapping[str, str]
+    points: list[SourcePoint] = field(default_factory=list)
+    last_step: float | None = None
+    """That it named itself."""
+
+    @property
+    def values(self) -> set[tuple[int, str, float]]:
+        return {(point.step, name, value) for point in self.points for name, value in point.metrics.items()}
+
+    @property
+    def has_ended(self) -> bool:
+        return self.last_step is not None and self.points[-1].step >= self.last_step
+
+
+def read(request: ReadRequest) -> Iterator[SourceRun]:
+    """The runs of all files, folder by folder."""
+    formats = tuple(FORMATS.values()) if request.pattern is None else (_chosen_format(request.pattern),)
+    folders: dict[Path, list[Path]] = {}
+    for path, way in find_files(request.places, "*"):
+        folders.setdefault(way, []).append(path)
+    has_runs = False
+    for way, paths in folders.items():
+        trainings = list[_Training]()
+        for path in paths:
+            with reading(path, "text"):
+                trainings += _trainings(path, way, formats)
+        has_runs = has_runs or bool(trainings)
+        # Of one folder alone, names of files tell candidates apart, if anything does.
+        yield from _runs(trainings, {"group" if len(folders) == 1 else "folder": _candidate(way)})
+    if not has_runs:
+        raise SourceError(
+            f"no line in {', '.join(request.places)} matches {request.pattern or ', '.join(FORMATS)}; say what such a "
+            r"line looks like: --pattern 'step (?P<step>\d+) .* loss (?P<val_loss>[\d.]+)'"
+        )
+
+
+def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[SourceRun]:
+    """The runs of one folder, without those of which the longest log of the same seed has all values."""
+    by_seed: dict[str | None, list[_Training]] = {}
+    for training in trainings:
+        by_seed.setdefault(training.settings.get("seed"), []).append(training)
+    unused_seeds = (seed for seed in map(str, count(1)) if seed not in by_seed)
+    ends = Counter(training.points[-1].step for training in trainings)
+    copied = set[str | None]()
+    for seed, logs in by_seed.items():
+        longest = max(logs, key=lambda training: len(training.points))
+        if seed is not None and len(logs) > 1:
+            all_values = longest.values
+            by_seed[seed] = [each for each in logs if each is longest or not each.values <= all_values]
+            copied |= {seed} if len(by_seed[seed]) < len(logs) else set()
+    left = {each for logs in by_seed.values() for each in logs}
+    for training in (each for each in trainings if each in left):
+        seed, notes = training.settings.get("seed"), []
+        if seed is None:
+            notes.append("nothing says its seed: the logs of its folder are numbered, in the order of their names")
+        elif seed in copied:
+            notes.append("another log of the same seed has no other values, and is left out")
+        if training.last_step is None:
+            notes.append("its lines do not say what its last step is: it counts as finished")
+        end = training.points[-1]
+        yield SourceRun(
+            source_id=None,
+            name=training.name,
+            config={**training.settings, "seed": seed if seed is not None else next(unused_seeds)},
+            facts=facts,
+            sessions=(training.points,),
+            # Where several of a folder end early at the same step, that was on purpose.
+            state=ExternalState.FINISHED
+            if training.last_step is None or training.has_ended or ends[end.step] > 1
+            else ExternalState.RUNNING,
+            started_at=end.at,
+            ended_at=end.at,
+            notes=tuple(notes),
+        )
+
+
+def _chosen_format(pattern: str) -> LogFormat:
+    if pattern in FORMATS:
+        return FORMATS[pattern]
+    try:
+        expression = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SourceError(
+            f"--pattern {pattern!r} is none of {', '.join(FORMATS)}, and no regular expression: {error}"
+        ) from error
+    if not expression.groupindex.keys() - {*SETTINGS, *STEPS[0], *STEPS[1]}:
+        raise SourceError(
+            f"--pattern {pattern!r} names no metric; name a group for the step and one for each metric, as in "
+            r"'step (?P<step>\d+) .* loss (?P<val_loss>[\d.]+)'"
+        )
+    return LogFormat(lines=(expression,))
+
+
+def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[_Training]:
+    """The trainings of a file. Its first line that matches chooses the format."""
+    name, at = (way / path.stem).as_posix(), path.stat().st_mtime
+    in_name = parse_name(name).get("name.seed")
+    seed = {} if in_name is None else {"seed": in_name}
+    training, ahead, number = _Training(name, seed), dict[str, str](), 1
+    for line in _lines(path):
+        for this in formats:
+            match = next(filter(None, (expression.search(line) for expression in this.lines)), None)
+            if match is not None:
+                break
+        else:
+            continue
+        groups = {group: text for group, text in match.groupdict().items() if text is not None}
+        if this.pairs is not None:
+            groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in this.pairs.findall(line)}
+        ahead |= {group: groups.pop(group) for group in SETTINGS if group in groups}
+        told, last_step = (next((groups.pop(group) for group in names if group in groups), None) for names in STEPS)
+        metrics = {group: value for group, text in groups.items() if (value := _number(text)) is not None}
+        # Lines of a Trainer have no step: thousandths of an epoch are the same for all that train as long.
+        step = 1000 * metrics.get("epoch", math.nan) if told is None else _number(told)
+        if step is None or not (0 <= step <= LARGEST_STEP and metrics):
+            continue
+        formats = (this,)
+        if training.has_ended and step < training.points[-1].step:
+            yield training
+            number += 1
+            training = _Training(f"{name}/{number}", seed)
+        training.settings = {**training.settings, **ahead}
+        ahead.clear()
+        if last_step is not None:
+            training.last_step = _number(last_step)
+        training.points.append(SourcePoint(at=at, step=round(step), metrics=metrics))
+    if training.points:
+        yield training
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file of text, none of another. Progress bars end theirs by a carriage return."""
+    with path.open("rb") as file:
+        if b"\x00" in file.read(LONGEST_LINE):
+            return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while line := file.readline(LONGEST_LINE):
+            yield line.strip()
+
+
+def _number(text: str) -> float | None:
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _candidate(way: Path) -> str:
+    """The folder, without those of single seeds, and as much of it as a candidate's name may have."""
+    parts = [part for part in way.parts if not SEED.fullmatch(part)] or list(way.parts)
+    while len(parts) > 1 and len("/".join(parts)) > LONGEST_CANDIDATE:
+        del parts[0]
+    return "/".join(parts)[-LONGEST_CANDIDATE:]

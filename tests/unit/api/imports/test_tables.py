@@ -1,0 +1,237 @@
+"""A table is cut into runs by what its columns say; a schedule of rates cuts none, and nothing is lost silently."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from api.imports.mapping import apply_mapping, propose_mapping
+from api.imports.source import ReadRequest, SourceError, SourceRun
+from api.imports.tables import read
+
+
+def runs(folder: Path, text: str, *fields: str) -> list[SourceRun]:
+    path = folder / "table.csv"
+    path.write_text(text, "utf-8")
+    return list(read(ReadRequest(places=[str(path)], fields=fields)))
+
+
+def test_a_long_table_has_a_run_for_each_candidate_rate_and_seed(tmp_path: Path) -> None:
+    lines = ["optimizer,lr,seed,step,val_loss"]
+    lines += [
+        f"{name},{lr},{seed},{step},{3 - step / 100}"
+        for name in ("adamw", "muon") for lr in (0.1, 0.2) for seed in (1, 2) for step in (0, 10)
+    ]  # fmt: skip
+    found = runs(tmp_path, "\n".join(lines))
+    assert len(found) == 8 and {run.config["lr"] for run in found} == {0.1, 0.2}
+    assert [(point.step, dict(point.metrics)) for point in found[0].sessions[0]] == [
+        (0, {"val_loss": 3.0}), (10, {"val_loss": 2.9}),
+    ]  # fmt: skip
+
+
+def test_a_rate_that_changes_with_the_step_is_a_metric(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.0,3.0,\n1,0.1,2.5,2.6\n2,0.1,2.4,\n")
+    assert found.config == {} and [point.metrics["lr"] for point in found.points] == [0.0, 0.1, 0.1]
+    (found,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.1,3.0,\n1,0.1,2.5,2.6\n")
+    assert found.config == {"lr": 0.1} and [*found.sessions[0][0].metrics] == ["loss"]
+
+
+def test_a_summary_has_a_run_in_each_row(tmp_path: Path) -> None:
+    found = runs(tmp_path, "run;optimizer;lr;seed;val_loss\na;adamw;0.1;1;3.0\nb;adamw;0.2;1;NaN\n")
+    assert [(run.name, run.config["lr"], len(run.sessions[0])) for run in found] == [("a", 0.1, 1), ("b", 0.2, 1)]
+    assert found[1].sessions[0][0].metrics["val_loss"] != found[1].sessions[0][0].metrics["val_loss"], "NaN is a value"
+
+
+def test_texts_that_stay_are_settings_and_those_that_change_are_named(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, "\ufeffstep,host,phase,val_loss\n0,n1,warm,3\n1,n1,decay,2\n")
+    assert found.config == {"host": "n1"} and set(found.not_numbers) == {"phase"}
+
+
+def test_a_text_in_a_column_of_numbers_is_named_and_no_setting(tmp_path: Path) -> None:
+    text = "step,val_loss,optimizer,lr,seed\n0,5,adamw,0.1,1\n100,4,adamw,0.1,1\n0,5,muon,0.1,1\n100,oops,muon,0.1,1\n"
+    _, muon = runs(tmp_path, text)
+    assert muon.config == {"optimizer": "muon", "seed": 1, "lr": 0.1} and len(muon.sessions[0]) == 1
+    assert [*muon.not_numbers] == ['val_loss at step 100 of table/muon/1/0.1 ("oops")'] and muon.step_field == "step"
+
+
+def test_a_column_that_the_mapping_asks_for_tells_runs_apart(tmp_path: Path) -> None:
+    text = "arm,step,val_loss\nx,0,3\nx,1,2\ny,0,3\ny,1,1\n"
+    assert [run.config["arm"] for run in runs(tmp_path, text, "config.arm")] == ["x", "y"]
+
+
+def test_epochs_in_parts_are_no_steps(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, "epoch,val_loss\n0.5,3\n1.0,2\n1.5,1\n")
+    assert [(point.step, point.metrics["epoch"]) for point in found.points] == [(0, 0.5), (1, 1.0), (2, 1.5)]
+
+
+def test_hyperparameters_of_python_become_plain_ones_and_no_objects(tmp_path: Path) -> None:
+    text = "lr: 0.1\nbetas: !!python/tuple [0.9, 0.95]\nbad: !!python/object/apply:os.system ['touch /tmp/x']\n"
+    (tmp_path / "hparams.yaml").write_text(text + "kind: !!python/name:torch.optim.AdamW ''\n")
+    (found,) = runs(tmp_path, "step,val_loss\n0,1\n")
+    assert found.config["betas"] == [0.9, 0.95] and found.config["bad"] == ["touch /tmp/x"]
+    assert "torch.optim.AdamW" in found.config["kind"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [1]\n" + "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)),
+        "a: &a [*a]", "a: " + "9" * 6_000, "a: 0x" + "f" * 6_000, "a: !!bool maybe", "a: " + "[" * 3_000,
+    ],
+)  # fmt: skip
+def test_hyperparameters_that_multiply_or_cannot_be_read_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "hparams.yaml").write_text(text)
+    with pytest.raises(SourceError, match=r"hparams\.yaml cannot be read as YAML"):
+        runs(tmp_path, "step,val_loss\n0,1\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "no header"), ("a\n1\n", "no header"), ("a,a\n1,2\n", "no header"), ("step,val_loss\n", "no rows"),
+        ("step,val_loss\nx,1\n", "is no step"), ("step,val_loss\n-1,1\n", "is no step"),
+        ("step,val_loss\nnan,1\n", "is no step"), ("step,val_loss\n1,2,3\n", "line 2: 3 cells"),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(SourceError, match=fault):
+        runs(tmp_path, text)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_bytes(b"step,val_loss\n\x81\xfe,1\n")
+    with pytest.raises(SourceError, match="cannot be read as a table"):
+        list(read(ReadRequest(places=[str(tmp_path)])))
+
+
+def series(run: SourceRun, metric: str) -> list[tuple[int, float]]:
+    return [(point.step, point.metrics[metric]) for point in run.points if metric in point.metrics]
+
+
+def test_an_equal_header_in_the_middle_is_skipped_and_another_is_refused(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, "step,val_loss\n0,3\nstep,val_loss\n0,2\n10,1\n")
+    assert series(found, "val_loss") == [(0, 3), (0, 2), (10, 1)] and "header" in found.notes[0]
+    with pytest.raises(SourceError, match=r"line 3: 3 cells below 2 columns: step, val_loss, grad_norm"):
+        runs(tmp_path, "step,val_loss\n0,3\nstep,val_loss,grad_norm\n10,1,2\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step;val_loss\n500;3,95\n1.000;3,9\n10.000;0,5\n", "step;val_loss\n500;3,950\n1000;3,900\n10000;0,500\n",
+        'step,val_loss\n500,3.95\n"1,000",3.9\n"10,000",0.5\n', "step\tval_loss\n500\t3.95\n1,000\t3.9\n10,000\t0.5\n",
+    ],
+)  # fmt: skip
+def test_thousands_and_decimals_are_what_the_whole_table_says(tmp_path: Path, text: str) -> None:
+    (found,) = runs(tmp_path, text)
+    assert series(found, "val_loss") == [(500, 3.95), (1000, 3.9), (10000, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("step;val_loss\n1;3,95\n2;3.9\n", "decimal commas and with decimal dots"),
+        ("step,val_loss\n1.500,3\n2.500,2\n", r"line 2: step=1.5 is no step; it is read as a table of points"),
+    ],
+)
+def test_numbers_that_do_not_agree_are_one_error(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(SourceError, match=fault):
+        runs(tmp_path, text)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_tables_are_read_in_the_usual_encodings(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.csv").write_bytes("step,val_loss,größe\n0,3,ä\n".encode(encoding))
+    (found,) = read(ReadRequest(places=[str(tmp_path)]))
+    assert found.config == {"größe": "ä"}
+
+
+def test_a_chart_has_a_run_in_each_column(tmp_path: Path) -> None:
+    text = '"Step","a-s1 - eval/loss","a-s1 - eval/loss__MIN","b - c - eval/loss"\n100,3,2,5\n200,2,1,\n'
+    first, second = runs(tmp_path, text)
+    assert (first.name, series(first, "eval/loss")) == ("a-s1", [(100, 3), (200, 2)])
+    assert (second.name, series(second, "eval/loss")) == ("b - c", [(100, 5)])
+    assert [*first.not_numbers] == ["eval/loss__MIN"]
+
+
+def test_curves_of_one_run_are_joined_by_the_names_of_their_files(tmp_path: Path) -> None:
+    for name in ("run-muon-s1-tag-loss", "run-muon-s1-tag-eval_loss", "run-muon-s2-tag-loss"):
+        (tmp_path / f"{name}.csv").write_text("Wall time,Step,Value\n1.7e9,100,3\n1.7e9,200,2\n")
+    (tmp_path / "adamw").mkdir()
+    (tmp_path / "adamw" / "val_loss.csv").write_text("step,value\n0,1\n")
+    adamw, first, second = sorted(read(ReadRequest(places=[str(tmp_path)])), key=lambda run: run.name)
+    assert adamw.name == "adamw" and adamw.metrics == {"val_loss"}
+    assert first.name == "muon-s1" and first.metrics == {"loss", "eval_loss"} and second.metrics == {"loss"}
+    assert series(first, "loss") == [(100, 3), (200, 2)] and first.started_at == 1.7e9
+
+
+def test_a_long_table_names_the_metric_in_each_row(tmp_path: Path) -> None:
+    text = "run_id,key,value,step,timestamp\n" + "".join(
+        f"r{run},{key},{value},{step},{1_700_000_000_000 + step}\n"
+        for run in (1, 2) for key, value in (("val_loss", 3 - run), ("loss", 3)) for step in (0, 10)
+    )  # fmt: skip
+    first, second = runs(tmp_path, text)
+    assert (first.name, series(first, "val_loss"), series(second, "val_loss")) == (
+        "r1",
+        [(0, 2), (10, 2)],
+        [(0, 1), (10, 1)],
+    )
+    assert series(first, "loss") == [(0, 3), (10, 3)] and first.ended_at == pytest.approx(1.7e9, abs=1)
+
+
+def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
+    rows = [
+        {"run": f"a{s}", "optimizer": "a", "lr": 0.1, "seed": s, "step": step, "val_loss": 3.0}
+        for s in (1, 2)
+        for step in (0, 5)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    first, second = read(ReadRequest(places=[str(tmp_path)]))
+    assert (first.name, first.config["seed"], series(second, "val_loss")) == ("a1", 1, [(0, 3.0), (5, 3.0)])
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(SourceError, match=r"a\.parquet cannot be read as a table"):
+        list(read(ReadRequest(places=[str(tmp_path)])))
+
+
+def test_the_export_of_neptune_is_a_long_table_of_typed_values(tmp_path: Path) -> None:
+    """Its columns and types as its exporter's documentation has them; parts of one run are several files."""
+    kinds = {"float_value": pa.float64(), "int_value": pa.int64(), "string_value": pa.string()}
+    schema = pa.schema(
+        [
+            *((name, pa.string()) for name in ("project_id", "run_id", "attribute_path", "attribute_type")),
+            ("step", pa.decimal128(18, 6)), ("timestamp", pa.timestamp("ms", "UTC")), *kinds.items(),
+        ]
+    )  # fmt: skip
+    for part, steps in enumerate(((0, 10), (20, 30))):
+        rows: list[dict[str, object]] = [
+            {"attribute_path": "parameters/optimizer", "attribute_type": "string", "string_value": "muon"},
+            {"attribute_path": "parameters/lr", "attribute_type": "float", "float_value": 0.02},
+            {"attribute_path": "parameters/seed", "attribute_type": "int", "int_value": 7},
+            *(
+                {
+                    "attribute_path": "metrics/val_loss", "attribute_type": "float_series", "step": Decimal(step),
+                    "timestamp": datetime(2026, 1, 1, 0, 0, step, tzinfo=UTC), "float_value": 3.0 - step / 100,
+                }
+                for step in steps
+            ),
+        ]  # fmt: skip
+        of_run = [{**dict.fromkeys(schema.names), "project_id": "w/p", "run_id": "R-1", **row} for row in rows]
+        pq.write_table(pa.Table.from_pylist(of_run, schema), tmp_path / f"R-1_part_{part}.parquet")
+    found = list(read(ReadRequest(places=[str(tmp_path)])))
+    run = apply_mapping(found[0], propose_mapping(found, {}, {}), "csv", "here")
+    assert (run.header.experiment, run.header.candidate, run.header.lr, run.header.seed) == ("w/p", "muon", 0.02, 7)
+    assert [(point.step, point.metrics["val_loss"]) for point in run.points] == [
+        (0, 3.0),
+        (10, 2.9),
+        (20, 2.8),
+        (30, 2.7),
+    ]
+    assert len(found) == 1
+
+
+def test_rows_of_train_and_eval_are_two_metrics(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, "step,split,loss\n0,train,3\n0,eval,4\n10,train,1\n10,eval,2\n")
+    assert series(found, "eval/loss") == [(0, 4), (10, 2)] and series(found, "train/loss") == [(0, 3), (10, 1)]

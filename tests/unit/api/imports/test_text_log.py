@@ -1,0 +1,113 @@
+"""Lines of well-known scripts, and of any by a pattern, are runs; a file of several trainings has several."""
+
+from pathlib import Path
+
+import pytest
+
+from api.imports.mapping import MappedRun, apply_mapping, propose_mapping
+from api.imports.source import ReadRequest, SourceError
+from api.imports.text_log import FORMATS, read
+from orchestrator.external_runs import ExternalState
+
+
+def logged(folder: Path, pattern: str | None = None) -> list[MappedRun]:
+    runs = list(read(ReadRequest(places=[str(folder)], pattern=pattern)))
+    mapping = propose_mapping(runs, {}, {})
+    return [apply_mapping(run, mapping, "text", "a study") for run in runs]
+
+
+def write(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def values(run: MappedRun, metric: str = "val_loss") -> list[tuple[int, float]]:
+    return [(point.step, point.metrics[metric]) for point in run.points if metric in point.metrics]
+
+
+LINES = {
+    "nanogpt": (
+        "iter 0: loss 10.9, time 300.12ms, mfu -100.00%",
+        "step 250: train loss 3.7, val loss 3.8",
+        "step 500: train loss 3.4, val loss 3.5",
+    ),
+    "modded-nanogpt": (
+        "Using seed=15",
+        "step:0/500 val_loss:10.8 train_time:0ms step_avg:nanms",
+        "step:1/500 train_time:5.4s step_avg:5418.26ms",
+        "step:250/500 val_loss:3.8 train_time:37.1s step_avg:148.4ms",
+        "step:500/500 val_loss:3.5 train_time:74.1s step_avg:148.2ms ema_beta:0.98",
+    ),
+    "llm.c": (
+        "s:0 tel:10.9",
+        "s:250 trl:3.7 lr:0.000600 norm:0.31",
+        "s:250 tel:3.8",
+        "s:500 tel:3.5",
+        "s:500 eval:0.29",
+    ),
+    "dicts": (
+        "{'loss': '3.7', 'grad_norm': '0.31', 'learning_rate': '5e-05', 'epoch': '0.25'}",
+        "\r 50%|#####     | 1/2 [00:01<00:01]\r{'eval_loss': 3.8, 'eval_runtime': 1.0, 'epoch': 0.25}",
+        "{'eval_loss': '3.5', 'epoch': '0.5'}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_lines_of_well_known_scripts_are_read_without_being_named(name: str, tmp_path: Path) -> None:
+    write(tmp_path / "adamw-lr0.1-s15.log", "a header", 'print(f"step:{step}/9 val_loss:1")', *LINES[name])
+    for pattern in (None, name):
+        (run,) = logged(tmp_path, pattern)
+        assert values(run)[-2:] == [(250, 3.8), (500, 3.5)] and run.state is ExternalState.FINISHED
+        assert (run.header.candidate, run.header.lr, run.header.seed) == ("adamw", 0.1, 15)
+
+
+def test_a_pattern_names_step_and_metrics(tmp_path: Path) -> None:
+    write(tmp_path / "a.out", "[12:00] update 5 >> val 3.5 (ppl 33)", "[12:01] update 10 >> val nan (ppl nan)")
+    (run,) = logged(tmp_path, r"update (?P<step>\d+) >> val (?P<val_loss>\S+) \(ppl (?P<ppl>\S+)\)")
+    assert values(run)[0] == (5, 3.5) and values(run, "ppl")[0] == (5, 33.0) and len(values(run)) == 2
+
+
+def test_folders_are_candidates_and_seeds_are_told_or_numbered(tmp_path: Path) -> None:
+    for way in ("muon/x.txt", "muon/y.txt", "adamw/seed_7/stdout.txt", "adamw/seed_8/stdout.txt"):
+        write(tmp_path / way, f"s:0 tel:{len(way)}", f"s:5 tel:3.{hash(way) % 7}")
+    write(tmp_path / "adamw" / "seed_7" / "last.txt", "s:0 tel:23")
+    write(tmp_path / "adamw" / "train.py", "print(f's:{step} tel:{loss}')")
+    (tmp_path / "adamw" / "model.bin").write_bytes(b"s:0 tel:1\n\x00")
+    runs = logged(tmp_path)
+    assert [(run.header.candidate, run.header.seed) for run in runs] == [
+        ("adamw", 7), ("adamw", 8), ("muon", 1), ("muon", 2),
+    ]  # fmt: skip
+    assert "no other values" in runs[0].notes[0] and "numbered" in runs[3].notes[0]
+    assert all("counts as finished" in run.notes[-1] for run in runs) and len(runs[1].notes) == 1
+
+
+def test_a_file_that_begins_again_after_its_end_has_several_trainings(tmp_path: Path) -> None:
+    one = ["step:0/10 val_loss:9 train_time:0s", "step:10/10 val_loss:3 train_time:1s"]
+    went_back = [one[0], "step:6/10 val_loss:5 train_time:1s", "step:8/10 val_loss:4 train_time:1s"]
+    write(tmp_path / "board.txt", *one, "Using seed=4", *one, *went_back, *went_back[1:], one[1].replace(":3", ":2"))
+    first, second, third = logged(tmp_path)
+    assert [len(values(run)) for run in (first, second, third)] == [2, 2, 4]
+    assert (second.header.seed, third.header.seed) == (4, 2) and values(third)[-1] == (10, 2.0)
+    assert any("went back to step 6" in note for note in third.notes)
+
+
+def test_a_log_that_stops_before_its_last_step_has_not_ended_unless_others_of_it_stop_there(tmp_path: Path) -> None:
+    for folder, ends in (("killed", (10, 6)), ("stopped", (8, 8))):
+        for number, end in enumerate(ends):
+            write(tmp_path / folder / f"{number}.txt", f"step:{end}/10 val_loss:{number} train_time:1s")
+    states = [run.state for run in logged(tmp_path)]
+    assert states == [ExternalState.FINISHED, ExternalState.RUNNING, ExternalState.FINISHED, ExternalState.FINISHED]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fault"),
+    [
+        (None, "matches nanogpt"), ("step (?P<step>", "no regular expression"), (r"step (?P<step>\d+)", "no metric"),
+        ("nanogpt", "matches nanogpt"),
+    ],
+)  # fmt: skip
+def test_what_matches_nothing_is_told_how_to_say_it(pattern: str | None, fault: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.log", "nothing of a training")
+    with pytest.raises(SourceError, match=fault):
+        logged(tmp_path, pattern)
