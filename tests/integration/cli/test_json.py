@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from api.cli import main
 from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
@@ -131,11 +131,3 @@ def test_the_document_lists_every_exit_code():
     assert re.findall(r"^\| (\d+) \|", text, flags=re.MULTILINE) == [
         str(code) for code in (0, FAILED, BAD_INPUT, UNREACHABLE, INTERRUPTED)
     ]
-
-
-@pytest.mark.parametrize("shell", ["bash", "fish"])
-def test_completion_is_offered_for(shell: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    result = CliRunner().invoke(main, ["--show-completion", shell])
-    assert result.exit_code == 0
-    assert "ADAPM_BENCH_COMPLETE" in result.stdout.upper().replace("-", "_")

@@ -133,13 +133,6 @@ def test_the_log_of_a_machine_that_is_lost_is_read_from_its_copy(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_misspelt_setting_ends_every_verb(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ADAPM_BENCH_SLOT", "3")
-    result = cli("db", "check", "--data", tmp_path)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "ADAPM_BENCH_SLOT " in result.stderr and "ADAPM_BENCH_SLOTS" in result.stderr
-
-
 def test_a_database_is_upgraded_checked_and_copied(cli: Cli, tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert cli("db", "upgrade", "--data", data).stdout == f"upgraded the schema from nothing to {newest_revision()}\n"

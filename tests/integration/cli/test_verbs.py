@@ -223,17 +223,6 @@ def test_watch_ends_with_the_experiment_and_tells_by_its_exit_code_that_runs_are
     assert json.loads(cli("watch", experiment_id, "--json").stdout)["counts"]["by_status"] == {"cancelled": 4}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("show", "none"), ("cancel", "none")],
-)
-def test_what_does_not_exist_is_exit_code_1_and_a_sentence(cli, words: tuple[str, ...]):
-    result = cli(*words)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.strip()
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.parametrize("words", [("ls",), ("compare", "x", "--json")])
 def test_no_service_is_exit_code_3_and_says_how_to_start_one(words: tuple[str, ...], monkeypatch):
     monkeypatch.setattr("api.client.client.FIRST_PAUSE_SECONDS", 0.01)

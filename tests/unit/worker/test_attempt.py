@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partialmethod
@@ -163,16 +161,3 @@ def test_a_service_that_never_answers_is_unreachable(monkeypatch: pytest.MonkeyP
 def test_what_may_pass_is_told_from_what_would_meet_the_next_attempt_too(error: Exception, kind: FailureKind) -> None:
     """Disk and memory trouble may pass; nobody is to blame for an interruption; the rest is the program's."""
     assert failure_kind(error) is kind
-
-
-def test_importing_the_attempt_and_the_contracts_loads_no_torch() -> None:
-    """The scheduler and the api import them in small, fast processes."""
-    modules = (
-        "worker.attempt, worker.spec.run, worker.records.result, worker.records.protocol, worker.catalog.presets, "
-        "worker.catalog.datasets"
-    )
-    code = f"import sys, {modules}; print({{'torch', 'transformers', 'numpy'}} & set(sys.modules))"
-
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert answer.stdout.strip() == "set()"
