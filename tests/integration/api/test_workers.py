@@ -12,7 +12,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories import stores
 from tests.integration.api_service import Service, comparison_fields, serving
 from worker.records.protocol import PointsBatch
-from worker.records.result import Environment, PeakMemory, Point, Result, Verdict
+from worker.records.result import Point, Result
 
 
 @pytest.fixture
@@ -44,35 +44,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def made_result(lease: Lease, val_loss: float) -> Result:
-    return Result(
-        verdict=Verdict.CONVERGED,
-        verdict_reason="The validation loss fell.",
-        steps=10,
-        tokens=2560,
-        initial_val_loss=5.5,
-        final_val_loss=val_loss,
-        final_train_loss=val_loss,
-        parameters=1000,
-        parameter_bytes=4000,
-        optimizer_state_bytes=8000,
-        peak_memory=PeakMemory(host_rss_bytes=5_000_000, host_rss_before_bytes=4_000_000),
-        step_seconds_median=0.01,
-        optimizer_seconds_median=0.001,
-        tokens_per_second=25_600.0,
-        device_seconds=1.5,
-        spec_hash=lease.spec.content_hash(),
-        data_hash="d",
-        environment=Environment(
-            device="cpu",
-            device_name="a CPU",
-            host="h",
-            threads=1,
-            python="3.11",
-            torch="2",
-            transformers="5",
-            platform="linux",
-        ),
-    )
+    return stores.result(final_val_loss=val_loss).model_copy(update={"spec_hash": lease.spec.content_hash()})
 
 
 def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: httpx2.Client):

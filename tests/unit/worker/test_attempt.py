@@ -11,10 +11,10 @@ import pytest
 
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
-from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker.attempt import execute, failure_kind
 from worker.errors import DataError, TerminatedError
-from worker.records.protocol import Assignment, Command, Failure, FailureKind, Stopped
+from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result
 from worker.reporting.client import ServiceClient
 
@@ -22,15 +22,7 @@ from worker.reporting.client import ServiceClient
 @pytest.fixture
 def service(tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AttemptService]:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the attempt sets it; this brings the old value back
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
-        spec=made_spec(steps=30),
-        lease_seconds=30,
-        heartbeat_seconds=0.05,
-        run_folder=str(tmp_path / "run"),
-        dataset_folder=str(dataset_folder),
-    )
+    assignment = made_assignment(tmp_path / "run", dataset_folder, spec=made_spec(steps=30))
     with AttemptService(assignment) as running:
         yield running
 
