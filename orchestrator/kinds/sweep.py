@@ -194,19 +194,6 @@ class EarlyStopping(Spec):
 
     grace_steps: Annotated[int, Field(strict=True, ge=1)] | None = None
     """No trial is stopped before this step. Default: a ninth of the budget, and at least one evaluation."""
-    reduction_factor: Annotated[int, Field(strict=True, ge=2, le=10)] = 3
-    """Of the trials that reach a rung, one in so many goes on; the next rung is so many times as far."""
-    brackets: Annotated[int, Field(strict=True, ge=1, le=8)] = 3
-    """Of `tpe-hyperband`: how many successions with later and later first rungs share the trials."""
-
-
-class Objective(Spec):
-    """What is to be low."""
-
-    metric: Literal["validation-loss"] = "validation-loss"
-    """At the end of the budget; early stopping holds trials against each other at equal steps."""
-    memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
-    """Tensor memory that a trial may use; one that needs more ends as `out_of_memory` and cannot win."""
 
 
 class SweepSpec(Experiment):
@@ -229,7 +216,6 @@ class SweepSpec(Experiment):
     device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
     """No trial is begun that would probably not fit any more; those that train are not cut off. At least 3.6 s, less
     than a training takes to begin."""
-    objective: Objective = Objective()
     early_stopping: EarlyStopping = EarlyStopping()
     seed: Seed = 0
     """Of the search, and of every trial: initial weights and data order are the same for all of them."""
