@@ -18,6 +18,7 @@ from api.cli.experiments.demo import DEMO, conclusion
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Conclusion
+from orchestrator.store.migrations import newest_revision
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
@@ -100,12 +101,13 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):
     folder, copy = tmp_path / "data", tmp_path / "copy.sqlite3"
     first, again = (json.loads(cli("db", "upgrade", "--data", folder, "--json").stdout) for _ in range(2))
-    assert first["before"] is None
+    assert (first["before"], first["revision"]) == (None, newest_revision())
     assert again["before"] == again["revision"] == first["revision"]
     assert json.loads(cli("db", "check", "--data", folder, "--json").stdout) == {"sound": True, "faults": []}
     backup = json.loads(cli("db", "backup", copy, "--data", folder, "--json").stdout)
     assert (backup["file"], backup["bytes"]) == (str(copy), copy.stat().st_size)
     assert str(copy) in backup["way_back"]
+    assert cli("db", "backup", copy, "--data", folder).exit_code == 1, "a backup overwrites nothing"
 
 
 @pytest.mark.parametrize(

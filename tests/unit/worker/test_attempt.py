@@ -40,17 +40,14 @@ def test_an_attempt_ends_with_its_result_and_hides_the_gpus_from_a_cpu_run(servi
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
-@pytest.mark.parametrize("command", [Command.PAUSE])
-def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(
-    service: AttemptService, command: Command
-) -> None:
+def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(service: AttemptService) -> None:
     """Paused somewhere before the end, then resumed from exactly there."""
     change(service, spec=made_spec(steps=100))
-    service.command = command
+    service.command = Command.PAUSE
     assert execute(service.url, "r1", 1, TOKEN) == "stopped"
     stopped = service.ending
     assert isinstance(stopped, Stopped)
-    assert stopped.command is command
+    assert stopped.command is Command.PAUSE
     assert stopped.step < 100
     assert [notice.step for notice in service.checkpoints] == [stopped.step]
 
