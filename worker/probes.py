@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from optim.plan.blocks import Block, BlockPlan, rank_of
+from optim.plan.blocks import Block, rank_of
 from optim.plan.placement import plan_blocks
 from optim.state import HasPlan
 from worker.records.result import Observation
@@ -52,7 +52,7 @@ class Probing:
         self._awaited: Literal["before", "after"] | None = None
         """The next hook of the step under watch: a `step` that is wrapped twice calls each hook twice."""
         plan = optimizer.plan if isinstance(optimizer, HasPlan) else plan_blocks(model, unknown="full")
-        self._blocks = _matrices(plan)
+        self._blocks = tuple(block for block in plan if len(block.shape) == 2 and block.decays)
         names = {block.parameter for block in self._blocks}
         self._by_parameter = {name: blocks for name, blocks in plan.by_parameter.items() if name in names}
         self._parameters = {name: model.get_parameter(name) for name in self._by_parameter}
@@ -138,11 +138,6 @@ class Probing:
 
     def _observe(self, probe: str, blocks: dict[str, Values]) -> None:
         self._observed.append(Observation(step=self._step, probe=probe, blocks=blocks))
-
-
-def _matrices(plan: BlockPlan) -> tuple[Block, ...]:
-    """The blocks that have rows, columns and singular values."""
-    return tuple(block for block in plan if len(block.shape) == 2 and block.decays)
 
 
 class Momenta:
@@ -264,7 +259,7 @@ def sparsity(gradient: Tensor, near_zero: float = NEAR_ZERO) -> Values:
 
 def spectrum(momentum: Tensor) -> Values:
     """Share of the energy (squared singular values) in the largest 1, 2, 5 … % singular values, each at least one."""
-    energies = _energies(momentum.float())
+    energies: Tensor = torch.linalg.eigvalsh(_gram(momentum.float())).flip(0).clamp_min(0.0)
     total = energies.sum().item()
     cumulated = energies.cumsum(0)
     return {
@@ -293,12 +288,6 @@ def truncate_rank(momentum: Tensor, rank: int) -> Tensor:
     leading = vectors[:, -rank:].to(matrix.dtype)
     found: Tensor = leading @ (leading.T @ matrix) if wide else (matrix @ leading) @ leading.T
     return found
-
-
-def _energies(matrix: Tensor) -> Tensor:
-    """Squared singular values, largest first."""
-    energies: Tensor = torch.linalg.eigvalsh(_gram(matrix))
-    return energies.flip(0).clamp_min(0.0)
 
 
 def _gram(matrix: Tensor) -> Tensor:

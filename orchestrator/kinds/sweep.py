@@ -280,7 +280,8 @@ class SweepSpec(Experiment):
         faults: list[SpecFault] = []
         steps = self.workload.budget.steps
         for index, candidate in enumerate(self.candidates):
-            warmups = [end for end in _range_ends(candidate, WARMUP) if isinstance(end, int) and end >= steps]
+            domain = candidate.ranges().get(WARMUP)
+            warmups = [end for end in (ends(domain) if domain else ()) if isinstance(end, int) and end >= steps]
             if warmups:
                 where = ("candidates", index, "space", WARMUP)
                 faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
@@ -392,8 +393,3 @@ def _explicit_range(entry: OptimizerEntry, name: object, domain: object) -> obje
     option = entry.option(str(name))
     suggested = suggested_rates(entry.learning_rate) if name == LR else suggested_range(option) if option else None
     return domain if suggested is None else suggested.model_dump()
-
-
-def _range_ends(candidate: SearchedCandidate, name: str) -> tuple[Scalar, ...]:
-    domain = candidate.ranges().get(name)
-    return () if domain is None else ends(domain)
