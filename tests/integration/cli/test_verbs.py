@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.cli.app import RENAMED
 from api.processes.data_folder import lock_data_folder, write_note
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -315,20 +313,6 @@ def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
         assert what in result.stderr
         assert "--again" in result.stderr and "--out FOLDER" in result.stderr
         assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
-
-
-def test_a_renamed_verb_names_the_new_one():
-    commands: Any = get_command(main)
-    for words in RENAMED.values():
-        program, verb, *rest = words.split(",")[0].split()
-        if program != "adapm-bench":
-            continue
-        command: Any = commands.commands[verb]
-        command = command.commands[rest[0]] if hasattr(command, "commands") else command
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in rest if word.startswith("--")} <= options
-    said = CliRunner().invoke(main, ["memory", "gpt2-tiny"])
-    assert said.exit_code == 2 and "adapm-bench models MODEL" in said.stderr
 
 
 @pytest.mark.slow
