@@ -23,12 +23,6 @@ MORE_THAN_THREADS = 60
 """More listeners than the 40 threads that serve synchronous endpoints."""
 
 
-@pytest.fixture
-def service(tmp_path):
-    with serving(tmp_path) as running:
-        yield running
-
-
 def submitted(service: Service, **changes: Any) -> str:
     return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
 

@@ -10,29 +10,31 @@ from api.client.client import Client
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories import stores
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point, Result
 
 
-@pytest.fixture
-def service(tmp_path):
-    with serving(tmp_path) as running:
-        yield running
+@pytest.fixture(scope="module")
+def leased(service: Service) -> tuple[Lease, Lease]:
+    """Two runs that no worker has begun, for requests that change nothing."""
+    _, (lease, other) = claim(service, seeds=[1, 2])
+    return lease, other
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
+def running(service: Service) -> tuple[Service, Lease]:
     """A run whose lease is held, for requests that change nothing."""
-    with serving(tmp_path_factory.mktemp("running")) as service:
-        _, (lease,) = claim(service)
-        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-        yield service, lease
+    _, (lease,) = claim(service)
+    service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+    return service, lease
 
 
-def claim(service: Service, limit: int = 1, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
-    submission = service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes)))
-    return submission.experiment.id, stores.claim(service.queue, cpus=64, limit=limit)
+def claim(service: Service, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
+    """An experiment, and the leases of all of its runs; of one, unless `changes` say otherwise."""
+    fields = comparison_fields() | {"candidates": comparison_fields()["candidates"][:1], "seeds": [1]} | changes
+    experiment = service.experiments.submit(ComparisonSpec.model_validate(fields)).experiment
+    return experiment.id, stores.claim(service.queue, cpus=64, limit=experiment.counts.total)
 
 
 def path(lease: Lease, verb: str) -> str:
@@ -48,7 +50,7 @@ def made_result(lease: Lease, val_loss: float) -> Result:
 
 
 def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: httpx2.Client):
-    experiment_id, leases = claim(service, limit=4)
+    experiment_id, leases = claim(service, **comparison_fields())
     for position, lease in enumerate(leases):
         with httpx2.Client(base_url=service.url, headers=bearer(lease.token), trust_env=False, timeout=60) as worker:
             assignment = worker.post(path(lease, "hello"), json={}).json()
@@ -115,8 +117,10 @@ VERBS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "finish"])
-def test_no_verb_works_without_the_token_or_with_another_one(service: Service, http: httpx2.Client, verb: str):
-    _, (lease, other) = claim(service, limit=2)
+def test_no_verb_works_without_the_token_or_with_another_one(
+    service: Service, http: httpx2.Client, leased: tuple[Lease, Lease], verb: str
+):
+    lease, other = leased
     body = VERBS[verb] if verb in VERBS else made_result(lease, 3.0).model_dump(mode="json")
     for headers in ({}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}):
         answer = http.post(path(lease, verb), json=body, headers=headers)
@@ -130,9 +134,11 @@ def test_no_verb_works_without_the_token_or_with_another_one(service: Service, h
 
 @pytest.mark.parametrize("verb", ["points", "heartbeat", "finish"])
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_nothing_of_a_strangers_body_is_waited_for(service: Service, verb: str, token: str | None):
+def test_nothing_of_a_strangers_body_is_waited_for(
+    service: Service, leased: tuple[Lease, Lease], verb: str, token: str | None
+):
     """The answer comes though not one byte of the promised 10 MiB has."""
-    _, (lease,) = claim(service)
+    lease, _ = leased
     address = httpx2.URL(service.url)
     with socket.create_connection((address.host, address.port), timeout=60) as stranger:
         shown = f"Authorization: Bearer {token}\r\n" if token else ""
@@ -153,8 +159,8 @@ def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Clien
 
 
 @pytest.mark.parametrize("attempt", ["0", "x", "99999999999"])
-def test_an_attempt_that_cannot_be_is_404(service: Service, http: httpx2.Client, attempt: str):
-    _, (lease,) = claim(service)
+def test_an_attempt_that_cannot_be_is_404(http: httpx2.Client, leased: tuple[Lease, Lease], attempt: str):
+    lease, _ = leased
     answer = http.post(f"/v1/attempts/{lease.run_id}/{attempt}/hello", json={}, headers=bearer(lease.token))
     assert answer.status_code == 404
 
