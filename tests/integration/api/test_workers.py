@@ -1,6 +1,7 @@
 """The workers' protocol over the real service: a token opens one attempt; a run goes from lease to leaderboard."""
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -10,16 +11,16 @@ from api.client.client import Client
 from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories import stores
-from tests.integration.api_service import Service, comparison_fields
+from tests.integration.api_service import Service, comparison_fields, serving
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point, Result
 
 
 @pytest.fixture(scope="module")
-def leased(service: Service) -> tuple[Lease, Lease]:
-    """Two runs that no worker has begun, for requests that change nothing."""
-    _, (lease, other) = claim(service, seeds=[1, 2])
-    return lease, other
+def leased(service: Service) -> Lease:
+    """A run that no worker has begun, for requests that change nothing."""
+    _, (lease,) = claim(service)
+    return lease
 
 
 @pytest.fixture(scope="module")
@@ -117,33 +118,30 @@ VERBS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "finish"])
-def test_no_verb_works_without_the_token_or_with_another_one(
-    service: Service, http: httpx2.Client, leased: tuple[Lease, Lease], verb: str
-):
-    lease, other = leased
-    body = VERBS[verb] if verb in VERBS else made_result(lease, 3.0).model_dump(mode="json")
-    for headers in ({}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}):
-        answer = http.post(path(lease, verb), json=body, headers=headers)
-        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
-    for token in ("wrong", other.token):
-        answer = http.post(path(lease, verb), json=body, headers=bearer(token))
-        assert (answer.status_code, answer.json()["type"]) == (409, "urn:adapm-bench:problem:lease-lost")
-    assert service.runs.get(lease.run_id).status is RunStatus.LEASED
-    assert service.runs.points(lease.run_id) == ()
+def test_no_verb_works_without_the_token_or_with_another_one(tmp_path: Path, verb: str):
+    """A service for each verb: of more than thirty strangers it would only say that they are too many."""
+    with serving(tmp_path) as service, httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
+        _, (lease, other) = claim(service, seeds=[1, 2])
+        body = VERBS[verb] if verb in VERBS else made_result(lease, 3.0).model_dump(mode="json")
+        for headers in ({}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}):
+            answer = http.post(path(lease, verb), json=body, headers=headers)
+            assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        for token in ("wrong", other.token):
+            answer = http.post(path(lease, verb), json=body, headers=bearer(token))
+            assert (answer.status_code, answer.json()["type"]) == (409, "urn:adapm-bench:problem:lease-lost")
+        assert service.runs.get(lease.run_id).status is RunStatus.LEASED
+        assert service.runs.points(lease.run_id) == ()
 
 
 @pytest.mark.parametrize("verb", ["points", "heartbeat", "finish"])
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_nothing_of_a_strangers_body_is_waited_for(
-    service: Service, leased: tuple[Lease, Lease], verb: str, token: str | None
-):
+def test_nothing_of_a_strangers_body_is_waited_for(service: Service, leased: Lease, verb: str, token: str | None):
     """The answer comes though not one byte of the promised 10 MiB has."""
-    lease, _ = leased
     address = httpx2.URL(service.url)
     with socket.create_connection((address.host, address.port), timeout=60) as stranger:
         shown = f"Authorization: Bearer {token}\r\n" if token else ""
         head = (
-            f"POST {path(lease, verb)} HTTP/1.1\r\nHost: {address.host}\r\n{shown}Content-Length: {10 * 2**20}\r\n\r\n"
+            f"POST {path(leased, verb)} HTTP/1.1\r\nHost: {address.host}\r\n{shown}Content-Length: {10 * 2**20}\r\n\r\n"
         )
         stranger.sendall(head.encode())
         assert stranger.recv(65536).startswith(b"HTTP/1.1 409" if token else b"HTTP/1.1 401")
@@ -159,9 +157,8 @@ def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Clien
 
 
 @pytest.mark.parametrize("attempt", ["0", "x", "99999999999"])
-def test_an_attempt_that_cannot_be_is_404(http: httpx2.Client, leased: tuple[Lease, Lease], attempt: str):
-    lease, _ = leased
-    answer = http.post(f"/v1/attempts/{lease.run_id}/{attempt}/hello", json={}, headers=bearer(lease.token))
+def test_an_attempt_that_cannot_be_is_404(http: httpx2.Client, leased: Lease, attempt: str):
+    answer = http.post(f"/v1/attempts/{leased.run_id}/{attempt}/hello", json={}, headers=bearer(leased.token))
     assert answer.status_code == 404
 
 
