@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from optim.plan.blocks import Block, BlockPlan, rank_of
+from optim.plan.blocks import Block, rank_of
 from optim.plan.placement import plan_blocks
 from optim.state import HasPlan
 from worker.records.result import Observation
@@ -29,6 +29,11 @@ from worker.spec.parts import Probes
 
 ENERGY_PERCENTS: Final = (1, 2, 5, 10, 20, 50)
 """Shares of the singular values whose energy is told; the paper's figure speaks of the top 5 %."""
+NEAR_ZERO: Final = 0.01
+"""A row or column is near zero below this fraction of the largest one's norm."""
+RANK_RATIO: Final = 0.05
+BETA1: Final = 0.9
+"""AdaPM's defaults, where the optimizer keeps no low rank, or no momentum."""
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 MOST_QUANTILE_ELEMENTS: Final = 2**20
 """Quantiles of larger matrices are taken over evenly strided elements: sorting 40 M would take seconds."""
@@ -47,11 +52,11 @@ class Probing:
         self._awaited: Literal["before", "after"] | None = None
         """The next hook of the step under watch: a `step` that is wrapped twice calls each hook twice."""
         plan = optimizer.plan if isinstance(optimizer, HasPlan) else plan_blocks(model, unknown="full")
-        self._blocks = _matrices(plan)
+        self._blocks = tuple(block for block in plan if len(block.shape) == 2 and block.decays)
         names = {block.parameter for block in self._blocks}
         self._by_parameter = {name: blocks for name, blocks in plan.by_parameter.items() if name in names}
         self._parameters = {name: model.get_parameter(name) for name in self._by_parameter}
-        self._momenta = Momenta(optimizer, self._parameters, probes.beta1)
+        self._momenta = Momenta(optimizer, self._parameters)
         self._residues = Residues(optimizer, self._parameters, self._momenta)
         self._keeps_momenta = bool({"momentum-spectrum", "residual"} & set(probes.kinds))
         optimizer.register_step_pre_hook(self._pre_step_hook)
@@ -119,15 +124,13 @@ class Probing:
             found = {block.name: spectrum(self._momenta.momentum(block)) for block in self._blocks_with_gradients()}
             self._observe("momentum-spectrum", found)
         if "residual" in self._probes.kinds:
-            ratio = self._probes.rank_ratio
-            self._observe(
-                "residual", {b.name: residual(*self._residues.residue(b, ratio)) for b in self._blocks_with_gradients()}
-            )
+            found = {block.name: residual(*self._residues.residue(block)) for block in self._blocks_with_gradients()}
+            self._observe("residual", found)
 
     def _sparsity(self, block: Block) -> Values:
         gradient = self._parameters[block.parameter].grad
         assert gradient is not None
-        return sparsity(block.view(gradient), self._probes.near_zero)
+        return sparsity(block.view(gradient))
 
     def _blocks_with_gradients(self) -> Iterator[Block]:
         """The blocks that this step has a gradient for."""
@@ -137,20 +140,15 @@ class Probing:
         self._observed.append(Observation(step=self._step, probe=probe, blocks=blocks))
 
 
-def _matrices(plan: BlockPlan) -> tuple[Block, ...]:
-    """The blocks that have rows, columns and singular values."""
-    return tuple(block for block in plan if len(block.shape) == 2 and block.decays)
-
-
 class Momenta:
-    """The momenta of some parameters of one optimizer: M = beta1 M + (1 - beta1) G.
+    """The momenta of some parameters of one optimizer: M = 0.9 M + 0.1 G.
 
     An optimizer that keeps a full first moment (`exp_avg`, of the parameter's or the block's own shape) is asked for
     it. For any other parameter a moving average is kept here, in float32: one more tensor of the parameter's size.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], beta1: float) -> None:
-        self._optimizer, self._parameters, self._beta1 = optimizer, parameters, beta1
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> None:
+        self._optimizer, self._parameters = optimizer, parameters
         self.own: dict[str, Tensor] = {}
         """Parameter name → moving average, where the optimizer keeps none."""
 
@@ -165,7 +163,7 @@ class Momenta:
                 self.own.pop(name, None)
             elif parameter.grad is not None:
                 average = self.own.setdefault(name, torch.zeros_like(parameter, dtype=torch.float32))
-                average.lerp_(parameter.grad.float(), 1.0 - self._beta1)
+                average.lerp_(parameter.grad.float(), 1.0 - BETA1)
 
     def momentum(self, block: Block) -> Tensor:
         """The momentum of a block, m × n, after the optimizer's step; not to be written to."""
@@ -201,7 +199,7 @@ class Residues:
 
         r = L R - m,    m = (1 - b1) G + b1 L' R'        L', R': the factors before the step
 
-    For any other block it is what the best approximation of its momentum at the probes' rank leaves out.
+    For any other block it is what the best approximation of its momentum at `RANK_RATIO` leaves out.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], momenta: Momenta) -> None:
@@ -220,12 +218,12 @@ class Residues:
             left, right = factors
             self._before[block.name] = (left.clone(), right.clone())
 
-    def residue(self, block: Block, rank_ratio: float) -> tuple[Tensor, Tensor]:
+    def residue(self, block: Block) -> tuple[Tensor, Tensor]:
         """(r, m) of a block after the optimizer's step, while its gradient is still there; m × n each."""
         factors = self._factors(block)
         if factors is None:
             momentum = self._momenta.momentum(block).float()
-            return truncate_rank(momentum, rank_of(block.shape, rank_ratio)) - momentum, momentum
+            return truncate_rank(momentum, rank_of(block.shape, RANK_RATIO)) - momentum, momentum
         parameter = self._parameters[block.parameter]
         assert parameter.grad is not None
         beta1, gradient = self._beta1[parameter], block.view(parameter.grad).float()
@@ -244,7 +242,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return left.float() @ right.float()
 
 
-def sparsity(gradient: Tensor, near_zero: float) -> Values:
+def sparsity(gradient: Tensor, near_zero: float = NEAR_ZERO) -> Values:
     """Shares of the rows and columns of an m × n gradient whose norm is below `near_zero` of the largest, and its norm.
 
     Rows and columns are as the parameter stores them; in a zero gradient all of them are near zero.
@@ -261,7 +259,7 @@ def sparsity(gradient: Tensor, near_zero: float) -> Values:
 
 def spectrum(momentum: Tensor) -> Values:
     """Share of the energy (squared singular values) in the largest 1, 2, 5 … % singular values, each at least one."""
-    energies = _energies(momentum.float())
+    energies: Tensor = torch.linalg.eigvalsh(_gram(momentum.float())).flip(0).clamp_min(0.0)
     total = energies.sum().item()
     cumulated = energies.cumsum(0)
     return {
@@ -290,12 +288,6 @@ def truncate_rank(momentum: Tensor, rank: int) -> Tensor:
     leading = vectors[:, -rank:].to(matrix.dtype)
     found: Tensor = leading @ (leading.T @ matrix) if wide else (matrix @ leading) @ leading.T
     return found
-
-
-def _energies(matrix: Tensor) -> Tensor:
-    """Squared singular values, largest first."""
-    energies: Tensor = torch.linalg.eigvalsh(_gram(matrix))
-    return energies.flip(0).clamp_min(0.0)
 
 
 def _gram(matrix: Tensor) -> Tensor:

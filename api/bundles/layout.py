@@ -1,7 +1,6 @@
-"""The files of a bundle, and their content as records. Schema 2.
+"""The files of a bundle, and their content as records. Schema 3.
 
     document.json          specification, state and every run with its result; and the figures that follow from them
-    attempts.json          every execution of every run
     points.parquet         every point of every run, as `adapm-bench export` writes it
     signer.pem             the public key of the publisher
     statement.dsse.json    the signed statement: the digest of each file above (`signing.py`)
@@ -24,27 +23,16 @@ from pydantic_core import from_json, to_json
 
 from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.export.document import ExperimentDocument
-from orchestrator.records import AttemptRecord
 from worker.schema import canonical_json, first_fault, read_stored
 
-SCHEMA_VERSION: Final = 2
-EARLIER_SCHEMA: Final = 1
-"""With sentences, tables of them and the figures of an earlier procedure."""
-DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
-    "document.json",
-    "attempts.json",
-    "points.parquet",
-    "signer.pem",
-    "statement.dsse.json",
-)
-EARLIER_TABLES: Final = ("comparison.tex", "comparison.md", "comparison.csv")
-"""Of schema 1: signed, and not read."""
+SCHEMA_VERSION: Final = 3
+DOCUMENT, POINTS, SIGNER, STATEMENT = "document.json", "points.parquet", "signer.pem", "statement.dsse.json"
 ANSWERS: Final = ("comparison", "sweep", "cells", "fit")
 """Fields of a document that follow from the others."""
 SENTENCES: Final = frozenset({"verdict", "notes", "no_law", "peak_memory_note"})
 """Fields of answers that are worded from their figures, and may be worded otherwise tomorrow."""
-MOST_BYTES: Final = {DOCUMENT: 1 << 30, ATTEMPTS: 1 << 28, POINTS: 1 << 32, SIGNER: 1 << 12, STATEMENT: 1 << 20}
-"""Larger files are not read; an earlier table may have as many bytes as a statement."""
+MOST_BYTES: Final = {DOCUMENT: 1 << 30, POINTS: 1 << 32, SIGNER: 1 << 12, STATEMENT: 1 << 20}
+"""Larger files are not read."""
 MOST_POINTS: Final = 10_000_000
 """Of all runs together: a small Parquet file may claim any number."""
 MOST_UNPACKED_BYTES: Final = 1 << 32
@@ -87,9 +75,9 @@ def read_files(folder: Path) -> dict[str, bytes]:
     try:
         for path in sorted(folder.iterdir()):
             status = path.lstat()
-            if path.name not in (*MOST_BYTES, *EARLIER_TABLES) or not stat.S_ISREG(status.st_mode):
+            if path.name not in MOST_BYTES or not stat.S_ISREG(status.st_mode):
                 raise BundleError("files", f"{path.name} belongs to no bundle, or is no plain file")
-            if status.st_size > MOST_BYTES.get(path.name, MOST_BYTES[STATEMENT]):
+            if status.st_size > MOST_BYTES[path.name]:
                 raise BundleError("files", f"{path.name} is larger than any such file")
             files[path.name] = path.read_bytes()
     except OSError as error:
@@ -122,15 +110,11 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle:
     )
 
 
-def raw_files(document: ExperimentDocument, attempts: Sequence[AttemptRecord], points: bytes) -> dict[str, bytes]:
+def raw_files(document: ExperimentDocument, points: bytes) -> dict[str, bytes]:
     """Return all files but the key and the statement."""
     fields = document.model_dump(mode="json")
     fields |= {name: without_sentences(fields[name]) for name in ANSWERS}
-    return {
-        DOCUMENT: to_json(fields, indent=1) + b"\n",
-        ATTEMPTS: to_json(attempts, indent=1) + b"\n",
-        POINTS: points,
-    }
+    return {DOCUMENT: to_json(fields, indent=1) + b"\n", POINTS: points}
 
 
 def without_sentences(value: Any) -> Any:

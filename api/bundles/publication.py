@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,7 +12,6 @@ from api.bundles.signing import sign
 from api.bundles.verification import Verification, verify
 from api.client.client import Client
 from orchestrator.export.document import ExperimentDocument
-from orchestrator.records import AttemptRecord
 
 
 def publish(client: Client, experiment_id: str, folder: Path, key: Ed25519PrivateKey) -> Verification:
@@ -26,22 +24,15 @@ def publish(client: Client, experiment_id: str, folder: Path, key: Ed25519Privat
         raise BundleError("schema", f"the service speaks of experiments otherwise than this does: {error}") from error
     if not document.experiment.counts.done():
         raise BundleError("experiment", f"{id} has not ended; a bundle is of results that change no more")
-    attempts = [attempt for run in document.runs for attempt in client.attempts(run.id)]
     with tempfile.TemporaryDirectory() as unfinished:
         points = Path(unfinished) / "points"
         client.export(id, "series.parquet", points)
-        return write_bundle(folder, document, attempts, points.read_bytes(), key)
+        return write_bundle(folder, document, points.read_bytes(), key)
 
 
-def write_bundle(
-    folder: Path,
-    document: ExperimentDocument,
-    attempts: Sequence[AttemptRecord],
-    points: bytes,
-    key: Ed25519PrivateKey,
-) -> Verification:
+def write_bundle(folder: Path, document: ExperimentDocument, points: bytes, key: Ed25519PrivateKey) -> Verification:
     """Write all files of a bundle or none: a folder of that name is a whole bundle. Raises as `publish`."""
-    files = raw_files(document, attempts, points)
+    files = raw_files(document, points)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".unfinished", dir=folder.parent))
     try:

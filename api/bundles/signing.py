@@ -24,13 +24,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic_core import from_json
 
-from api.bundles.layout import EARLIER_SCHEMA, SCHEMA_VERSION, SIGNER, STATEMENT, BundleError
+from api.bundles.layout import SCHEMA_VERSION, SIGNER, STATEMENT, BundleError
 from orchestrator.export.document import Provenance
 from worker.files import create_once
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
-SCHEMAS: Final = {f"urn:adapm-bench:bundle:{schema}": schema for schema in (EARLIER_SCHEMA, SCHEMA_VERSION)}
+SCHEMA: Final = f"urn:adapm-bench:bundle:{SCHEMA_VERSION}"
 KEY_NAME: Final = "bundles.pem"
 
 
@@ -65,7 +65,7 @@ def sign(files: Mapping[str, bytes], provenance: Provenance, key: Ed25519Private
     statement = {
         "_type": STATEMENT_TYPE,
         "subject": _digests({**files, SIGNER: signer}),
-        "predicateType": f"urn:adapm-bench:bundle:{SCHEMA_VERSION}",
+        "predicateType": SCHEMA,
         "predicate": predicate(provenance),
     }
     payload = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
@@ -78,10 +78,10 @@ def sign(files: Mapping[str, bytes], provenance: Provenance, key: Ed25519Private
     return {SIGNER: signer, STATEMENT: json.dumps(envelope, indent=1).encode() + b"\n"}
 
 
-def predicate(provenance: Provenance, schema: int = SCHEMA_VERSION) -> dict[str, Any]:
+def predicate(provenance: Provenance) -> dict[str, Any]:
     """Return the statement about the files: which experiment, on which data, by which code."""
     return {
-        "schema_version": schema,
+        "schema_version": SCHEMA_VERSION,
         "experiment_id": provenance.experiment_id,
         "name": provenance.name,
         "kind": provenance.kind,
@@ -113,10 +113,8 @@ def check_signature(files: Mapping[str, bytes], trusted: frozenset[str]) -> tupl
             raise BundleError("statement", f"the payload is no statement of {STATEMENT_TYPE}")
     if trusted and signer not in trusted:
         raise BundleError("signer", f"signed by {signer}, which is none of the keys that were given")
-    if schema not in SCHEMAS or said.get("schema_version") != SCHEMAS[schema]:
-        raise BundleError(
-            "statement", f"it is of another schema ({schema}); this version reads {' and '.join(SCHEMAS)}"
-        )
+    if schema != SCHEMA:
+        raise BundleError("statement", f"it is of another schema ({schema}); this version reads {SCHEMA}")
     digests = _digests({name: content for name, content in files.items() if name != STATEMENT})
     if subject != digests:
         changed = next((digest["name"] for digest in digests if digest not in subject), "a file that is not here")

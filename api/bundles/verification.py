@@ -15,15 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from api.bundles.layout import (
-    EARLIER_SCHEMA,
-    Bundle,
-    BundleError,
-    FigureDifference,
-    read_bundle,
-    read_files,
-    without_sentences,
-)
+from api.bundles.layout import Bundle, BundleError, FigureDifference, read_bundle, read_files, without_sentences
 from api.bundles.signing import check_signature, predicate
 from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.errors import NotFoundError, OrchestratorError
@@ -53,8 +45,6 @@ class Verification:
     """Whether the reader named that key."""
     figures: int
     """How many stored figures were compared with the recomputed ones."""
-    is_earlier: bool
-    """Whether its answers are of an earlier procedure: then only its provenance was compared."""
 
 
 class BundleSource(ExperimentSource):
@@ -85,25 +75,21 @@ def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
     files = read_files(folder)
     signer, statement = check_signature(files, keys)
     bundle = read_bundle(files)
-    if statement != predicate(bundle.document.provenance, statement["schema_version"]):
+    if statement != predicate(bundle.document.provenance):
         raise BundleError("statement", "it says something else of the experiment than its files do")
-    is_earlier = statement["schema_version"] == EARLIER_SCHEMA
     theirs, ours = bundle.document.provenance.bench_version, version("adapm-bench")
     hint = "" if ours == theirs else f"; it was written by version {theirs}, and this is {ours}"
     try:
         recomputed = recompute(bundle)
     except DAMAGE as error:
         raise BundleError("figures", f"none follows from its runs: {type(error).__name__}: {error}{hint}") from error
-    names = ("provenance",) if is_earlier else tuple(bundle.stored_figures)
-    stored = without_sentences({name: bundle.stored_figures[name] for name in names})
+    stored = without_sentences(dict(bundle.stored_figures))
     figures = tuple(_pair_figures(stored, without_sentences(recomputed.model_dump(mode="json"))))
     if differences := [figure for figure in figures if not _is_same(figure)]:
         listed = "; ".join(map(_difference_text, differences[:LISTED_DIFFERENCES]))
         of_all = f"{len(differences)} of {len(figures)} do not follow from its runs"
         raise BundleError("figures", f"{of_all}: {listed}{hint}", differences)
-    return Verification(
-        document=recomputed, signer=signer, is_trusted=bool(keys), figures=len(figures), is_earlier=is_earlier
-    )
+    return Verification(document=recomputed, signer=signer, is_trusted=bool(keys), figures=len(figures))
 
 
 def recompute(bundle: Bundle) -> ExperimentDocument:

@@ -155,7 +155,7 @@ def make_ledger(campaign: Campaign, experiments: Iterable[AnyExperiment], answer
         label=campaign.label(),
         tries=tries,
         confirmations=confirmations,
-        next_level=level_of(1 + _last_number(confirmations)),
+        next_level=level_of(1 + (confirmations[-1].number if confirmations else 0)),
         faults=tuple(faults),
     )
 
@@ -264,7 +264,3 @@ def _entry_of(entries: Iterable[LedgerEntry], number: int) -> LedgerEntry:
     if entry is None:
         raise InputError(f"the campaign has no try {number}; its ledger lists them")
     return entry
-
-
-def _last_number(entries: Sequence[LedgerEntry]) -> int:
-    return entries[-1].number if entries else 0

@@ -17,7 +17,7 @@ from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
 from dashboards.text.answers import coefficient_names, memory_words, number, target_words
 from dashboards.text.words import speed_words, unstable_runs
-from orchestrator.analysis.laws.records import CandidateFit, CriticalBatches, Estimate, FitReport
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.external_runs import ExternalJudgement
 from orchestrator.jobs import Outcome
@@ -208,26 +208,8 @@ def fit_view(report: FitReport) -> RenderableType:
         if table.row_count:
             parts += [Text(title, style="bold"), table]
     lines = [(fit.candidate, fit.verdict) for fit in report.fits]
-    notes = [*report.notes]
-    if (batches := report.critical_batches) is not None:
-        title = f"Critical batches: tokens to a loss of {batches.target_loss:.4f}"
-        parts += [Text(title, style="bold"), _critical_batches(batches)]
-        lines += [(row.candidate, row.verdict) for row in batches.rows]
-        notes += batches.notes
-    lines += [("note", note) for note in notes]
+    lines += [("note", note) for note in report.notes]
     return Group(*parts, sentences((subject, formats.sentence(line)) for subject, line in lines))
-
-
-def _critical_batches(found: CriticalBatches) -> Table:
-    """A line for each candidate and batch."""
-    table = plain_table("optimizer", "batch", "tokens", "runs", "× baseline's")
-    for row in found.rows:
-        for point in row.points:
-            ratio = point.to_baseline
-            by = None if ratio is None else Estimate(value=ratio.mean, low=ratio.low, high=ratio.high)
-            cells = (formats.compact(point.batch_tokens), formats.compact(point.tokens), str(point.n))
-            table.add_row(*map(Text, (plain(row.candidate), *cells, estimate_text(by))))
-    return table
 
 
 def profile_view(report: ProfileReport) -> RenderableType:

@@ -84,25 +84,6 @@ PROCESSES = {
     "sweep-driver": Verb("processes.sweep_driver:sweep_driver", "The process of one sweep's driver."),
 }
 """The supervisor and the dispatcher start them; `--help` leaves them out."""
-RENAMED = {
-    "audit": "adapm-bench keys audit",
-    "config": "adapm-bench doctor --settings",
-    "diff": "the page /compare",
-    "judge": "adapm-bench compare --external NAME",
-    "label": "adapm-bench edit ID --label LABEL",
-    "memory": "adapm-bench models MODEL",
-    "mlflow": "mlflow ui --backend-store-uri sqlite:///DATA/mlflow.sqlite3",
-    "note": "adapm-bench edit ID --note TEXT",
-    "optimizer": "adapm-bench optimizers NAME --check",
-    "plan": "adapm-bench models MODEL --blocks",
-    "report": "adapm-bench export ID --format report",
-    "restore": "adapm-bench delete ID --undo",
-    "schema": "adapm-bench init KIND --schema",
-    "sweep": "adapm-bench compare ID, or clone ID --more-seeds 3",
-    "sync": "adapm-bench import",
-    "webhook": "REST and the client (docs/webhooks.md)",
-}
-"""Verbs of earlier versions, and how to call what they did."""
 VERBS = {name: verb for panel in PANELS.values() for name, verb in panel.items()} | PROCESSES
 
 
@@ -140,12 +121,6 @@ class VerbGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = cast("Any", LazyCommands())
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb that was called; of a renamed one how to call it today."""
-        if args and args[0] in RENAMED:
-            refuse(f"`{args[0]}` is now: {RENAMED[args[0]]}")
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Call the verb. A host with some of the bench's extras alone has not all that every verb needs."""

@@ -281,14 +281,11 @@ class Endpoints:
         *,
         form: FormName | None = None,
         predict: Sequence[int | str] = (),
-        target_loss: float | None = None,
     ) -> FitReport:
         """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
-        parameters, to say loss and memory at. Over experiments of several batches their critical batches, by the tokens
-        to `target_loss`."""
+        parameters, to say loss and memory at."""
         wanted = [str(each) for each in as_list(predict, "what to predict")]
-        chosen = _parameters(form=form, target_loss=None if target_loss is None else str(target_loss))
-        parameters = {"experiment": as_texts(experiment_ids, "the ids"), "predict": wanted, **chosen}
+        parameters = {"experiment": as_texts(experiment_ids, "the ids"), "predict": wanted, **_parameters(form=form)}
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     @Endpoint

@@ -34,15 +34,6 @@ Predict = Annotated[
         "had, else at the largest model's tokens a parameter. Without a law nothing is predicted.",
     ),
 ]
-TargetLoss = Annotated[
-    float | None,
-    Query(
-        gt=0,
-        allow_inf_nan=False,
-        description="Critical batches are about the tokens to this loss; default: the highest final loss of all judged "
-        "runs, which all reach.",
-    ),
-]
 SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]
 StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 
@@ -53,11 +44,9 @@ def fits(
     ids: ExperimentIds,
     form: LawFormQuery = None,
     predict: Predict = [],  # noqa: B006 — FastAPI copies it
-    target_loss: TargetLoss = None,
 ) -> FitReport:
-    """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts; over
-    experiments of one model with four batches or more, critical batches."""
-    return analysis.fit(ids, form=form, predict=predict, target_loss=target_loss)
+    """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts."""
+    return analysis.fit(ids, form=form, predict=predict)
 
 
 @router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))

@@ -132,11 +132,12 @@ def md(text: str) -> str:
 
 def head(comparison: Comparison) -> Cells:
     """The heads of the columns that people read."""
+    baseline = next((row.title for row in comparison.rows if row.is_baseline), comparison.baseline)
     return (
         "Optimizer",
         "lr",
         "Validation loss",
-        f"Δ to {_title_of_baseline(comparison)}",
+        f"Δ to {baseline}",
         "p",
         "Lost runs",
         "State",
@@ -201,10 +202,6 @@ def _p(row: CandidateRow) -> str:
     if row.difference is None or row.difference.p_value is None:
         return formats.UNKNOWN
     return verdicts.p_number(row.difference.p_value)
-
-
-def _title_of_baseline(comparison: Comparison) -> str:
-    return next((row.title for row in comparison.rows if row.is_baseline), comparison.baseline)
 
 
 def caption(comparison: Comparison) -> str:

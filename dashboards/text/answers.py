@@ -71,8 +71,6 @@ def memory_words(memory: MemoryPrediction) -> str:
 def law_headline(report: FitReport) -> str:
     """The exponents in a sentence, or why there is none."""
     fitted = [fit for fit in report.fits if fit.coefficients]
-    if not fitted and report.critical_batches is not None:
-        return formats.sentence(" ".join(f"{row.title}: {row.verdict}" for row in report.critical_batches.rows))
     if not fitted:
         return report.fits[0].verdict if report.fits else "No candidate appears in every experiment."
     parts = [f"{fit.title}: {f'no law found, {fit.no_law}' if fit.no_law else _exponents(fit)}" for fit in fitted]

@@ -184,10 +184,6 @@ class Standing:
     """What it is ranked by: the baseline's loss and the difference to it, so that seeds that one of the two lacks
     change no order. Where there is no difference, its own loss."""
 
-    def is_unstable(self) -> bool:
-        """Whether any of its judged runs was lost."""
-        return bool(self.summary.best.lost)
-
     def key(self) -> tuple[bool, float, tuple[int, float]]:
         """Sorts the best first; while nothing can be compared, by the best trial so far."""
         return self.loss is None, self.loss or 0.0, self.summary.chosen.rank()
@@ -195,7 +191,7 @@ class Standing:
     def loss_and_bytes(self) -> tuple[float, float] | None:
         """What the Pareto front is drawn over; None for who is unstable, or whose memory nobody measured."""
         sizes = [run.result.optimizer_state_bytes for run in self.summary.best_records() if run.result]
-        if self.loss is None or self.is_unstable() or not sizes:
+        if self.loss is None or self.summary.best.lost or not sizes:
             return None
         return self.loss, float(max(sizes))
 

@@ -12,7 +12,7 @@ failed at their last try share half of the places.
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -102,10 +102,6 @@ class WebhookSender(Duty):
         if written or any(begun):
             return 0.0
         return POSTING_SECONDS if self._posting else POLL_SECONDS
-
-    def settle(self) -> None:
-        """Wait until nothing is on its way."""
-        wait([posting.delivery for posting in self._posting.values()])
 
     def close(self) -> None:
         """Finish what is being posted."""

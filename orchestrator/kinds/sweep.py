@@ -193,19 +193,6 @@ class EarlyStopping(Spec):
 
     grace_steps: Annotated[int, Field(strict=True, ge=1)] | None = None
     """First step at which a trial may be stopped. Default: a ninth of the budget, at least one evaluation."""
-    reduction_factor: Annotated[int, Field(strict=True, ge=2, le=10)] = 3
-    """One in so many trials continues from each rung; the next rung has so many times the steps."""
-    brackets: Annotated[int, Field(strict=True, ge=1, le=8)] = 3
-    """Brackets of `tpe-hyperband`: successions of rungs with later and later first ones."""
-
-
-class Objective(Spec):
-    """What is to be low."""
-
-    metric: Literal["validation-loss"] = "validation-loss"
-    """The metric to minimise, at the end of the budget; early stopping compares trials at equal steps."""
-    memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
-    """Tensor memory that a trial may use; one that needs more ends as `out_of_memory` and cannot win."""
 
 
 class SweepSpec(Experiment):
@@ -227,7 +214,6 @@ class SweepSpec(Experiment):
     """Trials at a time, queued ones included. With more, TPE knows less when it chooses."""
     device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
     """Budget of device-hours: no trial starts that would probably exceed it; running ones are not stopped."""
-    objective: Objective = Objective()
     early_stopping: EarlyStopping = EarlyStopping()
     seed: Seed = 0
     """Seed of the search and of every trial: initial weights and data order are the same for all."""
@@ -292,7 +278,8 @@ class SweepSpec(Experiment):
         faults: list[SpecFault] = []
         steps = self.workload.budget.steps
         for index, candidate in enumerate(self.candidates):
-            warmups = [end for end in _range_ends(candidate, WARMUP) if isinstance(end, int) and end >= steps]
+            domain = candidate.ranges().get(WARMUP)
+            warmups = [end for end in (ends(domain) if domain else ()) if isinstance(end, int) and end >= steps]
             if warmups:
                 where = ("candidates", index, "space", WARMUP)
                 faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
@@ -404,8 +391,3 @@ def _explicit_range(entry: OptimizerEntry, name: object, domain: object) -> obje
     option = entry.option(str(name))
     suggested = suggested_rates(entry.learning_rate) if name == LR else suggested_range(option) if option else None
     return domain if suggested is None else suggested.model_dump()
-
-
-def _range_ends(candidate: SearchedCandidate, name: str) -> tuple[Scalar, ...]:
-    domain = candidate.ranges().get(name)
-    return () if domain is None else ends(domain)

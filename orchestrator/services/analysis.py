@@ -9,7 +9,6 @@ from sqlalchemy.engine import Connection
 from orchestrator.analysis import comparison
 from orchestrator.analysis.cells import cell_records, comparisons, select_cell
 from orchestrator.analysis.comparison import ValidationCurve, comparison_design
-from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_batches
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
@@ -144,12 +143,11 @@ class Analysis:
         *,
         form: FormName | None = None,
         predict: Sequence[str] = (),
-        target_loss: float | None = None,
         wait: bool = True,
     ) -> FitReport:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
-        `predict`: models of the catalog, or numbers of parameters. `target_loss`: what critical batches are about,
-        where batches differ. Without `wait` the exact memory of a model may be missing the first time."""
+        `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of
+        a model may be missing the first time."""
         measured = [
             part for experiment_id in dict.fromkeys(experiment_ids) for part in comparisons(*self._read(experiment_id))
         ]
@@ -164,15 +162,7 @@ class Analysis:
             for model in dict.fromkeys(wanted.model for wanted in targets if wanted.model)
         }
         needs = self._count(questions, wait=wait)
-        fitted = fit_experiments(measured, form=form, predict=targets, needs=needs)
-        batches = critical_batches(measured, self._curves_of, target_loss)
-        unused: tuple[str, ...] = ()
-        if target_loss is not None and batches is None:
-            unused = (
-                f"target_loss = {target_loss:g} is what critical batches are about, and there are none here: they take "
-                f"trained runs of one model at {LEAST_BATCHES} batch sizes or more.",
-            )
-        return fitted.model_copy(update={"critical_batches": batches, "notes": (*unused, *fitted.notes)})
+        return fit_experiments(measured, form=form, predict=targets, needs=needs)
 
     def count_memory(self, question: FootprintQuestion) -> Footprint | None:
         """What training a model keeps; None where it is still being counted. Raises KeyError for an unknown model, and

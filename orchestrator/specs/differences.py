@@ -1,12 +1,11 @@
 """In which fields the specifications of several runs differ, and which are the same in all of them. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
 from orchestrator.external_runs import ExternalRun
-from orchestrator.records import RunRecord
 from worker.records.result import Record
 from worker.spec.run import RunSpec
 
@@ -49,11 +48,6 @@ class SpecDifferences(Record):
         return tuple(run for run in self.runs if run not in self.unreadable)
 
 
-def spec_differences(runs: Iterable[RunRecord]) -> SpecDifferences:
-    """Every field of the specifications of these runs."""
-    return differences_of({run.id: spec_fields(run.spec) if run.spec else None for run in runs})
-
-
 def spec_fields(spec: RunSpec) -> dict[str, JsonValue]:
     """A specification field by field: `workload.budget.steps` → 300."""
     return dict(_flat_fields(spec.model_dump(mode="json")))
@@ -67,8 +61,8 @@ def external_fields(run: ExternalRun) -> dict[str, JsonValue]:
 
 
 def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecDifferences:
-    """The same by the ids of runs, of their fields; None is a specification that cannot be read. Lists are compared
-    whole, numbers exactly."""
+    """Compare specifications by their fields, run by run; None is a specification that cannot be read. Lists are
+    compared whole, numbers exactly."""
     fields = {run_id: spec for run_id, spec in specs.items() if spec is not None}
     different, equal = [], []
     for name in dict.fromkeys(name for one in fields.values() for name in one):

@@ -27,7 +27,7 @@ from orchestrator.records import (
     RunRecord,
 )
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
-from orchestrator.sweeps.trials import as_candidate, candidates_without_defaults, trial_workload
+from orchestrator.sweeps.trials import as_candidate, candidates_without_defaults
 from orchestrator.tuning.search_spaces import Choice, share_of
 from worker.records.result import Result, Verdict
 from worker.words import pluralize
@@ -149,7 +149,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
             candidates.append(made.model_copy(update={"label": label}))
     return ComparisonSpec.model_construct(  # to be submitted: whether it would be taken today is asked then
         name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
-        workload=trial_workload(spec),
+        workload=spec.workload,
         candidates=tuple(candidates),
         seeds=tuple(seeds),
         resources=spec.resources,

@@ -24,6 +24,10 @@ from orchestrator.sweeps.importance import distributions
 from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
 from orchestrator.sweeps.trials import Parameters, planned_parameters
 
+REDUCTION_FACTOR = 3
+"""Of the trials that reach a rung, one in so many goes on; Hyperband's usual one (Li et al., arXiv 1603.06560)."""
+BRACKETS = 3
+"""Ray Tune's own number would be 1, which is ASHA; successions with later first rungs spare slow starters."""
 Add = Callable[[int, Parameters], tuple[str, Parameters] | None]
 """Queue the trial of that number, or find it: the run's id and the hyperparameters that it has; None to end."""
 
@@ -151,8 +155,7 @@ def _tpe(spec: SweepSpec, place: int, known: Mapping[int, Parameters]) -> Optuna
 
 
 def _asha(spec: SweepSpec) -> AsyncHyperBandScheduler:
-    """ASHA; with several brackets it is asynchronous Hyperband."""
-    stopping = spec.early_stopping
+    """ASHA; with several brackets, successions with later first rungs, it is asynchronous Hyperband."""
     steps = spec.workload.budget.steps
     return AsyncHyperBandScheduler(
         time_attr=STEP,
@@ -160,6 +163,6 @@ def _asha(spec: SweepSpec) -> AsyncHyperBandScheduler:
         mode="min",
         max_t=steps + 1,  # the run ends itself, with its result
         grace_period=min(spec.grace_steps(), steps),
-        reduction_factor=stopping.reduction_factor,
-        brackets=stopping.brackets if spec.algorithm == "tpe-hyperband" else 1,
+        reduction_factor=REDUCTION_FACTOR,
+        brackets=BRACKETS if spec.algorithm == "tpe-hyperband" else 1,
     )

@@ -16,7 +16,6 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
 from orchestrator.store.queue.trials import Spending
 from orchestrator.tuning.search_spaces import draw, grid
-from worker.spec.run import Workload
 
 Parameters = dict[str, Scalar]
 """Hyperparameter → value, in the order of the space."""
@@ -51,7 +50,7 @@ def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) ->
     searched = spec.candidate_of(number)
     candidate = as_candidate(searched, parameters)
     setting = {"lr": candidate.learning_rates[0]}
-    return candidate.planned_run(trial_workload(spec), spec.resources, seed=spec.seed, setting=setting)
+    return candidate.planned_run(spec.workload, spec.resources, seed=spec.seed, setting=setting)
 
 
 def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) -> Candidate:
@@ -95,13 +94,3 @@ def candidates_without_defaults(spec: SweepSpec) -> Sequence[SearchedCandidate]:
         for candidate in spec.candidates
         if candidate.defaults(spec.workload) and not candidate.includes_defaults(spec.workload)
     )
-
-
-def trial_workload(spec: SweepSpec) -> Workload:
-    """What every trial trains: the sweep's workload, under the memory cap of its objective. A trial above it is not
-    tried with smaller micro-batches: it cannot win."""
-    cap = spec.objective.memory_cap_gib
-    if cap is None:
-        return spec.workload
-    execution = spec.workload.execution.model_copy(update={"memory_cap_gib": cap, "retry_out_of_memory": False})
-    return spec.workload.model_copy(update={"execution": execution})

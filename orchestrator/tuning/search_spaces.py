@@ -169,8 +169,11 @@ def grid(domain: Range) -> tuple[Scalar, ...]:
     """The values that a grid takes, ascending, or as they are listed."""
     if isinstance(domain, Choice):
         return domain.values
-    if domain.points == 1 or domain.low == domain.high:
-        return (domain.low,) if domain.low == domain.high else (_middle_value(domain),)
+    if domain.low == domain.high:
+        return (domain.low,)
+    if domain.points == 1:
+        middle = _value_at(domain, 0.5)
+        return (round(middle) if isinstance(domain, Integer) else _round(middle),)
     shares = [index / (domain.points - 1) for index in range(domain.points)]
     spots = [_value_at(domain, share) for share in shares]
     if isinstance(domain, Integer):
@@ -202,11 +205,6 @@ def share_of(domain: Range, value: Scalar) -> float:
 
 def _order_faults(low: float, high: float) -> list[SpecFault]:
     return [] if low < high else [(("high",), high, f"must be above low = {low:g}")]
-
-
-def _middle_value(domain: LogUniform | Uniform | Integer) -> float | int:
-    spot = _value_at(domain, 0.5)
-    return round(spot) if isinstance(domain, Integer) else _round(spot)
 
 
 def _value_at(domain: LogUniform | Uniform | Integer, share: float) -> float:

@@ -19,7 +19,7 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, tmp_path: Path) -> None
     spec = trained.experiment.spec.model_copy(update={"name": "A_regression" * 8})
     renamed = {"spec": spec, "name": spec.name, "spec_hash": spec.content_hash()}
     content = replace(trained, experiment=trained.experiment.model_copy(update=renamed))
-    write_bundle(tmp_path / "one", content.document, content.attempts, content.files()["points.parquet"], KEY)
+    write_bundle(tmp_path / "one", content.document, content.files()["points.parquet"], KEY)
     write_board([tmp_path / "one"], tmp_path / "site")
     page = browser.new_page(viewport=PHONE)
     page.goto(f"file://{tmp_path / 'site' / PAGE}")

@@ -43,7 +43,10 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     expect(page.locator(".title-row .chip")).to_have_text("queued")
     expect(page.locator("#live")).to_have_text("Live")
     site.player.finish()
+    expect(page.locator(".title-row .chip")).to_have_text("done")
+    expect(page.locator("#live")).to_have_text("Up to date")
     expect(page.locator(".headline")).to_contain_text("than AdamW")
+    expect(page.locator("#figure-memory .barlayer .point").first).to_be_attached()
     assert watched.complaints == []
 
 

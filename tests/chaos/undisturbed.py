@@ -9,7 +9,6 @@ from worker.records.result import Point, Result
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 
-VALUES = ("step", "tokens", "training loss", "validation loss", "rate", "gradient norm")
 PointValues = tuple[int, int, float | None, float | None, float | None, float | None]
 
 
@@ -18,7 +17,7 @@ class Course:
     """All of a training that does not depend on when and where it ran."""
 
     points: tuple[PointValues, ...]
-    """`VALUES` of every point, in order."""
+    """Step, tokens, training loss, validation loss, rate and gradient norm of every point, in order."""
     final_losses: tuple[float | None, float | None]
     """Validation and training."""
 
@@ -31,34 +30,6 @@ def course_of(points: Sequence[Point], result: Result) -> Course:
         ),
         final_losses=(result.final_val_loss, result.final_train_loss),
     )
-
-
-MOST_DIFFERENCES = 5
-
-
-def differences(found: Course, expected: Course) -> list[str]:
-    """Where the course of a training leaves that of an undisturbed one: the first few places, each with both values."""
-    ours, theirs = ({point[0]: point for point in each.points} for each in (found, expected))
-    told = []
-    if steps := [point[0] for point in found.points if point[0] not in theirs]:
-        told.append(f"points at the steps {steps}, where there should be none")
-    if steps := [step for step in theirs if step not in ours]:
-        told.append(f"no points at the steps {steps}")
-    if len(ours) < len(found.points):
-        told.append(f"{len(found.points) - len(ours)} points whose step has another one")
-    for step in sorted(ours.keys() & theirs.keys()):
-        for name, value, wanted in zip(VALUES, ours[step], theirs[step], strict=True):
-            if value != wanted:
-                told.append(f"step {step}: {name} {value!r} instead of {wanted!r}")
-    for name, value, wanted in zip(
-        ("final validation loss", "final training loss"), found.final_losses, expected.final_losses, strict=True
-    ):
-        if value != wanted:
-            told.append(f"{name} {value!r} instead of {wanted!r}")
-    if not told and found != expected:
-        told.append("its points are in another order")
-    more = len(told) - MOST_DIFFERENCES
-    return [*told[:MOST_DIFFERENCES], f"{more} more differences"] if more > 0 else told
 
 
 def undisturbed_courses(runs: Iterable[RunRecord], folder: Path, datasets: Path) -> dict[str, Course]:

@@ -19,10 +19,10 @@ from orchestrator.columns import Columns, columns_of
 from orchestrator.export.cells import Format
 from orchestrator.export.document import ExperimentDocument, provenance
 from orchestrator.export.files import write_series
-from orchestrator.jobs import AttemptOutcome, RunStatus
+from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.records import AttemptRecord, ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.records import ExperimentRecord, Progress, RunRecord, StateCounts
 from orchestrator.services.analysis import validation_curve
 from worker.records.result import Result
 from worker.reporting.reporter import MemoryReporter
@@ -54,7 +54,6 @@ class Content:
 
     experiment: ExperimentRecord
     runs: tuple[RunRecord, ...]
-    attempts: tuple[AttemptRecord, ...]
     points: Mapping[str, Columns]
 
     def files(self, document: ExperimentDocument | None = None, key: Ed25519PrivateKey = KEY) -> dict[str, bytes]:
@@ -63,7 +62,7 @@ class Content:
         points = io.BytesIO()
         with_points = [run for run in self.runs if run.id in self.points]
         write_series(lambda run_id: self.points[run_id], with_points, points, Format.PARQUET)
-        files = raw_files(written, self.attempts, points.getvalue())
+        files = raw_files(written, points.getvalue())
         return {**files, **sign(files, written.provenance, key)}
 
     @cached_property
@@ -117,22 +116,8 @@ def _content(spec: ComparisonSpec, experiment_id: str, trained: Sequence[Trained
             steps_done=STEPS * len(runs), steps_total=STEPS * len(runs), tokens_per_second=None, seconds_left=None
         ),
     )
-    attempts = tuple(
-        AttemptRecord(
-            run_id=run.id,
-            attempt=1,
-            leased_at=BEGAN + 60.0 * run.position,
-            started_at=run.started_at,
-            heartbeat_at=run.ended_at,
-            ended_at=run.ended_at,
-            outcome=AttemptOutcome.SUCCEEDED,
-            message=None,
-            device_seconds=run.device_seconds,
-        )
-        for run in runs
-    )
     points = {run.id: of_run for run, (_, _, of_run) in zip(runs, trained, strict=True)}
-    return Content(experiment=experiment, runs=runs, attempts=attempts, points=points)
+    return Content(experiment=experiment, runs=runs, points=points)
 
 
 def _train(planned: PlannedRun) -> tuple[Result, Columns]:

@@ -8,12 +8,21 @@ import json
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from tests.factories.specification import made_spec
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Failure, Heartbeat, PointsBatch, Stopped
 from worker.records.result import Observation, Point, Record, Result
 
 TOKEN = "token-of-the-lease"
+
+
+def made_assignment(run_folder: Path, dataset_folder: Path | None = None, **changes: Any) -> Assignment:
+    """Return the first attempt of the run r1, with its data in the folder of the run where no other is given."""
+    fields = {"run_id": "r1", "attempt": 1, "spec": made_spec(), "lease_seconds": 30, "heartbeat_seconds": 0.05}
+    folders = {"run_folder": str(run_folder), "dataset_folder": str(dataset_folder or run_folder)}
+    return Assignment.model_validate(fields | folders | changes)
 
 
 @dataclass

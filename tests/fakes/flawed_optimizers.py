@@ -26,14 +26,11 @@ class NeuronAdam(torch.optim.Optimizer):
         decay = options.pop("weight_decay")
         groups = [
             {"params": matrices, "weight_decay": decay},
-            {"params": vectors, "weight_decay": self.of_vectors(decay)},
+            {"params": vectors, "weight_decay": 0.0},
         ]
         if not matrices and not vectors:
             groups = []
         super().__init__(groups, {"lr": lr, **options})
-
-    def of_vectors(self, decay: float) -> float:
-        return 0.0
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -105,29 +102,6 @@ class UncorrectedMomentum(NeuronAdam):
         return 1.0, super().biases(group, number)[1]
 
 
-class UncorrectedSecondMoment(NeuronAdam):
-    def biases(self, group: Group, number: int) -> tuple[float, float]:
-        return super().biases(group, number)[0], 1.0
-
-
-class CorrectedOneStepLate(NeuronAdam):
-    def biases(self, group: Group, number: int) -> tuple[float, float]:
-        return super().biases(group, number + 1)
-
-
-class SquaresOfMomentum(NeuronAdam):
-    def squares(self, gradient: Tensor, momentum: Tensor) -> Tensor:
-        return super().squares(momentum, momentum)
-
-
-class CountsEveryWeight(NeuronAdam):
-    counted = 0
-
-    def count(self, state: Group, value: Tensor) -> int:
-        self.counted += 1
-        return self.counted
-
-
 class CountsSteps(NeuronAdam):
     """And not each weight's own."""
 
@@ -151,16 +125,6 @@ class DecayWithoutRate(NeuronAdam):
         value.mul_(1 - 1e-3 * group["weight_decay"])
 
 
-class DecayOfVectors(NeuronAdam):
-    def of_vectors(self, decay: float) -> float:
-        return decay
-
-
-class NoDecay(NeuronAdam):
-    def decay(self, value: Tensor, group: Group) -> None:
-        pass
-
-
 class MomentumOutsideOfState(NeuronAdam):
     def __init__(self, model: nn.Module, *, lr: float, **options: Any) -> None:
         super().__init__(model, lr=lr, **options)
@@ -168,16 +132,6 @@ class MomentumOutsideOfState(NeuronAdam):
 
     def state_of(self, value: Tensor) -> Group:
         return self.kept.setdefault(value, {})
-
-
-class CountOutsideOfState(NeuronAdam):
-    def __init__(self, model: nn.Module, *, lr: float, **options: Any) -> None:
-        super().__init__(model, lr=lr, **options)
-        self.counts: dict[Tensor, int] = {}
-
-    def count(self, state: Group, value: Tensor) -> int:
-        self.counts[value] = self.counts.get(value, 0) + 1
-        return self.counts[value]
 
 
 class StateOfEveryCopy(NeuronAdam):
@@ -202,27 +156,9 @@ class GrowingState(NeuronAdam):
         return number
 
 
-class RateOfConstruction(NeuronAdam):
-    def rate(self, group: Group) -> float:
-        return float(self.defaults["lr"])
-
-
 class SquaredRate(NeuronAdam):
     def rate(self, group: Group) -> float:
         return float(group["lr"]) ** 2 * 300
-
-
-class FirstGroupAlone(NeuronAdam):
-    def moving(self) -> Iterator[tuple[Tensor, Group]]:
-        return (each for each in super().moving() if each[1] is self.param_groups[0])
-
-
-class ClosureWithoutGradients(NeuronAdam):
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = closure() if closure is not None else None
-        super().step()
-        return loss
 
 
 class LossForgotten(NeuronAdam):
@@ -262,12 +198,6 @@ class ColumnsForRows(NeuronAdam):
         return squares.mean(dim=0, keepdim=True) if squares.ndim == 2 else squares
 
 
-class OneForTheMatrix(NeuronAdam):
-    def squares(self, gradient: Tensor, momentum: Tensor) -> Tensor:
-        squares = gradient.square()
-        return squares.mean(dim=(0, 1), keepdim=True) if squares.ndim == 2 else squares
-
-
 class OwnBeta(NeuronAdam):
     def biases(self, group: Group, number: int) -> tuple[float, float]:
         group["beta1"] = 0.9
@@ -276,16 +206,6 @@ class OwnBeta(NeuronAdam):
     def gradient(self, value: Tensor, group: Group) -> Tensor:
         group["beta1"] = 0.9
         return super().gradient(value, group)
-
-
-class MissingGradientIsZero(NeuronAdam):
-    def moving(self) -> Iterator[tuple[Tensor, Group]]:
-        for group in self.param_groups:
-            for value in group["params"]:
-                yield value, group
-
-    def gradient(self, value: Tensor, group: Group) -> Tensor:
-        return torch.zeros_like(value) if value.grad is None else value.grad
 
 
 class StorageForShape(NeuronAdam):
@@ -319,47 +239,21 @@ class MaskedAdam(NeuronAdam):
         return torch.Generator().manual_seed(group["seed"] * 1_000_003 + place * 1_009 + state["step"])
 
 
-class SeedIgnored(MaskedAdam):
-    def chance(self, state: Group, value: Tensor) -> torch.Generator | None:
-        return torch.Generator().manual_seed(state["step"])
-
-
 class EverybodysChance(MaskedAdam):
     def chance(self, state: Group, value: Tensor) -> torch.Generator | None:
         return None
 
 
-class ChanceForgotten(MaskedAdam):
-    """Its state is not saved."""
-
-    def __init__(self, model: nn.Module, *, lr: float, **options: Any) -> None:
-        super().__init__(model, lr=lr, **options)
-        self.generator = torch.Generator().manual_seed(options["seed"])
-
-    def chance(self, state: Group, value: Tensor) -> torch.Generator | None:
-        return self.generator
-
-
 FLAWS: dict[type[NeuronAdam], str] = {
     UncorrectedMomentum: "moves_steadily",
-    UncorrectedSecondMoment: "moves_steadily",
-    CorrectedOneStepLate: "moves_steadily",
-    SquaresOfMomentum: "moves_steadily",
-    CountsEveryWeight: "moves_steadily",
     CountsSteps: "starts_afresh",
     CoupledDecay: "decays_matrices_only",
     DecayWithoutRate: "obeys_a_scheduler",
-    DecayOfVectors: "decays_matrices_only",
-    NoDecay: "decays_matrices_only",
     MomentumOutsideOfState: "resumes_in_float32",
-    CountOutsideOfState: "resumes_in_float32",
     StateOfEveryCopy: "repeats_itself",
     StateAtOnce: "leaves_parameters_without_gradient",
     GrowingState: "keeps_what_meta_tensors_foretell",
-    RateOfConstruction: "obeys_a_scheduler",
     SquaredRate: "doubles_with_its_rate",
-    FirstGroupAlone: "obeys_a_scheduler",
-    ClosureWithoutGradients: "takes_a_closure",
     LossForgotten: "takes_a_closure",
     NormOfEverything: "keeps_a_bad_gradient_apart",
     Ascent: "learns_a_gpt2",
@@ -367,14 +261,10 @@ FLAWS: dict[type[NeuronAdam], str] = {
     WithoutEps: "survives_zero_gradients",
     EpsUnderTheRoot: "minds_no_scale",
     ColumnsForRows: "moves_neurons_apart",
-    OneForTheMatrix: "moves_neurons_apart",
     OwnBeta: "minds_every_option",
-    MissingGradientIsZero: "leaves_parameters_without_gradient",
     StorageForShape: "minds_no_storage",
     StatesByPlace: "keeps_neighbours_apart",
-    SeedIgnored: "minds_every_option",
     EverybodysChance: "resumes_in_float32",
-    ChanceForgotten: "resumes_in_float32",
 }
 """Each flaw, and a promise that it breaks."""
 

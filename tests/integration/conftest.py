@@ -20,7 +20,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture
 def http(service: Service) -> Iterator[httpx2.Client]:
     # No certificates are read, which takes longer than a request: the service has none.
-    with httpx2.Client(base_url=service.url, trust_env=False, verify=False) as client:
+    with httpx2.Client(base_url=service.url, trust_env=False, verify=False, timeout=60) as client:
         yield client
 
 

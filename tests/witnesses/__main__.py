@@ -7,8 +7,6 @@
 Both on one machine, in one environment: what is frozen is as exact as floats, and belongs to no repository. An intended
 difference is read in the diff, said in the change, and written again.
 
-    openapi.json             what clients are made from
-    help/                    `--help` of every command, 120 columns wide
     pages/ figures/ rest/    every answer of the application over a stored data folder (`data_folder.tar.xz`, opened by
                              today's migrations, at a fixed time), found by following links (`crawl.py`)
     answers.txt              each address with its status and headers
@@ -16,9 +14,9 @@ difference is read in the diff, said in the change, and written again.
     commands/                what the command line prints of the same folder, and without a service
     specifications.json      hashes of the examples' and the studies' runs; the catalog of optimizers as data
     losses.json              tiny trainings under each optimizer, to the last bit
-    evidence/                what the published results of the studies are read as
 
-The product's modules are imported in `product.py` alone. `api/processes/data_folder.py` made the stored folder.
+REST, `--help` and what the published results say are pages of docs/: git shows what changes in them. The product's
+modules are imported in `product.py` alone.
 """
 
 import argparse

@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 import uvicorn
-from click import Context, Group
 from httpx2 import Response
 from transformers.models.mixtral.configuration_mixtral import MixtralConfig
 from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.architecture.tree import REPOSITORY
@@ -47,26 +45,6 @@ BINARY = ("image/png", "application/pdf", "application/vnd.apache.parquet", "app
 TIMED = re.compile(rb"^((?:process|python|adapm_bench_http|adapm_bench_request)[^ ]*) .*$", re.MULTILINE)
 """Of `/metrics`: what tells of this process and its pace."""
 PLOTLY = re.compile(rb"(<script[^>]*>)(?:(?!</script).){200000,}(</script>)", re.DOTALL)
-
-
-def openapi() -> Files:
-    """The document that clients are made from."""
-    with _read_folder() as (_, client):
-        yield "openapi.json", pretty(client.get("/v1/openapi.json").json())
-
-
-def helps() -> Files:
-    """`--help` of every command."""
-    main = get_command(product.command_line)
-
-    def walk(command: Any, words: tuple[str, ...]) -> Files:
-        said = CliRunner().invoke(product.command_line, [*words[1:], "--help"], prog_name="adapm-bench", color=False)
-        yield f"help/{'_'.join(words)}.txt", said.output.encode()
-        if isinstance(command, Group) or hasattr(command, "list_commands"):
-            for name in command.list_commands(Context(command)):
-                yield from walk(command.get_command(Context(command), name), (*words, name))
-
-    yield from walk(main, ("adapm-bench",))
 
 
 def pages() -> Files:
@@ -180,24 +158,12 @@ def losses() -> Files:
     yield "losses.json", pretty(told)
 
 
-def evidence() -> Files:
-    """What the published results of the studies are read as."""
-    studies = _json_of(["study", "ls", "--json"])
-    for words in (["study", "ls"], ["study", "report"], *(["study", "ls", each["name"]] for each in studies)):
-        yield f"evidence/{_safe(' '.join(words))}.txt", _said(words).encode()
-    found = {each["name"]: [scale["published"] for scale in each["scales"]] for each in studies}
-    yield "evidence/evidence.json", pretty(found)
-
-
 PARTS: dict[str, Callable[[], Files]] = {
-    "openapi": openapi,
-    "help": helps,
     "pages": pages,
     "actions": actions,
     "commands": commands,
     "specifications": specifications,
     "losses": losses,
-    "evidence": evidence,
 }
 """By the word that `--only` takes."""
 

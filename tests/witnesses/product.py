@@ -1,6 +1,6 @@
 """Every import that the witnesses make of the product, in one place, and the clock that all of it reads.
 
-A change that moves modules has to mend this file and `api/processes/data_folder.py`, and nothing else of the witnesses.
+A change that moves modules has to mend this file, and nothing else of the witnesses.
 """
 
 import shutil
@@ -36,7 +36,6 @@ __all__ = [
     "NOW",
     "ORIGIN",
     "STORED",
-    "Clock",
     "OpenedFolder",
     "RunSpec",
     "batch",
@@ -62,25 +61,17 @@ STORED = Path(__file__).parent / "data_folder.tar.xz"
 NO_THROTTLE = 1e9
 
 
-@dataclass
-class Clock:
-    """The time for all of the product: of Python, and of SQLite's `julianday('now')`."""
-
-    now: float
-
-
 @contextmanager
-def fixed_clock(now: float = NOW) -> Iterator[Clock]:
-    """Within, it is always the clock's time, which moves only where somebody sets it."""
-    clock = Clock(now)
+def fixed_clock() -> Iterator[None]:
+    """Within, it is always `NOW`: for Python, and for SQLite's `julianday('now')`."""
 
     def tell(connection: Any, _record: Any) -> None:
-        connection.create_function("julianday", 1, lambda _: clock.now / 86_400.0 + 2_440_587.5)
+        connection.create_function("julianday", 1, lambda _: NOW / 86_400.0 + 2_440_587.5)
 
     sa.event.listen(sa.Engine, "connect", tell)
     try:
-        with patch.object(time, "time", lambda: clock.now):
-            yield clock
+        with patch.object(time, "time", lambda: NOW):
+            yield
     finally:
         sa.event.remove(sa.Engine, "connect", tell)
 

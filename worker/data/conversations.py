@@ -34,14 +34,6 @@ class Conversation:
     answer: str
     split: Split
 
-    def prompt_text(self) -> str:
-        """The prompt as a model reads it."""
-        return PROMPT_FORM.format(prompt=self.prompt)
-
-    def answer_text(self) -> str:
-        """The answer as a model writes it; an end-of-document token follows."""
-        return f" {self.answer}"
-
 
 class ConversationSource(Protocol):
     """A readable dataset of conversations."""
@@ -282,8 +274,8 @@ def _encode_conversations(source: ConversationSource, tokenizer: Tokenizer) -> I
     """(split, prompt, answer with its end) of every conversation."""
     conversations = source.conversations()
     while several := list(itertools.islice(conversations, ENCODED_TOGETHER)):
-        prompts = tokenizer.encode([conversation.prompt_text() for conversation in several])
-        answers = tokenizer.encode([conversation.answer_text() for conversation in several])
+        prompts = tokenizer.encode([PROMPT_FORM.format(prompt=conversation.prompt) for conversation in several])
+        answers = tokenizer.encode([f" {conversation.answer}" for conversation in several])
         for conversation, prompt, answer in zip(several, prompts, answers, strict=True):
             yield conversation.split, prompt[:-1], answer  # a prompt does not end: its answer follows
 

@@ -140,13 +140,8 @@ class Probes(Spec):
         "residual",
     )
     """`gradient-sparsity`: rows and columns near zero; `momentum-spectrum`: energy of the largest singular values;
-    `residual`: what a low rank drops of the momentum."""
-    near_zero: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.01
-    """A row or column is near zero below this fraction of the largest one's norm."""
-    rank_ratio: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.05
-    """Rank over min(m, n), if the optimizer itself keeps no low-rank momentum."""
-    beta1: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.9
-    """Decay rate of the momentum that the probes keep if the optimizer has none."""
+    `residual`: what a low rank drops of the momentum. Where the optimizer keeps no momentum, or no low rank, those of
+    AdaPM stand in (beta1 = 0.9, 5 % of the rank)."""
 
     def is_due(self, step: int) -> bool:
         """Whether `step` (from 1) is observed."""

@@ -73,7 +73,7 @@ class ReMax:
         self._end_of_text, self._conversations = dataset.manifest.end_of_text, dataset.train
         self._reference = copy.deepcopy(model)
         nn.Module.eval(self._reference).requires_grad_(requires_grad=False)
-        self._reward = reward_of(task, model, self._end_of_text)
+        self._reward = REWARDS[task.reward](task, model, self._end_of_text)
         held_out = spread_indices(dataset.validation, workload.evaluation.sequences)
         self._validation = prompt_rows(dataset.validation, held_out, self._prompt_tokens)
 
@@ -191,11 +191,6 @@ def _figures(batch: Sequence[RewardedMicroBatch]) -> dict[str, float]:
 
 Reward = Callable[[GeneratedAnswers], Tensor]
 FIRST_PRINTABLE, LAST_PRINTABLE = ord(" "), ord("~")
-
-
-def reward_of(task: RlhfTask, policy: "PreTrainedModel", end_of_text: int) -> Reward:
-    """The reward that the task names; a reward model is made on the policy's device."""
-    return REWARDS[task.reward](task, policy, end_of_text)
 
 
 class RewardModel:

@@ -93,14 +93,6 @@ Predict = Annotated[
         help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
     ),
 ]
-TargetLoss = Annotated[
-    float | None,
-    typer.Option(
-        "--target-loss",
-        help="Loss for critical batches: tokens are counted up to it; default: the highest final loss.",
-        min=0.0,
-    ),
-]
 
 
 def compare(
@@ -154,16 +146,8 @@ def _compare_one(client: Client, id: str, form: Layout, cell: str | None, *, jso
         sys.stdout.write(client.comparison_table(id, FILES[form], cell))
 
 
-def fit(
-    ids: FitIds,
-    form: FormChoice = None,
-    predict: Predict = None,
-    target_loss: TargetLoss = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
-    """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts. Over experiments of one model
-    with several batches: its critical batch."""
+def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
+    """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts."""
     with open_client(url) as client:
-        report = client.fit(ids, form=form.value if form else None, predict=predict or [], target_loss=target_loss)
+        report = client.fit(ids, form=form.value if form else None, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))

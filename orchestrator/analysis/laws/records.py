@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.records import Conclusion, Difference, Instability, Interval
+from orchestrator.records import Conclusion, Difference, Instability
 from worker.records.result import Record
 
 FormName = Literal["n", "n0", "d", "d0", "nd"]
@@ -103,49 +103,6 @@ class LossDifference(Record):
     cells."""
 
 
-class BatchPoint(Record):
-    """What one candidate needed to the target loss with one batch."""
-
-    batch_tokens: int
-    tokens: float
-    """Geometric mean over the seeds."""
-    n: int
-    to_baseline: Interval | None
-    """Tokens by the baseline's with that batch, over the seeds of both; null for the baseline."""
-
-
-class CriticalBatch(Record):
-    """T(B) = T_min (1 + B / B_crit) of one candidate."""
-
-    candidate: str
-    title: str
-    is_baseline: bool
-    points: tuple[BatchPoint, ...]
-    not_reached: tuple[int, ...]
-    """Batches, in tokens, of which a judged run did not get to the target, or was evaluated too seldom to tell when:
-    they are not among the points."""
-    least_tokens: Estimate | None
-    """T_min; null below four points."""
-    critical_batch_tokens: Estimate | None
-    """B_crit; without an upper bound where tokens are not shown to rise with the batch, without a lower one where they
-    may rise in proportion to it."""
-    to_baseline: Estimate | None
-    """B_crit by the baseline's, over the batches that both have."""
-    comparisons: int = 1
-    """How many such ratios hold at once."""
-    verdict: str
-
-
-class CriticalBatches(Record):
-    """The critical batches of all candidates of experiments with several batches."""
-
-    target_loss: float
-    target_given: bool
-    """Whether it was asked for; else it is the highest final loss of all judged runs."""
-    rows: tuple[CriticalBatch, ...]
-    notes: tuple[str, ...]
-
-
 class DataEfficiency(Record):
     """The token multiplier: how much data the baseline would need for a candidate's loss, both by their laws, as a
     multiple of what that one had. The interval is that of common bootstrap draws."""
@@ -201,5 +158,3 @@ class FitReport(Record):
     """Bootstrap draws behind every interval."""
     fits: tuple[CandidateFit, ...]
     notes: tuple[str, ...]
-    critical_batches: CriticalBatches | None = None
-    """Null but for experiments of one model with four batches or more."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator import design
 from orchestrator.analysis.laws.model import FORMS, MAX_EXPONENT, Cell, LawForm, richest_form
-from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate
+from orchestrator.analysis.laws.records import CandidateFit, Estimate
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import WORDS, effect_text, interval_of_effect, stability_text
 from orchestrator.jobs import TERMINAL
@@ -205,46 +205,3 @@ def _notes_on_reach(rows: Sequence[CandidateFit], form: LawForm, unsaid: Sequenc
             f"Predicted up to {asked / largest:,.3g} times the largest size: no run shows that losses still follow the "
             "law there."
         )
-
-
-def critical_batch_verdict(row: CriticalBatch) -> str:
-    """Where an optimizer's critical batch lies, as far as the tokens tell it."""
-    lost = ""
-    if row.not_reached:
-        batches = ", ".join(f"{tokens:,}" for tokens in row.not_reached)
-        lost = f" Not reached by every run, or evaluated too seldom to tell when, with batches of {batches} tokens."
-    estimate = row.critical_batch_tokens
-    if estimate is None:
-        return f"No critical batch: {pluralize(len(row.points), 'batch', 'batches')} of use, 4 are needed.{lost}"
-    if estimate.high is None and estimate.low is None:
-        sentence = "The critical batch is not told by these batches."
-    elif estimate.high is None:
-        sentence = (
-            f"The critical batch is {estimate.low:,.0f} tokens at least: tokens are not shown to rise with the batch."
-        )
-    elif estimate.low is None:
-        sentence = (
-            f"The critical batch is {estimate.high:,.0f} tokens at most: each batch may cost tokens in proportion."
-        )
-    else:
-        sentence = f"Critical batch {estimate.value:,.0f} tokens (95 %: {estimate.low:,.0f} to {estimate.high:,.0f})."
-    if (ratio := row.to_baseline) is None:
-        return sentence + lost
-    low, high = ("0" if ratio.low is None else f"{ratio.low:.2g}", "any" if ratio.high is None else f"{ratio.high:.2g}")
-    is_shown = (ratio.low or 0.0) > 1 or (ratio.high is not None and ratio.high < 1)
-    other = "another one than the baseline's" if is_shown else "not shown to be another than the baseline's"
-    return f"{sentence} It is {other}: {low} to {high} times it (95 %).{lost}"
-
-
-def critical_batch_notes(target: float, *, given: bool, tuned: bool, falls: bool) -> tuple[str, ...]:
-    """What the tokens to a loss hang on."""
-    whose = "as asked for" if given else "the highest final loss of all judged runs, which all reach"
-    notes = [f"Critical batches: tokens to a loss of {target:.4f}, {whose}; batches count, and not seeds."]
-    if not tuned:
-        notes.append("Not every batch was tuned: its tokens say as much of its learning rate as of the batch.")
-    if falls:
-        notes.append(
-            "Learning rates fall towards the end of each run, so a run planned for fewer tokens reaches a loss of "
-            "mid-run sooner: `schedule: {shape: constant}` leaves that out."
-        )
-    return tuple(notes)

@@ -55,11 +55,6 @@ class Keyring:
             used = usage(connection, [row.id for row in rows], self._database.read_clock(connection))
         return tuple(_record(row._mapping, used[row.id].runs, used[row.id].device_hours) for row in rows)
 
-    def get(self, key_id: str) -> KeyRecord:
-        """One key. Raises `NotFoundError`."""
-        with self._database.reading() as connection:
-            return self._record(connection, key_id)
-
     def revoke(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more, its sessions included; its experiments go on. Raises `NotFoundError`."""
         with self._database.writing() as connection:

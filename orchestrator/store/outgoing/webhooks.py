@@ -84,11 +84,6 @@ class Webhooks:
             rows = connection.execute(_WEBHOOKS.order_by(webhooks.c.created_at.desc(), webhooks.c.id)).all()
         return tuple(WebhookRecord.model_validate(dict(row._mapping)) for row in rows)
 
-    def webhook(self, webhook_id: str) -> WebhookRecord:
-        """One webhook."""
-        with self._database.reading() as connection:
-            return _record(connection, webhook_id)
-
     def remove(self, webhook_id: str) -> WebhookRecord:
         """Forget a webhook and its messages; returns it as it was."""
         with self._database.writing() as connection:

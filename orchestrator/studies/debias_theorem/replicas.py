@@ -18,7 +18,7 @@ SEED = 20_251_009
 def follow_replicas(beta1: float, replicas: int, steps: Sequence[int]) -> Numbers:
     """What `figures.compute` returns."""
     generator = torch.Generator().manual_seed(SEED)
-    left, right = (_orthonormal(torch.randn(size, COLUMNS, generator=generator)) for size in (ROWS, COLUMNS))
+    left, right = (torch.linalg.qr(torch.randn(size, COLUMNS, generator=generator)).Q for size in (ROWS, COLUMNS))
     mean = left @ torch.diag(1.0 / torch.arange(1, COLUMNS + 1)) @ right.T
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # thousands of tiny decompositions: threads would only wait for each other
@@ -53,8 +53,3 @@ def _mean_norm(samples: Tensor) -> tuple[float, float]:
     error = float((samples.var(dim=0).sum() / samples.shape[0]).sqrt())
     squared = float(average.square().sum()) - error**2
     return max(squared, 0.0) ** 0.5, error
-
-
-def _orthonormal(matrix: Tensor) -> Tensor:
-    columns: Tensor = torch.linalg.qr(matrix).Q
-    return columns

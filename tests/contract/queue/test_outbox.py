@@ -58,9 +58,3 @@ def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(
         store.database.clock_offset_seconds += 0.6
     assert outbox.due()[0].tries == 4
     assert store.monitor.metrics().export_backlog == 2
-
-
-def test_no_more_than_asked_for_is_handed_out(store: Store, outbox: ExportOutbox) -> None:
-    for _ in range(3):
-        store.experiments.submit(comparison_spec())
-    assert len(outbox.due(limit=2)) == 2

@@ -16,7 +16,7 @@ from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from orchestrator.store.queue.completion import ROOM_SECONDS
 from orchestrator.store.queue.queue import MOST_NODES_LOST
-from orchestrator.store.tables import attempts, results
+from orchestrator.store.tables import attempts
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.contract.conftest import POLICY, Store
@@ -175,17 +175,6 @@ def test_hello_starts_the_run_and_may_be_repeated(store: Store) -> None:
     assert (assignment.lease_seconds, assignment.heartbeat_seconds) == (30, 5)
     assert status(store, run_id) is RunStatus.RUNNING
     assert len(store.runs.events(run_id)) == 3
-
-
-def test_a_whole_life_leaves_one_gap_free_line_of_events(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
-    store.attempts.finish(run_id, 1, lease.token, result())
-    events = store.runs.events(run_id)
-    assert [event.sequence for event in events] == [1, 2, 3, 4]
-    assert [event.to_status for event in events] == ["queued", "leased", "running", "succeeded"]
-    assert [event.from_status for event in events] == [None, "queued", "leased", "running"]
-    assert [event.at for event in events] == sorted(event.at for event in events)
 
 
 def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
@@ -500,14 +489,6 @@ def test_cancelling_a_running_run_asks_its_worker_first(store: Store) -> None:
     assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.STOPPED
 
 
-def test_a_worker_that_stops_unasked_is_refused(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
-    with pytest.raises(ConflictError, match="nobody asked"):
-        store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=6))
-    assert status(store, run_id) is RunStatus.RUNNING
-
-
 @pytest.mark.parametrize("kind", FailureKind)
 def test_a_run_that_breaks_while_it_is_cancelled_is_cancelled(store: Store, kind: FailureKind) -> None:
     (run_id,) = submit(store, seeds=(1,))
@@ -572,15 +553,6 @@ def test_what_does_not_exist_is_not_found(store: Store) -> None:
             find("\x00")
 
 
-def test_exactly_the_succeeded_runs_have_a_result_row(store: Store) -> None:
-    finished, cancelled = submit(store, seeds=(1, 2))
-    lease = start(store)
-    store.attempts.finish(finished, 1, lease.token, result())
-    store.runs.apply(cancelled, RunAction.CANCEL)
-    with store.database.reading() as connection:
-        assert [row.run_id for row in connection.execute(results.select())] == [finished]
-
-
 # A clock that was ahead, and is put right
 
 HOUR_SECONDS = 3_600.0
@@ -594,13 +566,6 @@ def test_a_clock_that_steps_back_stalls_no_waiting_run(store: Store) -> None:
     store.queue.release(failed, 1, AttemptOutcome.LOST, "gone")
     store.database.clock_offset_seconds -= HOUR_SECONDS
     assert {lease.run_id for lease in store.claim(cpus=9, limit=9)} == {failed, fresh}
-
-
-def test_a_small_step_back_stalls_no_fresh_run(store: Store) -> None:
-    store.database.clock_offset_seconds += 1
-    (fresh,) = submit(store, seeds=(1,))
-    store.database.clock_offset_seconds -= 1
-    assert [lease.run_id for lease in store.claim(cpus=9, limit=9)] == [fresh]
 
 
 def test_a_wait_after_a_failure_is_not_cut_short(store: Store) -> None:

@@ -52,18 +52,6 @@ def test_data_that_only_a_person_can_bring_must_be_there(store: Store) -> None:
     assert store.experiments.page() == ()
 
 
-def test_experiments_take_turns(store: Store) -> None:
-    """Two runs each: first one of each experiment, then the other, whether anything waited before or not."""
-    for _ in range(2):
-        for name in ("a", "b", "c"):
-            store.experiments.submit(comparison_spec(name=name, seeds=(1, 2)))
-        leases = store.claim(cpus=64, limit=6)
-        names = [store.experiments.get(lease.run_id.rpartition("-")[0]).name for lease in leases]
-        assert (sorted(names[:3]), sorted(names[3:])) == (["a", "b", "c"], ["a", "b", "c"])
-        store.experiments.submit(comparison_spec(name="before", seeds=(1,)))
-        store.claim(cpus=64, limit=6)
-
-
 def test_many_threads_submit_at_once_and_each_experiment_is_there_once(store: Store) -> None:
     """Half of them send the same keys."""
     small = comparison_spec(name="small", seeds=(1,))

@@ -46,10 +46,6 @@ def built(architecture: str) -> nn.Module:
         return BUILDERS[ARCHITECTURES[architecture].family](ARCHITECTURES[architecture])
 
 
-def test_the_architectures_are_all_there():
-    assert set(ARCHITECTURES) == {"gpt2-tiny", "llama-tiny", "llama-60m", "llama-340m", "llama3-8b", "mixtral-tiny"}
-
-
 def pairs() -> list[tuple[str, str]]:
     """Architectures and who trains them: AdaPM and AdaPM-mini all, everybody else the mixture of experts, whose
     parameters alone have three dimensions, and one of the others in turn."""

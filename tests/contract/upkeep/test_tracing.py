@@ -1,6 +1,5 @@
 """One trace a submission, across the processes that carry it out; and nothing at all where nobody asked for it."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -16,7 +15,6 @@ from orchestrator.store.leadership import LeaderLoop, Leadership
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.sweeps.trials import planned_parameters, trial_run
-from tests.architecture.tree import REPOSITORY
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from tests.factories.sweep import sweep_spec
@@ -111,15 +109,6 @@ def test_without_an_endpoint_nothing_is_recorded(store: Store, monkeypatch: pyte
     store.experiments.submit(comparison_spec(seeds=(1,)))
     (lease,) = store.claim(cpus=1, limit=1)
     assert store.attempts.hello(lease.run_id, 1, lease.token).trace_parent is None
-
-
-def test_without_an_endpoint_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(tracing.ENDPOINT_VARIABLE, raising=False)
-    script = "import sys, api.processes.api, worker.attempt; from worker.reporting import tracing; "
-    script += (
-        "tracing.configure('x'); assert not [name for name in sys.modules if name.startswith('opentelemetry.sdk')]"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=REPOSITORY)
 
 
 def test_an_endpoint_without_the_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -18,12 +18,6 @@ from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
 
 Cli = Callable[..., Result]
-
-
-@pytest.fixture
-def http(service: Service) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=service.url, trust_env=False, timeout=120) as client:
-        yield client
 
 
 @pytest.fixture

@@ -325,14 +325,6 @@ def test_the_memory_of_buckets_is_bounded():
     assert len(throttle._buckets) <= MOST_BUCKETS
 
 
-@pytest.mark.parametrize("body", ["[" * 400_000, '{"a":' * 150_000, '{"name": ' + "[" * 2000])
-def test_a_body_that_is_nested_too_deep_is_refused_with_a_sentence(http: TestClient, keys, body: str):
-    headers = bearer(keys[Scope.SUBMITTER]) | {"Content-Type": "application/json"}
-    answer = http.post("/v1/experiments", content=body, headers=headers)
-    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
-    assert "JSON" in answer.json()["errors"][0]["allowed"]
-
-
 def test_too_many_runs_and_too_large_a_body_are_refused_with_the_limit(http: TestClient, keys):
     rates = [1e-3 + number * 1e-6 for number in range(64)]
     fields = comparison_fields(candidates=[{"optimizer": "adamw", "learning_rates": rates}], seeds=list(range(200)))

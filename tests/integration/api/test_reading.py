@@ -18,7 +18,7 @@ from api.client.client import Client
 from api.middleware.guards import LIKE_PAGES, query_parameters
 from api.routes import attempts
 from orchestrator.export.files import write_results
-from orchestrator.jobs import Lease
+from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.kinds.comparison import Candidate
 from tests.factories.stores import batch, claim, comparison_spec, result
 from tests.integration.api_service import Service, serving
@@ -28,14 +28,26 @@ from worker.records.result import Point
 FORMULA = "=HYPERLINK('http://x')"
 
 
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Its leases outlast the file, however slow the machine is."""
+    with serving(tmp_path_factory.mktemp("service"), LeasePolicy(ttl_seconds=3600)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def leases(service: Service) -> tuple[Lease, ...]:
+    return two_runs(service)
+
+
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def own_service(tmp_path: Path) -> Iterator[Service]:
+    """For a test that adds points, or that counts."""
     with serving(tmp_path) as running:
         yield running
 
 
-@pytest.fixture
-def leases(service: Service) -> tuple[Lease, ...]:
+def two_runs(service: Service) -> tuple[Lease, ...]:
     """Two runs of an experiment, the first one finished; both have points, and a third one waits."""
     spec = comparison_spec(seeds=(1, 2, 3), steps=5_000)
     hostile = (Candidate(optimizer="adamw", label=FORMULA, learning_rates=(1e-3,)),)
@@ -203,27 +215,28 @@ def test_a_batch_that_cannot_be_read_is_a_problem_and_changes_nothing(
     assert service.runs.points(leases[1].run_id) == before
 
 
-def test_a_spike_survives_on_its_runs_page(service: Service, http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
+def test_a_spike_survives_on_its_runs_page(own_service: Service) -> None:
     points = tuple(
         Point(step=step, tokens=step, train_loss=77.0 if step == 4_321 else 3.0) for step in range(4_000, 5_000)
     )
-    running = leases[1]
-    service.attempts.append_points(running.run_id, 1, running.token, PointsBatch.from_points(sequence=1, points=points))
-    figure = http.get(f"/runs/{running.run_id}/figures/series.json").json()
+    _, running = two_runs(own_service)
+    spike = PointsBatch.from_points(sequence=1, points=points)
+    own_service.attempts.append_points(running.run_id, 1, running.token, spike)
+    figure = httpx2.get(f"{own_service.url}/runs/{running.run_id}/figures/series.json", timeout=60).json()
     losses = figure["data"][0]["y"]
     assert 77.0 in losses
     assert len(losses) < 3_000
 
 
-def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(
-    service: Service, http: httpx2.Client, leases: tuple[Lease, ...]
-) -> None:
+def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(own_service: Service) -> None:
+    _, running = two_runs(own_service)
     body = batch(1, range(4_000, 4_250)).model_dump_json()
-    path = f"/v1/attempts/{leases[1].run_id}/1/points"
-    http.post(path, content=body, headers={"Authorization": f"Bearer {leases[1].token}"})
-    http.get("/v1/runs/nothing")
-    http.get("/v1/experiments/nothing/figures/curves.svg")
-    answer = http.get("/metrics")
+    with httpx2.Client(base_url=own_service.url, trust_env=False, timeout=60) as http:
+        path = f"/v1/attempts/{running.run_id}/1/points"
+        http.post(path, content=body, headers={"Authorization": f"Bearer {running.token}"})
+        http.get("/v1/runs/nothing")
+        http.get("/v1/experiments/nothing/figures/curves.svg")
+        answer = http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     lines = set(answer.text.splitlines())
     assert {

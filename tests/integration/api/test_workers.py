@@ -1,6 +1,7 @@
 """The workers' protocol over the real service: a token opens one attempt; a run goes from lease to leaderboard."""
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -12,27 +13,29 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories import stores
 from tests.integration.api_service import Service, comparison_fields, serving
 from worker.records.protocol import PointsBatch
-from worker.records.result import Environment, PeakMemory, Point, Result, Verdict
-
-
-@pytest.fixture
-def service(tmp_path):
-    with serving(tmp_path) as running:
-        yield running
+from worker.records.result import Point, Result
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
+def leased(service: Service) -> Lease:
+    """A run that no worker has begun, for requests that change nothing."""
+    _, (lease,) = claim(service)
+    return lease
+
+
+@pytest.fixture(scope="module")
+def running(service: Service) -> tuple[Service, Lease]:
     """A run whose lease is held, for requests that change nothing."""
-    with serving(tmp_path_factory.mktemp("running")) as service:
-        _, (lease,) = claim(service)
-        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-        yield service, lease
+    _, (lease,) = claim(service)
+    service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+    return service, lease
 
 
-def claim(service: Service, limit: int = 1, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
-    submission = service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes)))
-    return submission.experiment.id, stores.claim(service.queue, cpus=64, limit=limit)
+def claim(service: Service, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
+    """An experiment, and the leases of all of its runs; of one, unless `changes` say otherwise."""
+    fields = comparison_fields() | {"candidates": comparison_fields()["candidates"][:1], "seeds": [1]} | changes
+    experiment = service.experiments.submit(ComparisonSpec.model_validate(fields)).experiment
+    return experiment.id, stores.claim(service.queue, cpus=64, limit=experiment.counts.total)
 
 
 def path(lease: Lease, verb: str) -> str:
@@ -44,39 +47,11 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def made_result(lease: Lease, val_loss: float) -> Result:
-    return Result(
-        verdict=Verdict.CONVERGED,
-        verdict_reason="The validation loss fell.",
-        steps=10,
-        tokens=2560,
-        initial_val_loss=5.5,
-        final_val_loss=val_loss,
-        final_train_loss=val_loss,
-        parameters=1000,
-        parameter_bytes=4000,
-        optimizer_state_bytes=8000,
-        peak_memory=PeakMemory(host_rss_bytes=5_000_000, host_rss_before_bytes=4_000_000),
-        step_seconds_median=0.01,
-        optimizer_seconds_median=0.001,
-        tokens_per_second=25_600.0,
-        device_seconds=1.5,
-        spec_hash=lease.spec.content_hash(),
-        data_hash="d",
-        environment=Environment(
-            device="cpu",
-            device_name="a CPU",
-            host="h",
-            threads=1,
-            python="3.11",
-            torch="2",
-            transformers="5",
-            platform="linux",
-        ),
-    )
+    return stores.result(final_val_loss=val_loss).model_copy(update={"spec_hash": lease.spec.content_hash()})
 
 
 def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: httpx2.Client):
-    experiment_id, leases = claim(service, limit=4)
+    experiment_id, leases = claim(service, **comparison_fields())
     for position, lease in enumerate(leases):
         with httpx2.Client(base_url=service.url, headers=bearer(lease.token), trust_env=False, timeout=60) as worker:
             assignment = worker.post(path(lease, "hello"), json={}).json()
@@ -143,29 +118,30 @@ VERBS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "finish"])
-def test_no_verb_works_without_the_token_or_with_another_one(service: Service, http: httpx2.Client, verb: str):
-    _, (lease, other) = claim(service, limit=2)
-    body = VERBS[verb] if verb in VERBS else made_result(lease, 3.0).model_dump(mode="json")
-    for headers in ({}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}):
-        answer = http.post(path(lease, verb), json=body, headers=headers)
-        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
-    for token in ("wrong", other.token):
-        answer = http.post(path(lease, verb), json=body, headers=bearer(token))
-        assert (answer.status_code, answer.json()["type"]) == (409, "urn:adapm-bench:problem:lease-lost")
-    assert service.runs.get(lease.run_id).status is RunStatus.LEASED
-    assert service.runs.points(lease.run_id) == ()
+def test_no_verb_works_without_the_token_or_with_another_one(tmp_path: Path, verb: str):
+    """A service for each verb: of more than thirty strangers it would only say that they are too many."""
+    with serving(tmp_path) as service, httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
+        _, (lease, other) = claim(service, seeds=[1, 2])
+        body = VERBS[verb] if verb in VERBS else made_result(lease, 3.0).model_dump(mode="json")
+        for headers in ({}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}):
+            answer = http.post(path(lease, verb), json=body, headers=headers)
+            assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        for token in ("wrong", other.token):
+            answer = http.post(path(lease, verb), json=body, headers=bearer(token))
+            assert (answer.status_code, answer.json()["type"]) == (409, "urn:adapm-bench:problem:lease-lost")
+        assert service.runs.get(lease.run_id).status is RunStatus.LEASED
+        assert service.runs.points(lease.run_id) == ()
 
 
 @pytest.mark.parametrize("verb", ["points", "heartbeat", "finish"])
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_nothing_of_a_strangers_body_is_waited_for(service: Service, verb: str, token: str | None):
+def test_nothing_of_a_strangers_body_is_waited_for(service: Service, leased: Lease, verb: str, token: str | None):
     """The answer comes though not one byte of the promised 10 MiB has."""
-    _, (lease,) = claim(service)
     address = httpx2.URL(service.url)
     with socket.create_connection((address.host, address.port), timeout=60) as stranger:
         shown = f"Authorization: Bearer {token}\r\n" if token else ""
         head = (
-            f"POST {path(lease, verb)} HTTP/1.1\r\nHost: {address.host}\r\n{shown}Content-Length: {10 * 2**20}\r\n\r\n"
+            f"POST {path(leased, verb)} HTTP/1.1\r\nHost: {address.host}\r\n{shown}Content-Length: {10 * 2**20}\r\n\r\n"
         )
         stranger.sendall(head.encode())
         assert stranger.recv(65536).startswith(b"HTTP/1.1 409" if token else b"HTTP/1.1 401")
@@ -181,9 +157,8 @@ def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Clien
 
 
 @pytest.mark.parametrize("attempt", ["0", "x", "99999999999"])
-def test_an_attempt_that_cannot_be_is_404(service: Service, http: httpx2.Client, attempt: str):
-    _, (lease,) = claim(service)
-    answer = http.post(f"/v1/attempts/{lease.run_id}/{attempt}/hello", json={}, headers=bearer(lease.token))
+def test_an_attempt_that_cannot_be_is_404(http: httpx2.Client, leased: Lease, attempt: str):
+    answer = http.post(f"/v1/attempts/{leased.run_id}/{attempt}/hello", json={}, headers=bearer(leased.token))
     assert answer.status_code == 404
 
 

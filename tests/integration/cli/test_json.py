@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from api.cli import main
 from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
@@ -18,6 +18,7 @@ from api.cli.experiments.demo import DEMO, conclusion
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Conclusion
+from orchestrator.store.migrations import newest_revision
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
@@ -100,12 +101,13 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):
     folder, copy = tmp_path / "data", tmp_path / "copy.sqlite3"
     first, again = (json.loads(cli("db", "upgrade", "--data", folder, "--json").stdout) for _ in range(2))
-    assert first["before"] is None
+    assert (first["before"], first["revision"]) == (None, newest_revision())
     assert again["before"] == again["revision"] == first["revision"]
     assert json.loads(cli("db", "check", "--data", folder, "--json").stdout) == {"sound": True, "faults": []}
     backup = json.loads(cli("db", "backup", copy, "--data", folder, "--json").stdout)
     assert (backup["file"], backup["bytes"]) == (str(copy), copy.stat().st_size)
     assert str(copy) in backup["way_back"]
+    assert cli("db", "backup", copy, "--data", folder).exit_code == 1, "a backup overwrites nothing"
 
 
 @pytest.mark.parametrize(
@@ -131,11 +133,3 @@ def test_the_document_lists_every_exit_code():
     assert re.findall(r"^\| (\d+) \|", text, flags=re.MULTILINE) == [
         str(code) for code in (0, FAILED, BAD_INPUT, UNREACHABLE, INTERRUPTED)
     ]
-
-
-@pytest.mark.parametrize("shell", ["bash", "fish"])
-def test_completion_is_offered_for(shell: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    result = CliRunner().invoke(main, ["--show-completion", shell])
-    assert result.exit_code == 0
-    assert "ADAPM_BENCH_COMPLETE" in result.stdout.upper().replace("-", "_")

@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.client.client import Client
 from orchestrator.jobs import Lease
-from orchestrator.store.migrations import newest_revision
 from tests.factories.external_runs import batch as external_batch
 from tests.factories.external_runs import header
 from tests.factories.stores import batch, claim, comparison_spec
@@ -131,21 +130,3 @@ def test_the_log_of_a_machine_that_is_lost_is_read_from_its_copy(
         assert told.stdout == "last words\n"
         assert "last words" in httpx2.get(f"{service.url}/runs/{lease.run_id}", timeout=60).text
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_misspelt_setting_ends_every_verb(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ADAPM_BENCH_SLOT", "3")
-    result = cli("db", "check", "--data", tmp_path)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "ADAPM_BENCH_SLOT " in result.stderr and "ADAPM_BENCH_SLOTS" in result.stderr
-
-
-def test_a_database_is_upgraded_checked_and_copied(cli: Cli, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    assert cli("db", "upgrade", "--data", data).stdout == f"upgraded the schema from nothing to {newest_revision()}\n"
-    assert cli("db", "upgrade", "--data", data).stdout == f"the schema is {newest_revision()}\n"
-    assert cli("db", "check", "--data", data).exit_code == 0
-    copy = tmp_path / "copy.sqlite3"
-    told = cli("db", "backup", copy, "--data", data).stdout
-    assert told.startswith(f"{copy}  {copy.stat().st_size:,} bytes\n")
-    assert cli("db", "backup", copy, "--data", data).exit_code == 1, "a backup overwrites nothing"

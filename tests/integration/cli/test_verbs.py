@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.cli.app import RENAMED
 from api.processes.data_folder import lock_data_folder, write_note
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -223,17 +221,6 @@ def test_watch_ends_with_the_experiment_and_tells_by_its_exit_code_that_runs_are
     assert json.loads(cli("watch", experiment_id, "--json").stdout)["counts"]["by_status"] == {"cancelled": 4}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("show", "none"), ("cancel", "none")],
-)
-def test_what_does_not_exist_is_exit_code_1_and_a_sentence(cli, words: tuple[str, ...]):
-    result = cli(*words)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.strip()
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.parametrize("words", [("ls",), ("compare", "x", "--json")])
 def test_no_service_is_exit_code_3_and_says_how_to_start_one(words: tuple[str, ...], monkeypatch):
     monkeypatch.setattr("api.client.client.FIRST_PAUSE_SECONDS", 0.01)
@@ -326,20 +313,6 @@ def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
         assert what in result.stderr
         assert "--again" in result.stderr and "--out FOLDER" in result.stderr
         assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
-
-
-def test_a_renamed_verb_names_the_new_one():
-    commands: Any = get_command(main)
-    for words in RENAMED.values():
-        program, verb, *rest = words.split(",")[0].split()
-        if program != "adapm-bench":
-            continue
-        command: Any = commands.commands[verb]
-        command = command.commands[rest[0]] if hasattr(command, "commands") else command
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in rest if word.startswith("--")} <= options
-    said = CliRunner().invoke(main, ["memory", "gpt2-tiny"])
-    assert said.exit_code == 2 and "adapm-bench models MODEL" in said.stderr
 
 
 @pytest.mark.slow

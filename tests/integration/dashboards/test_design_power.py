@@ -1,6 +1,5 @@
 """What `validate` says of a design after an experiment on the same workload has ended: REST, page and command line."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -14,18 +13,12 @@ from orchestrator.analysis.design import NOISE_UNKNOWN
 from orchestrator.analysis.power import chance_shown, chance_within, least_difference, least_seeds
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields
 
 LOSSES = {"adamw": {1: 3.00, 2: 3.02, 3: 2.98}, "adapm": {1: 2.951, 2: 2.969, 3: 2.93}}
 """Differences of -0.049, -0.051 and -0.050: a standard deviation of 0.001."""
 SD = 0.001
 CANDIDATES = [{"optimizer": "adamw", "learning_rates": [0.001]}, {"optimizer": "adapm", "learning_rates": [0.001]}]
-
-
-@pytest.fixture
-def service(tmp_path) -> Iterator[Service]:
-    with serving(tmp_path) as running:
-        yield running
 
 
 def end_all(service: Service) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from orchestrator.store.leadership import LeaderLoop
 from orchestrator.store.outgoing.messages import DueMessage
 from orchestrator.store.outgoing.webhooks import MOST_OF_A_KEY, MOST_TESTS
 from orchestrator.webhooks.policy import AddressError, WebhookPolicy, WebhookUrlError
-from orchestrator.webhooks.records import DeliveryState, WebhookRequest
+from orchestrator.webhooks.records import DeliveryState, WebhookRecord, WebhookRequest
 from orchestrator.webhooks.signing import KEY_NAME, SigningKey
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import PostgresqlServer
@@ -67,8 +68,12 @@ def sender(service: Service, folder: Path) -> WebhookSender:
 def look(posting: WebhookSender) -> bool:
     """One look, and the end of all that it posts; whether anything was there to do."""
     pause = LeaderLoop(posting).tick()
-    posting.settle()
+    wait([each.delivery for each in posting._posting.values()])
     return pause == 0.0
+
+
+def webhook(service: Service, id: str) -> WebhookRecord:
+    return next(record for record in service.webhooks.list_webhooks() if record.id == id)
 
 
 def submitted(service: Service, **changes: Any) -> str:
@@ -150,7 +155,7 @@ def test_receivers_that_hang_delay_nobody_else(
 
         posting.start()
         try:
-            until(lambda: all(service.webhooks.webhook(id).last_error for id in hanging), "all have failed once")
+            until(lambda: all(webhook(service, id).last_error for id in hanging), "all have failed once")
             monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 60.0)
             before = len(receiver.posts)
             # They have half of their host's places from now on.
@@ -226,7 +231,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     assert len({(each.headers["webhook-id"], each.body) for each in receiver.posts}) == 1
     for each in receiver.posts:
         each.verified(made.secret)
-    assert service.webhooks.webhook(made.webhook.id).last_error is None
+    assert webhook(service, made.webhook.id).last_error is None
 
 
 def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiver: Receiver, tmp_path: Path):
@@ -424,7 +429,7 @@ def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
     (tmp_path / KEY_NAME).write_text("00" * 32)
     look(sender(service, tmp_path))
     assert receiver.posts == []
-    assert "add it again" in (service.webhooks.webhook(made.webhook.id).last_error or "")
+    assert "add it again" in (webhook(service, made.webhook.id).last_error or "")
     (tmp_path / KEY_NAME).write_text("no key")
     with pytest.raises(OrchestratorError, match="backup"):
         SigningKey(tmp_path).secret("x")
@@ -471,7 +476,7 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     second = subprocess.Popen(command)
     try:
         until(lambda: len(receiver.confirmed()) == 3, "all three are confirmed")
-        until(lambda: service.webhooks.webhook(made.webhook.id).waiting == 0, "all three are noted")
+        until(lambda: webhook(service, made.webhook.id).waiting == 0, "all three are noted")
     finally:
         second.send_signal(signal.SIGKILL)
         second.wait(30)

@@ -27,14 +27,14 @@ def client(service_url: str) -> Iterator[Client]:
 def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     client: Client, service_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = Tuning(seeds=(7, 8, 9), search=("lr", "beta2", "clip"), method="random", trials=3, replicates=3)
+    search = Tuning(seeds=(7, 8, 9), search=("lr", "beta2", "clip"), method="random", trials=2, replicates=3)
     candidates = [Candidate(optimizer=each, learning_rates=(4e-3,)) for each in ("adamw", "adapm")]
     spec = small_regression(*candidates, name="searched", seeds=(1, 2, 3)).model_copy(update={"tuning": search})
     id = client.submit(spec).experiment.id
     for _ in client.watch(id, pause_seconds=0.5):
         pass
     runs = client.runs(experiment_id=id)
-    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * (2 * 3 * 3 + 2 * 3)
+    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * (2 * 3 * 2 + 2 * 3)
     comparison = client.compare(id)
     assert comparison.complete
     for row in comparison.rows:
@@ -44,7 +44,7 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
             tried = {run.lr: run for run in mine if run.seed == tuning_seed}
             assert [spec.searched_parameters(0, run.spec) for run in tried.values() if run.spec] == settings
             losses = {lr: run.result.final_val_loss for lr, run in tried.items() if run.result}
-            assert len(set(losses.values())) == 3, "each setting trains differently"
+            assert len(set(losses.values())) == 2, "each setting trains differently"
             best = min(tried, key=lambda lr, losses=losses: losses[lr])  # type: ignore[misc]
             judged = next(run for run in mine if run.seed == judging_seed)
             assert judged.spec and spec.searched_parameters(0, judged.spec) in settings

@@ -8,10 +8,10 @@ from tests.factories.dataset import prepare_made_dataset
 from tests.factories.fork_server import fork_server
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
-from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker.attempt import execute
 from worker.meters.clock import DeviceClock
-from worker.records.protocol import Assignment, Failure, FailureKind
+from worker.records.protocol import Failure, FailureKind
 from worker.records.result import Result
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
@@ -43,15 +43,7 @@ def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp
     prepare_made_dataset(tmp_path / "datasets")
     whole = MemoryReporter()
     run(SPEC, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=tmp_path / "datasets"))
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
-        spec=SPEC,
-        lease_seconds=30,
-        heartbeat_seconds=0.1,
-        run_folder=str(tmp_path / "run"),
-        dataset_folder=str(tmp_path / "datasets"),
-    )
+    assignment = made_assignment(tmp_path / "run", tmp_path / "datasets", spec=SPEC, heartbeat_seconds=0.1)
     processes = fork_server()
 
     with AttemptService(assignment) as service:

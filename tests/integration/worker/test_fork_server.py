@@ -15,12 +15,10 @@ import pytest
 
 from orchestrator.dispatch import ray_session
 from tests.factories.dataset import prepare_made_dataset
-from tests.factories.specification import made_spec
 from tests.factories.waiting import until
-from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker import fork_server
 from worker.fork_server import ForkRequest, ForkServerError, execute_in_fork
-from worker.records.protocol import Assignment
 from worker.records.result import Result
 
 ASK = """
@@ -85,15 +83,7 @@ def attempts_of(owner: int) -> list[psutil.Process]:
 def test_two_attempts_train_in_forks_of_one_process(tmp_path: Path) -> None:
     """And each is the process that it would be by itself: its environment, its folder, its memory."""
     prepare_made_dataset(tmp_path / "datasets")
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
-        spec=made_spec(),
-        lease_seconds=30,
-        heartbeat_seconds=0.1,
-        run_folder=str(tmp_path / "run"),
-        dataset_folder=str(tmp_path / "datasets"),
-    )
+    assignment = made_assignment(tmp_path / "run", tmp_path / "datasets")
     results, servers = [], []
     for _ in range(2):
         with AttemptService(assignment) as service, asking(service.url) as actor:

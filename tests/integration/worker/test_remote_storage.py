@@ -27,7 +27,7 @@ from tests.factories.dataset import MadeSource, made_recipe, prepare_made_datase
 from tests.factories.fork_server import fork_server
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
-from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from tests.fakes.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
 from worker.data.manifest import TOKENIZER_FILE
@@ -37,7 +37,7 @@ from worker.data.remote_datasets import push
 from worker.data.weights import find_weights
 from worker.meters.clock import DeviceClock
 from worker.models import build_model
-from worker.records.protocol import Assignment, CheckpointNotice
+from worker.records.protocol import CheckpointNotice
 from worker.records.result import Result
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import LONGEST_SECONDS, RemoteAnswers, RemoteFolder
@@ -103,14 +103,10 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     push(first / "datasets" / "python-stdlib-byte", f"s3://{BUCKET}/datasets")
     whole = MemoryReporter()
     run(SPEC, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=first / "datasets"))
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
+    assignment = made_assignment(
+        first / "runs" / "r1",
+        first / "datasets",
         spec=SPEC,
-        lease_seconds=30,
-        heartbeat_seconds=0.1,
-        run_folder=str(first / "runs" / "r1"),
-        dataset_folder=str(first / "datasets"),
         checkpoint_url=f"s3://{BUCKET}/checkpoints/r1",
         dataset_url=f"s3://{BUCKET}/datasets",
     )

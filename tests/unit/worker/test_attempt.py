@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partialmethod
@@ -13,10 +11,10 @@ import pytest
 
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
-from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker.attempt import execute, failure_kind
 from worker.errors import DataError, TerminatedError
-from worker.records.protocol import Assignment, Command, Failure, FailureKind, Stopped
+from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result
 from worker.reporting.client import ServiceClient
 
@@ -24,15 +22,7 @@ from worker.reporting.client import ServiceClient
 @pytest.fixture
 def service(tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AttemptService]:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the attempt sets it; this brings the old value back
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
-        spec=made_spec(steps=30),
-        lease_seconds=30,
-        heartbeat_seconds=0.05,
-        run_folder=str(tmp_path / "run"),
-        dataset_folder=str(dataset_folder),
-    )
+    assignment = made_assignment(tmp_path / "run", dataset_folder, spec=made_spec(steps=30))
     with AttemptService(assignment) as running:
         yield running
 
@@ -50,17 +40,14 @@ def test_an_attempt_ends_with_its_result_and_hides_the_gpus_from_a_cpu_run(servi
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
-@pytest.mark.parametrize("command", [Command.PAUSE])
-def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(
-    service: AttemptService, command: Command
-) -> None:
+def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(service: AttemptService) -> None:
     """Paused somewhere before the end, then resumed from exactly there."""
     change(service, spec=made_spec(steps=100))
-    service.command = command
+    service.command = Command.PAUSE
     assert execute(service.url, "r1", 1, TOKEN) == "stopped"
     stopped = service.ending
     assert isinstance(stopped, Stopped)
-    assert stopped.command is command
+    assert stopped.command is Command.PAUSE
     assert stopped.step < 100
     assert [notice.step for notice in service.checkpoints] == [stopped.step]
 
@@ -163,16 +150,3 @@ def test_a_service_that_never_answers_is_unreachable(monkeypatch: pytest.MonkeyP
 def test_what_may_pass_is_told_from_what_would_meet_the_next_attempt_too(error: Exception, kind: FailureKind) -> None:
     """Disk and memory trouble may pass; nobody is to blame for an interruption; the rest is the program's."""
     assert failure_kind(error) is kind
-
-
-def test_importing_the_attempt_and_the_contracts_loads_no_torch() -> None:
-    """The scheduler and the api import them in small, fast processes."""
-    modules = (
-        "worker.attempt, worker.spec.run, worker.records.result, worker.records.protocol, worker.catalog.presets, "
-        "worker.catalog.datasets"
-    )
-    code = f"import sys, {modules}; print({{'torch', 'transformers', 'numpy'}} & set(sys.modules))"
-
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert answer.stdout.strip() == "set()"

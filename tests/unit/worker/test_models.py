@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from worker.models import build_model, parameter_counts
+from worker.models import build_model
 
 
 @pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
@@ -29,20 +29,6 @@ def test_building_leaves_the_global_random_states_as_found() -> None:
 
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        # 12 d^2 + 13 d a block of GPT-2, plus 2 d, token and position embeddings; the head is tied.
-        ("gpt2-tiny", 4 * (12 * 128**2 + 13 * 128) + 2 * 128 + 256 * 128 + 256 * 128),
-        # 4 d^2 + 3 d f + 2 d a block of Llama, plus d, embeddings and an untied head.
-        ("llama-tiny", 4 * (4 * 128**2 + 3 * 128 * 344 + 2 * 128) + 128 + 2 * 256 * 128),
-    ],
-)
-def test_a_model_has_the_parameters_of_its_formula(name: str, parameters: int) -> None:
-    """Tied weights count once; fp32 is four bytes."""
-    assert parameter_counts(build_model(name, 0)) == (parameters, 4 * parameters)
 
 
 @pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])

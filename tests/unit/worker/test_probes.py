@@ -87,13 +87,13 @@ def test_the_momentum_is_the_optimizers_where_it_keeps_one_and_else_the_average_
     for optimizer_name, kept in (("adamw", True), ("sgd", False)):
         model = build_model("gpt2-nano", 1)
         optimizer = build(optimizer_name, model, lr=1e-3)
-        probing = Probing(model, optimizer, Probes(every_steps=3, kinds=("momentum-spectrum",), beta1=0.8))
+        probing = Probing(model, optimizer, Probes(every_steps=3, kinds=("momentum-spectrum",)))
         parameter, average = model.get_parameter(name), torch.zeros(())
         for step in (1, 2, 3):
             with probing.watch(step):
                 stepped(optimizer, model, step)
             assert parameter.grad is not None
-            average = 0.8 * average + 0.2 * parameter.grad
+            average = 0.9 * average + 0.1 * parameter.grad
         (seen,) = probing.take_observations()
         expected = optimizer.state[parameter]["exp_avg"] if kept else average
         assert seen.blocks[name] == pytest.approx(spectrum(expected), rel=1e-4)

@@ -33,8 +33,8 @@ def folder(content: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two bundles as `publish` writes them, one that was tampered with, and a link to where they stand."""
     folder = tmp_path_factory.mktemp("published")
     for name, key in (("ours/bundle", KEY), ("theirs/bundle", THEIRS), ("theirs/bad", THEIRS)):
-        write_bundle(folder / name, content.document, content.attempts, content.files()["points.parquet"], key)
-    (folder / "theirs/bad/attempts.json").write_text("<script>")
+        write_bundle(folder / name, content.document, content.files()["points.parquet"], key)
+    (folder / "theirs/bad/document.json").write_text("<script>")
     (folder / "theirs/loop").symlink_to(folder / "theirs")
     return folder
 
@@ -62,7 +62,7 @@ def test_a_stored_figure_that_does_not_follow_is_listed(content: Content, tmp_pa
     assert (refusal["verified"], refusal["check"]) == (False, "figures")
     assert refusal["differences"] == [{"figure": "comparison.complete", "stored": False, "recomputed": True}]
     with pytest.raises(BundleError, match="figures"):
-        write_bundle(tmp_path / "new", document, content.attempts, content.files()["points.parquet"], KEY)
+        write_bundle(tmp_path / "new", document, content.files()["points.parquet"], KEY)
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"], "nothing is left of what would not be believed"
 
 
@@ -83,7 +83,7 @@ def test_a_board_lists_the_verified_verdicts_with_their_signers(folder: Path, co
     words = ["board", folder / "ours", folder / "theirs", "-o", tmp_path / "site"]
     answer = json.loads(call(*words, "--json").stdout)
     assert answer["bundles"] == 2
-    assert answer["refused"] == {str(folder / "theirs/bad"): "digest: attempts.json is not as it was signed"}
+    assert answer["refused"] == {str(folder / "theirs/bad"): "digest: document.json is not as it was signed"}
     assert [(line["candidate"], line["baseline"], line["signer"]) for line in answer["verdicts"]] == [
         ("asgd", "sgd", OURS),
         ("asgd", "sgd", STRANGERS),
@@ -96,7 +96,7 @@ def test_a_board_lists_the_verified_verdicts_with_their_signers(folder: Path, co
     assert answer["verdicts"][0]["device_hours"] == row.device_hours
     (page,) = (tmp_path / "site").iterdir()
     text = page.read_text()
-    assert OURS in text and STRANGERS in text and "digest: attempts.json" in text
+    assert OURS in text and STRANGERS in text and "digest: document.json" in text
     assert row.verdict.partition(":")[0] in text
     assert "default-src 'none'" in text and "<script" not in text
     assert re.findall(r"(?:src|href)=", text) == [], "the page loads nothing"

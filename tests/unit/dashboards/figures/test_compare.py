@@ -9,7 +9,7 @@ import pytest
 from dashboards.data.compared import ComparedRun
 from dashboards.data.reader import Reader
 from dashboards.figures.compare import CompareView, difference_rows, metric_title, overlay, result_rows, run_styles
-from orchestrator.specs.differences import spec_differences
+from orchestrator.specs.differences import SpecDifferences, differences_of
 from worker.spec.task import RegressionTask, RlhfTask
 
 
@@ -22,6 +22,10 @@ def compared(*runs):
     return [ComparedRun(record=run, experiment="") for run in runs]
 
 
+def differences(runs) -> SpecDifferences:
+    return differences_of({run.key: run.specification() for run in compared(*runs)})
+
+
 def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
     view = CompareView.parse([("runs", "a,b"), ("runs", "c a"), ("x", "hours"), ("metric", "lr"), ("log", "1")])
     assert view == CompareView(runs=("a", "b", "c"), x="hours", metric="lr", log=True)
@@ -31,9 +35,9 @@ def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
 
 
 def test_only_what_differs_is_listed(runs):
-    found = difference_rows(spec_differences(runs[:2]))
+    found = difference_rows(differences(runs[:2]))
     assert {row.name: row.values for row in found.different} == {"optimizer.name": ("adamw", "adapm")}
-    assert difference_rows(spec_differences(runs[:1])).different == found.one_sided == ()
+    assert difference_rows(differences(runs[:1])).different == found.one_sided == ()
 
 
 def test_the_lowest_loss_is_marked_and_a_diverged_run_never(runs):
@@ -82,7 +86,7 @@ def test_runs_are_chosen_by_a_search_on_the_page(client, finished, services):
     offered = {run.id for run in found if run.optimizer == "adapm" and run.id != first}
     assert set(re.findall(r'type="checkbox" name="runs" value="([^"]+)"', page)) == offered
     assert '<input type="hidden" name="log" value="1">' in page
-    assert f"{len(spec_differences(found[:2]).equal)} are" in client.get(f"/compare?runs={first}&runs={second}").text
+    assert f"{len(differences(found[:2]).equal)} are" in client.get(f"/compare?runs={first}&runs={second}").text
     for words in ("nothing like it", '"(% \\'):
         assert 'type="checkbox" name="runs"' not in client.get("/compare", params={"runs": first, "find": words}).text
     assert "11 words" in client.get("/compare", params={"find": "a " * 11}).text

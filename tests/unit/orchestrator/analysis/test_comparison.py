@@ -76,10 +76,9 @@ def replaced(losses: Sequence[float], **ends: Outcome) -> list[Outcome]:
 # Figures and verdicts
 
 
-@pytest.mark.parametrize("others", [1, 2, 3])
-def test_a_difference_is_the_paired_t_test_corrected_for_the_comparisons(others: int) -> None:
+def test_a_difference_is_the_paired_t_test_corrected_for_the_comparisons() -> None:
     """SciPy's `ttest_rel`: its interval at 1 - 0.05 / k, its p-value times k. Seeds a nat apart hide nothing."""
-    names = (*THREE, "lion")[: others + 1]
+    names, others = THREE, 2
     base = [2.0 + seed for seed in range(5)]
     found = compared(spec(names), {name: off(0.02 * place, 3.0 * place, base) for place, name in enumerate(names)})
     test = stats.ttest_rel(off(0.02, 3.0, base), base)
@@ -105,18 +104,6 @@ def test_the_verdict_is_read_off_the_interval(shift: float, noise: float, expect
     assert row(found).conclusion is expected
     assert (difference(found).seeds_to_decide is not None) is (expected is Conclusion.UNDECIDED)
     assert row(found, "adamw").conclusion is Conclusion.BASELINE
-
-
-@pytest.mark.parametrize("others", [1, 2])
-def test_as_good_is_two_one_sided_tests_against_the_margin(others: int) -> None:
-    """Both at 0.05 / k: the interval of 1 - 2 · 0.05 / k lies within. A margin a hair below its end shows nothing."""
-    names, noisy = THREE[: others + 1], off(0.0)
-    bounds = stats.ttest_rel(noisy, BASE).confidence_interval(1 - 2 * 0.05 / others)
-    end = max(-bounds.low, bounds.high)
-    for margin, is_within in ((1.001 * end, True), (0.999 * end, False)):
-        found = compared(spec(names, equivalence_margin=margin), dict.fromkeys(names, BASE) | {"adapm": noisy})
-        assert difference(found).is_within_margin is is_within
-        assert (row(found).conclusion is Conclusion.AS_GOOD) is is_within
 
 
 def test_so_many_seeds_decide_with_four_of_five_chances() -> None:
@@ -147,16 +134,6 @@ def test_few_seeds_have_a_difference_and_no_verdict(seeds: int) -> None:
     found = compared(spec(seeds=seeds), {"adamw": BASE[:seeds], "adapm": off(-0.05, 20.0)[:seeds]})
     assert row(found).conclusion is Conclusion.UNDECIDED
     assert (difference(found).n, difference(found).low is None) == (seeds, seeds == 1)
-
-
-def test_differences_below_the_resolution_of_the_records_decide_nothing() -> None:
-    """Losses are computed in float32: 1e-8 nats on every seed is rounding, and equal losses are as good."""
-    computed = [loss + 1 / 3_000 for loss in BASE]
-    for shift in (0.0, 1e-8):
-        found = compared(spec(), {"adamw": computed, "adapm": [loss + shift for loss in computed]})
-        assert row(found).conclusion is Conclusion.AS_GOOD
-    coarse = compared(spec(seeds=3), {"adamw": (2.3, 2.4, 2.2), "adapm": (2.4, 2.5, 2.3)})
-    assert row(coarse).conclusion is Conclusion.UNDECIDED, "three losses of one decimal"
 
 
 def test_a_verdict_does_not_depend_on_the_runs_of_others() -> None:
@@ -226,13 +203,8 @@ def test_lost_runs_are_counted_and_left_out_of_the_loss(end: Result) -> None:
     ("shift", "mine", "theirs", "expected"),
     [
         (-0.05, "on_1", "", Conclusion.UNSTABLE),  # better on the others, which does not count
-        (0.0, "on_1", "", Conclusion.UNSTABLE),
-        (0.05, "on_1", "", Conclusion.WORSE),
-        (-0.05, "", "on_1", Conclusion.BETTER),
         (0.0, "", "on_1", Conclusion.UNDECIDED),  # the baseline is not called as good either
-        (0.05, "", "on_1", Conclusion.UNDECIDED),
         (-0.05, "on_1", "on_2", Conclusion.BETTER),
-        (0.0, "on_1", "on_1", Conclusion.AS_GOOD),
     ],
 )
 def test_who_lost_more_runs_is_neither_better_nor_as_good(

@@ -23,7 +23,7 @@ from orchestrator.analysis.estimator import (
     paired_difference,
     sign_test,
 )
-from orchestrator.analysis.sequential import Look, looks
+from orchestrator.analysis.sequential import looks
 from orchestrator.records import SIGNIFICANCE, Conclusion, Difference
 
 pairs = st.lists(st.tuples(st.floats(0.5, 10), st.floats(0.5, 10)), min_size=2, max_size=12)
@@ -177,25 +177,6 @@ def test_a_look_has_the_level_that_it_may_spend(comparisons: int) -> None:
             assert found.decides() == (found.p_value < SIGNIFICANCE)
             plain = difference(values, comparisons=comparisons)
             assert plain.p_value is not None and found.p_value >= plain.p_value * (1 - 1e-6)
-
-
-def test_of_looks_at_equal_candidates_one_in_twenty_says_otherwise() -> None:
-    """1,000 experiments looked at from the third to the tenth seed; usual intervals would say so in 17 %."""
-    random = np.random.default_rng(1)
-
-    def share(levels: dict[int, Look] | None) -> float:
-        crossed = 0
-        for _ in range(1000):
-            values = random.standard_normal(10).tolist()
-            found = (
-                paired_difference(dict(enumerate(values[:n])), dict.fromkeys(range(n), 0.0), looks=levels)
-                for n in range(3, 11)
-            )
-            crossed += any(each is not None and each.decides() for each in found)
-        return crossed / 1000
-
-    assert share(dict(looks(3, 10, SIGNIFICANCE))) == pytest.approx(0.05, abs=0.02)
-    assert share(None) > 0.12
 
 
 LOWER = difference([-0.1, -0.11, -0.09], margin=0.01)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.analysis.comparison import compare
-from orchestrator.analysis.estimator import paired_difference
 from orchestrator.analysis.sequential import chance_of_verdict, looks
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
@@ -57,11 +56,6 @@ def test_the_first_look_spends_its_share_exactly() -> None:
     assert looks(3, 10, 0.05)[3].level == pytest.approx(spent(0.05, 0.3), rel=1e-9)
 
 
-def test_levels_are_those_that_docs_comparisons_names() -> None:
-    found = looks(3, 10, 0.05)
-    assert (f"{found[3].level:.3%}", f"{found[10].level:.1%}") == ("0.035%", "2.9%")
-
-
 def test_with_many_seeds_the_boundaries_are_the_published_ones() -> None:
     """Five looks at O'Brien-Fleming-like boundaries (Jennison and Turnbull 2000; `gsDesign`): 4.877, 3.357, 2.680,
     2.290, 2.031. Looks at every seed spend sooner than at every fifth of them, so that the last one, which has all of
@@ -78,30 +72,6 @@ def test_later_looks_have_more_of_alpha_and_none_has_all_of_it(first: int, more:
     assert all(one < other for one, other in pairwise(levels))
     assert levels[-1] < 0.05 / comparisons < sum(levels)
     assert found[first].all_levels == pytest.approx(sum(levels))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.floats(-1, 1), min_size=3, max_size=8), st.integers(1, 9), st.floats(0, 0.2))
-def test_interval_and_p_value_of_a_look_agree(values: list[float], comparisons: int, error: float) -> None:
-    """And are no surer than where all seeds ran at once."""
-    mine, theirs = dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0)
-    at_once, look = (
-        paired_difference(mine, theirs, comparisons=comparisons, evaluation_error=error, looks=each)
-        for each in (None, looks(3, 8, 0.05 / comparisons))
-    )
-    assert at_once is not None and look is not None and at_once.low is not None and at_once.p_value is not None
-    if look.low is None or look.p_value is None:
-        return
-    assert look.decides() is (look.p_value < 0.05)
-    assert look.low <= at_once.low
-    assert look.p_value >= at_once.p_value or look.p_value == pytest.approx(at_once.p_value)
-
-
-def test_without_a_look_at_so_many_pairs_there_is_no_test() -> None:
-    found = paired_difference({0: 1.0, 1: 1.1}, {0: 0.0, 1: 0.0}, looks=looks(3, 8, 0.05))
-    assert found is not None
-    assert found.mean == pytest.approx(1.05)
-    assert (found.low, found.p_value) == (None, None)
 
 
 @pytest.mark.parametrize(("mean", "margin"), [(0.0, None), (0.004, 0.01), (-0.01, 0.01), (0.002, 0.001)])

@@ -166,22 +166,6 @@ def test_a_dead_process_frees_its_place_and_its_run_is_tried_again(desk: Desk) -
     assert [attempt.message for attempt in desk.services.runs.attempts(run.id)] == ["killed by the test", None]
 
 
-def test_a_run_that_dies_every_time_fails_with_the_reason(desk: Desk) -> None:
-    """After three lost attempts the run has failed, and says what the last one said."""
-    desk.submit()
-    (run,) = desk.services.runs.page()
-    for _ in range(3):
-        desk.dispatcher.tick()
-        desk.runner.dies(RunId(run.id))
-        desk.dispatcher.tick()
-    desk.dispatcher.tick()
-    (run,) = desk.services.runs.page()
-    assert run.status is RunStatus.FAILED
-    assert run.reason is not None
-    assert "killed by the test" in run.reason
-    assert desk.runner.running == {}
-
-
 def test_a_worker_that_ignores_a_cancel_is_ended(desk: Desk) -> None:
     """After the grace time the process is killed and the run is cancelled."""
     desk.submit()

@@ -83,7 +83,7 @@ def test_the_catalogs_ranges_are_written_out():
         ),
         ({"early_stopping": {"grace_steps": 10}}, "/early_stopping/grace_steps", "or nothing could be stopped early"),
         (
-            {"algorithm": "random", "early_stopping": {"reduction_factor": 4}},
+            {"algorithm": "random", "early_stopping": {"grace_steps": 4}},
             "/early_stopping", "is how asha and tpe-hyperband stop trials; random stops none: leave it out",
         ),
         ({"algorithm": "grid", "trials": None}, "/candidates/1/space", "a grid of 25 points, the first"),
@@ -140,11 +140,6 @@ def test_a_grid_is_walked_point_by_point():
     assert planned_parameters(spec, 3) == {"lr": 2e-3, "warmup_steps": 5}
     warmed = trial_run(spec, 3, {"lr": 2e-3, "warmup_steps": 5})
     assert warmed.spec.workload.schedule.warmup_steps == 5
-
-
-def test_the_memory_cap_of_the_objective_is_the_trials_own():
-    spec = sweep_spec(objective={"memory_cap_gib": 0.5})
-    assert trial_run(spec, 0, {"lr": 1e-3}).spec.workload.execution.memory_cap_gib == 0.5
 
 
 def spent(*, seconds: float, ended: int, ended_seconds: float, live: int) -> Spending:

@@ -1,5 +1,6 @@
 """A shortened specification of any kind, task and option reads back to an equal one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,7 +105,16 @@ def test_any_values_come_back_equal(name: str, workload: dict[str, Any], whole: 
 @pytest.mark.parametrize(
     ("written", "read"),
     [
-        *(("2e-3", 0.002), ("1.5E+3", 1500.0), (".5", 0.5), ("300_000", 300_000), ("0x1F", 31), ("-0", 0)),
+        *(
+            ("2e-3", 0.002),
+            ("-1e-3", -0.001),
+            ("e3", "e3"),
+            ("1.5E+3", 1500.0),
+            (".5", 0.5),
+            ("300_000", 300_000),
+            ("0x1F", 31),
+            ("-0", 0),
+        ),
         *(("010", "010"), ("1:30", "1:30"), ("0b11", "0b11"), ("1:30.5", "1:30.5"), ("'10'", "10")),
     ],
 )
@@ -118,6 +128,37 @@ def test_numbers_are_those_of_yaml_1_2(written: str, read: object) -> None:
 def test_a_name_of_a_field_is_text(key: str) -> None:
     with pytest.raises(SpecTextError, match=r"x.yaml:2:\d+: .*the name of a field must be text"):
         parse(f"b: 1\n{key}: 2", "x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.yaml", "", "holds nothing"),
+        ("a.yaml", "[1, 2]", "holds a list"),
+        ("a.yaml", "a: [1", "a.yaml:1:6: "),
+        ("a.yaml", "a: 1\nb:\n\tc: 2", "with spaces"),
+        ("a.yaml", "a: 1\na: 2", "'a' is given twice"),
+        ("a.yaml", "a: !!python/object/apply:os.getcwd []", "YAML"),
+        ("a.yaml", "a: &a [1, {b: *a}]", "holds itself"),
+        ("a.yaml", "2020-01-01: 1", "must be text"),
+        ("a.yaml", "a: 2026-13-45", "'2026-13-45'"),
+        ("a.yaml", "a: 0x" + "f" * 5_000, "as int"),
+        ("a.yaml", "a: !!bool maybe", "'maybe'"),
+        ("a.yaml", "a: !!float '" + "1:" * 300 + "1'", "as float"),
+        ("a.yaml", "[" * 3000, "nested too deeply"),
+        ("a.json", '{"a": 1,\n}', "a.json:2:1: "),
+        ("a.json", '{\n\t"a": [{"b": 1},\n\t{"b": 2, "b": "\\ud83d"}]}', "a.json:3:11: "),
+        ("a.json", '{"a": NaN}', " is no JSON"),
+        ("a.json", '{"a":' * 100_000, " is nested too deeply"),
+        ("a.toml", "a = 1\nb = = 2", "a.toml:2:5: "),
+        ("a.toml", "a = 1\na = 2", "a.toml:2: "),
+        ("a.toml", "a = 1\nb = [1,\n", "a.toml:2: "),
+    ],
+)
+def test_what_is_no_specification_is_refused_with_its_place(name: str, text: str, words: str) -> None:
+    with pytest.raises(SpecTextError) as raised:
+        parse(text, name, TextForm.from_path(Path(name)))
+    assert words in str(raised.value)
 
 
 @pytest.mark.parametrize("form", TextForm)

@@ -30,16 +30,6 @@ def parts(scale: StudyScale) -> list[tuple[Study, str, ExperimentSpec]]:
     ]
 
 
-def test_every_study_of_the_paper_is_there() -> None:
-    """The tables, figures and theorems of the paper, and questions of our own."""
-    assert set(names()) >= {
-        "loss-curves", "memory-table", "gpu-hours", "block-partition", "momentum-spectrum", "gradient-sparsity",
-        "bias-correction", "rank-and-interval", "adapm-mini", "residual-stationarity", "debias-theorem",
-        "momentum-theory", "scaling-law", "sft", "rlhf", "solver", "full-tuning", "own-choices", "field",
-        "partition-search",
-    }  # fmt: skip
-
-
 def test_an_unknown_study_is_refused_with_the_known_ones() -> None:
     with pytest.raises(NotFoundError, match="there are memory-table"):
         study("nothing")

@@ -6,25 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories.specification import made_spec
-from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker.backoff import backoff
 from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
-from worker.records.protocol import Assignment, CheckpointNotice
+from worker.records.protocol import CheckpointNotice
 from worker.reporting.client import ServiceClient
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[AttemptService]:
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
-        spec=made_spec(),
-        lease_seconds=30,
-        heartbeat_seconds=5,
-        run_folder=str(tmp_path),
-        dataset_folder=str(tmp_path),
-        checkpoint=CheckpointNotice(step=3, path="/x", size_bytes=5, sha256="0" * 64),
+    assignment = made_assignment(
+        tmp_path, checkpoint=CheckpointNotice(step=3, path="/x", size_bytes=5, sha256="0" * 64)
     )
     with AttemptService(assignment) as running:
         yield running

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.factories.record import made_result
-from tests.factories.specification import made_spec
 from tests.factories.waiting import until
-from tests.fakes.attempt_service import TOKEN, AttemptService
+from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
 from worker.meters.clock import DeviceClock
-from worker.records.protocol import Assignment, CheckpointNotice, Command, PointsBatch
+from worker.records.protocol import CheckpointNotice, Command, PointsBatch
 from worker.records.result import Observation, Point
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
@@ -23,15 +22,7 @@ from worker.reporting.outbox import BATCH_OBSERVATIONS, BATCH_OBSERVED_BYTES, Sp
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[AttemptService]:
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
-        spec=made_spec(),
-        lease_seconds=30,
-        heartbeat_seconds=0.05,
-        run_folder=str(tmp_path),
-        dataset_folder=str(tmp_path),
-    )
+    assignment = made_assignment(tmp_path)
     with AttemptService(assignment) as running:
         yield running
 

@@ -11,9 +11,8 @@ import pytest
 from orchestrator.errors import NotFoundError
 from orchestrator.services.runs import log_tail
 from orchestrator.storage import Storage
-from tests.factories.specification import made_spec
+from tests.fakes.attempt_service import made_assignment
 from worker.errors import LeaseRevokedError, RemoteFolderError
-from worker.records.protocol import Assignment
 from worker.remote.folder import RemoteFolder
 from worker.reporting.log import log_path, log_to_file
 from worker.reporting.remote_logs import MOST_BYTES, RemoteLogs, copy_logs_at_end
@@ -93,16 +92,7 @@ def test_storage_that_is_away_costs_a_word_for_who_writes_and_for_who_reads(
 def test_an_attempt_copies_its_log_at_its_end_unless_the_run_is_anothers(
     tmp_path: Path, url: str, error: Exception | None, copied: bool
 ) -> None:
-    assignment = Assignment(
-        run_id="r1",
-        attempt=1,
-        spec=made_spec(),
-        lease_seconds=30,
-        heartbeat_seconds=1,
-        run_folder=str(tmp_path / "run"),
-        dataset_folder=str(tmp_path),
-        checkpoint_url=f"{url}/r1",
-    )
+    assignment = made_assignment(tmp_path / "run", tmp_path, checkpoint_url=f"{url}/r1")
     printed(tmp_path / "run", 1, "the last words\n")
     with suppress(MemoryError, LeaseRevokedError), copy_logs_at_end(assignment):
         if error is not None:

@@ -69,6 +69,7 @@ def faults(raw: dict[str, Any]) -> dict[str, str]:
         ("workload__initial_weights", "somebody/else", "openai-community/gpt2-medium"),
         ("workload__initial_weights", "openai-community/gpt2", "gpt2-124m, not of gpt2-tiny"),
         ("workload__schedule__warmup_steps", 10, "budget.steps = 10"),
+        ("workload__execution__micro_batch_sequences", 9, "at most budget.batch_sequences = 8"),
         ("workload__schedule__final_lr_ratio", 1.5, "equal to 1"),
         ("workload__precision", "fp8", "'fp32' or 'bf16'"),
         ("optimizer__name", "adamx", "'adamx'; known: adamw"),

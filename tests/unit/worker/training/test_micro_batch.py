@@ -188,11 +188,3 @@ def test_auto_steps_down_where_a_later_step_needs_more(folders: Folders, monkeyp
     assert len(losses) == 5
     assert result.memory_breakdown is not None
     assert result.memory_breakdown.micro_batch_sequences == 4
-
-
-def test_a_micro_batch_may_not_be_larger_than_the_batch() -> None:
-    """A fault at its place."""
-    with pytest.raises(ValueError, match=r"at most budget\.batch_sequences = 4"):
-        type(made_spec().workload).model_validate(
-            {**made_spec().workload.model_dump(), "execution": {"micro_batch_sequences": 5}}
-        )

@@ -100,13 +100,6 @@ def test_the_plan_as_json_names_every_block(cli):
     }
 
 
-@pytest.mark.parametrize("model", ["gpt2-tiny", "llama3-8b"])
-def test_tables_of_models_fit_120_columns(cli, model: str):
-    for result in (cli("models", model, "--blocks"), cli("models", model, "--optimizers", "adamw,adapm,adapm-mini")):
-        assert result.exit_code == 0
-        assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= 120
-
-
 def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(cli):
     words = " ".join(cli("models", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
     assert words.startswith("gpt2-1.5b: 1,557,611,200")

@@ -85,13 +85,6 @@ def test_a_file_of_ones_own_is_read_before_anything_runs(tmp_path: Path) -> None
     assert "mine.yaml" in refused.stderr and "/claims: required" in refused.stderr
 
 
-def test_a_broken_file_is_named(folder: Path) -> None:
-    (folder / "studies" / "memory-table" / "result.tiny.json").write_text("{")
-    told = cli("ls", "memory-table", "--json", "--data", folder).stdout
-    assert "memory-table/result.tiny.json" in json.loads(told)["scales"][0]["own"]["sentence"]
-    assert cli("ls", "--data", folder).exit_code == 0
-
-
 def test_the_published_report_is_that_of_the_published_results(tmp_path: Path) -> None:
     """Whoever changes a study or its results writes the report anew: study report --results EMPTY -o."""
     document = REPOSITORY / "docs" / "reproduction.md"
