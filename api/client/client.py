@@ -627,8 +627,8 @@ class Endpoints:
         """What training a model keeps under each optimizer, to the byte; of several ranks, on the one with the most.
         With `card_gib` its `fits` have the peaks at a micro-batch, and the largest micro-batch on such a card."""
         ratio, card = (None if value is None else str(value) for value in (rank_ratio, card_gib))
-        fit = {} if card is None else {"micro_batch": micro_batch, "precision": precision}
-        chosen = _parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks, card_gib=card, **fit)
+        fit = {} if card is None else _parameters(card_gib=card, micro_batch=micro_batch, precision=precision)
+        chosen = {**_parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks), **fit}
         return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
 
     @Endpoint

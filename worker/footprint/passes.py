@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ from worker.models import load_transformers, outline_model, prepare
 from worker.records.footprint import MemoryLine, PassMemory
 from worker.spec.parts import Execution, Precision
 from worker.tasks.next_token import summed_loss
+
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel
 
 _SEQUENCES = (2, 3)  # with 1, torch's operators take shortcuts that larger batches do not
 _LAYERS = (2, 3)
@@ -67,7 +70,8 @@ class StorageMeter(FakeTensorMode):
     def record(self, known: Iterable[Tensor]) -> Iterator[list[int]]:
         """Yield the list of changes, in bytes; the storages of `known` tensors are not in it."""
         self._alive = {tensor.untyped_storage()._cdata: None for tensor in known}
-        self._changes = changes = []
+        changes: list[int] = []
+        self._changes = changes
         try:
             yield changes
         finally:
@@ -125,7 +129,9 @@ class StepCounter:
         """The bytes with all layers, from those with few."""
         return counts[-1] + (self._layers - _LAYERS[-1]) * (counts[-1] - counts[0])
 
-    def _peaks(self, model: nn.Module, precision: Precision, length: int, checkpointing: bool) -> list[tuple[int, int]]:
+    def _peaks(
+        self, model: "PreTrainedModel", precision: Precision, length: int, checkpointing: bool
+    ) -> list[tuple[int, int]]:
         """(fixed bytes, bytes per sequence) of the highest moments, the steepest first."""
         prepare(model, Execution(activation_checkpointing=checkpointing))
         few, more = (self._moments(model, precision, length, sequences) for sequences in _SEQUENCES)

@@ -157,7 +157,7 @@ def test_what_fits_a_card_is_a_table_with_the_largest_micro_batches(cli):
 def test_of_every_model_the_largest_micro_batch_on_a_card(cli, monkeypatch: pytest.MonkeyPatch):
     few = [presets.preset(name) for name in ("gpt2-nano", "mixtral-tiny")]
     monkeypatch.setattr("worker.catalog.presets.names", lambda: tuple(preset.name for preset in few))
-    nano, mixtral = pure_json(cli("models", "--memory", "0.5", "--optimizers", "adamw", "--precision", "fp32", "--json"))
+    nano, mixtral = pure_json(cli("models", "--memory", "0.5", "--optimizers", "adamw", "--json"))
     assert [fit["optimizer"] for fit in nano["fits"]] == ["adamw", "adamw"]
     assert (mixtral["fits"], bool(mixtral["passes_unknown_because"])) == ([], True)
 
