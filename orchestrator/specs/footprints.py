@@ -67,7 +67,7 @@ def footprint_question(
     precision: Precision | None = None,
 ) -> FootprintQuestion:
     """For all optimizers, those with such an option at that value; None is each one's own default. With a
-    precision of one process its passes and steps are counted, too. Raises `ValueError` for values that are not among
+    precision the passes and steps of one process are counted, too. Raises `ValueError` for values that are not among
     those above."""
     ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
     dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)
@@ -75,9 +75,11 @@ def footprint_question(
         raise ValueError(f"no footprint is kept for rank ratio {rank_ratio} and state of {state_dtype}")
     if ranks not in RANKS:
         raise ValueError(f"no footprint is kept for {ranks} ranks")
+    if precision is not None and ranks > 1:
+        raise ValueError("what fits a card is counted for one process")
     options: dict[str, Scalar | None] = {"rank_ratio": ratio, "state_dtype": dtype}
     chosen = {name: value for name, value in options.items() if value is not None}
-    return FootprintQuestion(model=model, options=chosen, ranks=ranks, precision=precision if ranks == 1 else None)
+    return FootprintQuestion(model=model, options=chosen, ranks=ranks, precision=precision)
 
 
 def plan_question(

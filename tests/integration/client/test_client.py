@@ -77,14 +77,14 @@ def test_every_verb_returns_the_records_of_the_service(service: Service, client:
     assert client.health().status == "ok"
     assert client.optimizers()[0].name == "adamw"
     assert client.models()[0].name == "gpt2-tiny"
-    fits = client.memory("gpt2-nano", card_gib=0.5, micro_batch=2, precision="fp32").fits
-    assert {fit.checkpointing for fit in fits if fit.optimizer == "adamw" and fit.most_sequences} == {False, True}
     counted = client.memory("gpt2-nano", ranks=2)
     assert (counted.model, counted.ranks) == ("gpt2-nano", 2)
     with pytest.raises(ClientError, match="unknown model"):
         client.memory("gpt2-nothing")
     with pytest.raises(ClientError, match="5 ranks"):
         client.memory("gpt2-nano", ranks=5)
+    with pytest.raises(ClientError, match="one process"):
+        client.memory("gpt2-nano", ranks=2, card_gib=24)
     assert client.datasets()[0].name == "python-stdlib"
     assert client.datasets()[0].prepared == ()
 
