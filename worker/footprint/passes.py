@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _SEQUENCES = (2, 3)  # with 1, torch's operators take shortcuts that larger batches do not
 _LAYERS = (2, 3)
+_WHOLE_LAYERS = 6
+"""Models with no more are counted whole: AdaPM steps small blocks in batches that stop growing with the layers."""
 _LOG = getLogger("torch._subclasses.fake_tensor")
 _READ_VALUE = torch.ops.aten._local_scalar_dense.default
 
@@ -107,7 +109,7 @@ class StepCounter:
         load_transformers()
         self._meter = StorageMeter()
         self._layers = preset(model).layers
-        depths = _LAYERS if self._layers > _LAYERS[-1] else (self._layers,)
+        depths = _LAYERS if self._layers > _WHOLE_LAYERS else (self._layers,)
         with self._meter:
             self._models = [outline_model(model, "cpu", layers=layers).train() for layers in depths]
 

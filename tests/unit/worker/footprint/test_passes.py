@@ -23,9 +23,9 @@ def test_the_counted_peak_is_the_measured_one(model: str, way: Way):
 
 def test_few_layers_tell_the_passes_of_all(monkeypatch: pytest.MonkeyPatch):
     """`gpt2-mini` has six."""
-    few = StepCounter("gpt2-mini").passes("fp32", 64)
-    monkeypatch.setattr("worker.footprint.passes._LAYERS", (6, 6))
-    assert StepCounter("gpt2-mini").passes("fp32", 64) == few
+    whole = StepCounter("gpt2-mini").passes("fp32", 64)
+    monkeypatch.setattr("worker.footprint.passes._WHOLE_LAYERS", 3)
+    assert StepCounter("gpt2-mini").passes("fp32", 64) == whole
 
 
 def test_nothing_without_storage_stays_in_the_process():
