@@ -127,10 +127,17 @@ def _load_pretrained(model: "PreTrainedModel", weights: InitialWeights) -> "PreT
     return loaded
 
 
-def outline_model(name: str) -> "PreTrainedModel":
-    """The model of that preset on `meta`: every shape and no memory; `KeyError` for an unknown name."""
+def outline_model(name: str, device: str = "meta", *, layers: int | None = None) -> "PreTrainedModel":
+    """The model of that preset on `meta`: every shape and no memory; `KeyError` for an unknown name.
+
+    Args:
+        name: A preset.
+        device: On another one its weights are drawn, which takes memory but in torch's `FakeTensorMode`.
+        layers: Instead of the preset's.
+    """
     chosen = preset(name)
-    with torch.device("meta"):
+    chosen = chosen if layers is None else replace(chosen, layers=layers)
+    with torch.device(device):
         return _make(chosen)
 
 

@@ -58,7 +58,7 @@ PANELS = {
     "Data": {
         "data": Verb("offline.data:verbs", "List, prepare and copy datasets."),
         "import": Verb("files.imports:import_runs", "Send runs of your own loop, or of other tools."),
-        "models": Verb("offline.models:models", "List models, or count what training one keeps."),
+        "models": Verb("offline.models:models", "List models, or show which optimizers fit your card."),
         "optimizers": Verb("offline.optimizers:optimizers", "List optimizers, show one, or check your own."),
     },
     "Share": {

@@ -611,11 +611,21 @@ class Endpoints:
 
     @Endpoint
     def memory(
-        self, model: str, *, rank_ratio: float | None = None, state_dtype: str | None = None, ranks: int = 1
+        self,
+        model: str,
+        *,
+        rank_ratio: float | None = None,
+        state_dtype: str | None = None,
+        ranks: int = 1,
+        card_gib: float | None = None,
+        micro_batch: int = 1,
+        precision: str = "bf16",
     ) -> Footprint:
-        """What training a model keeps under each optimizer, to the byte; of several ranks, on the one with the most."""
-        ratio = None if rank_ratio is None else str(rank_ratio)
-        chosen = _parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks)
+        """What training a model keeps under each optimizer, to the byte; of several ranks, on the one with the most.
+        With `card_gib` its `fits` have the peaks at a micro-batch, and the largest micro-batch on such a card."""
+        ratio, card = (None if value is None else str(value) for value in (rank_ratio, card_gib))
+        fit = {} if card is None else _parameters(card_gib=card, micro_batch=micro_batch, precision=precision)
+        chosen = {**_parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks), **fit}
         return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
 
     @Endpoint

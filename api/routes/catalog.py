@@ -16,6 +16,7 @@ from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.footprint.process import FootprintQuestion
 from worker.records.footprint import Footprint
+from worker.spec.parts import Precision
 
 router = APIRouter(tags=["catalog"], route_class=JsonRoute)
 
@@ -44,10 +45,17 @@ def memory(
     rank_ratio: Annotated[float | None, _choice(RANK_RATIOS, "Rank of low-rank state over min(m, n).")] = None,
     state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the state's elements.")] = None,
     ranks: Annotated[int, _choice(RANKS, "Processes that share the model (FSDP2).")] = 1,
+    card_gib: Annotated[
+        float | None, Query(gt=0, le=1e6, description="Add `fits`: what fits into so much memory, for one process.")
+    ] = None,
+    micro_batch: Annotated[int, Query(ge=1, le=65_536, description="Sequences in a pass, of the peaks in `fits`.")] = 1,
+    precision: Annotated[Precision, Query(description="Of the passes of `fits`.")] = "bf16",
 ) -> Footprint:
     """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the
-    most. The first answer for a model takes some seconds."""
-    return _count(analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks))
+    most. The first answer for a model takes some seconds, with `card_gib` a minute."""
+    asked = None if card_gib is None else precision
+    found = _count(analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, asked))
+    return found if card_gib is None else found.fit(card_gib, micro_batch)
 
 
 @router.get("/models/{model}/plan", responses=problems(404))

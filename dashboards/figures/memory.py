@@ -35,8 +35,6 @@ PARTS = (
 """Field of a breakdown, its name, its pattern: colours are optimizers', so parts are greys and told apart by more."""
 ROW_PIXELS = 27
 """Of an optimizer in the planner's figure."""
-DEVICES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
-"""Memory of common GPUs, from small cards to H200 and B200, in 1e9 bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +48,6 @@ class Bar:
     parameters_width: float
     gradients_width: float
     state_width: float
-    device_gb: int | None
-    """The smallest of `DEVICES_GB` that holds it; None where none does."""
 
 
 def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: ViewState, theme: ThemeName) -> Figure:
@@ -171,7 +167,6 @@ def _bar(footprint: Footprint, one: OptimizerFootprint, kept: int, most: int) ->
         parameters_width=round(100 * footprint.parameter_bytes / most, 2),
         gradients_width=round(100 * footprint.gradient_bytes / most, 2),
         state_width=round(100 * (one.state_bytes or 0) / most, 2),
-        device_gb=next((size for size in DEVICES_GB if total is not None and total <= size * 1e9), None),
     )
 
 

@@ -28,6 +28,8 @@ from orchestrator.specs.footprints import (
 )
 from worker.catalog import presets
 from worker.footprint.process import FootprintQuestion
+from worker.records.footprint import CardFit, Footprint
+from worker.spec.parts import Precision
 
 FIRST_MODEL = "gpt2-124m"
 Model = Annotated[str, Query(max_length=64)]
@@ -35,6 +37,8 @@ Optimizer = Annotated[str, Query(max_length=64)]
 Rank = Annotated[str, Query(max_length=16)]
 Dtype = Annotated[str, Query(max_length=16)]
 Ranks = Annotated[int, Query(ge=1, le=RANKS[-1])]
+Card = Annotated[str, Query(max_length=16)]
+MOST_GIB = 1e6
 
 
 def memory_pages(footprints: Footprints) -> APIRouter:
@@ -48,9 +52,14 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         rank: Rank = "",
         dtype: Dtype = "",
         ranks: Ranks = 1,
+        card: Card = "",
+        precision: Precision = "bf16",
     ) -> HTMLResponse:
         try:
-            question = _question(model, rank, dtype, ranks)
+            card_gib = float(card) if card and ranks == 1 else None
+            if card_gib is not None and not 0 < card_gib <= MOST_GIB:
+                raise ValueError(card)
+            question = _question(model, rank, dtype, ranks, None if card_gib is None else precision)
             found = footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
@@ -60,6 +69,9 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             preset=presets.preset(model),
             footprint=found,
             failure=None if found else footprints.failure(question),
+            card=card_gib,
+            precision=precision,
+            fits=_fits(found, card_gib) if found and card_gib is not None else (),
             bars=bars(found) if found else (),
             blocks=blocks(found) if found else (),
             models=presets.PRESETS,
@@ -119,6 +131,13 @@ def memory_pages(footprints: Footprints) -> APIRouter:
     return router
 
 
-def _question(model: str, rank: str, dtype: str, ranks: int) -> FootprintQuestion:
+def _question(model: str, rank: str, dtype: str, ranks: int, precision: Precision | None = None) -> FootprintQuestion:
     """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
-    return footprint_question(model, float(rank) if rank else None, dtype or None, ranks)
+    return footprint_question(model, float(rank) if rank else None, dtype or None, ranks, precision)
+
+
+def _fits(found: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], ...]:
+    """(without, with activation checkpointing) of each optimizer, the least memory first."""
+    fits = found.fit(card_gib).fits
+    plain = {fit.optimizer: fit for fit in fits if not fit.checkpointing}
+    return tuple((plain[fit.optimizer], fit) for fit in fits if fit.checkpointing)

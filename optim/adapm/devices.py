@@ -135,6 +135,20 @@ def chunk_elements(device: torch.device, *, compiles: bool = False) -> int:
     return _CPU_COMPILED_CHUNK_ELEMENTS if compiles else _CPU_CHUNK_ELEMENTS
 
 
+@contextmanager
+def coarse_pieces(elements: int) -> Iterator[None]:
+    """Within, torch's operators take a CPU's large model in the pieces of compiled code: so few that a step on tensors
+    without storage, on which no compiled code can run, is counted in seconds."""
+    global _CPU_CHUNK_ELEMENTS
+    before = _CPU_CHUNK_ELEMENTS
+    if elements >= 2**26:  # from there on it is compiled (`compiled.py`)
+        _CPU_CHUNK_ELEMENTS = _CPU_COMPILED_CHUNK_ELEMENTS
+    try:
+        yield
+    finally:
+        _CPU_CHUNK_ELEMENTS = before
+
+
 def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
     """Cover the tensor by rows, in pieces of at most `limit` elements: a chunk, unless less is asked for."""
     limit = chunk_elements(tensor.device) if limit is None else limit

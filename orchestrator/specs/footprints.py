@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -32,6 +32,7 @@ from worker.catalog import presets
 from worker.files import write_atomically
 from worker.footprint.process import FootprintAnswer, FootprintQuestion, count_footprints
 from worker.records.footprint import Footprint
+from worker.spec.parts import Precision
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +50,7 @@ SOURCES = (
     "worker/models.py",
     "worker/records/footprint.py",
     "worker/catalog/presets.py",
+    "worker/tasks/next_token.py",
 )
 """The code that a count depends on: folders with all that is in them, and files."""
 RETRY_SECONDS = 60.0
@@ -58,19 +60,26 @@ MOST_WAITING = 2
 
 
 def footprint_question(
-    model: str, rank_ratio: object = None, state_dtype: object = None, ranks: int = 1
+    model: str,
+    rank_ratio: object = None,
+    state_dtype: object = None,
+    ranks: int = 1,
+    precision: Precision | None = None,
 ) -> FootprintQuestion:
-    """For all optimizers, those with such an option at that value; None is each one's own default. Raises `ValueError`
-    for values that are not among those above."""
+    """For all optimizers, those with such an option at that value; None is each one's own default. With a
+    precision the passes and steps of one process are counted, too. Raises `ValueError` for values that are not among
+    those above."""
     ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
     dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)
     if (rank_ratio is not None and ratio is None) or (state_dtype is not None and dtype is None):
         raise ValueError(f"no footprint is kept for rank ratio {rank_ratio} and state of {state_dtype}")
     if ranks not in RANKS:
         raise ValueError(f"no footprint is kept for {ranks} ranks")
+    if precision is not None and ranks > 1:
+        raise ValueError("what fits a card is counted for one process")
     options: dict[str, Scalar | None] = {"rank_ratio": ratio, "state_dtype": dtype}
     chosen = {name: value for name, value in options.items() if value is not None}
-    return FootprintQuestion(model=model, options=chosen, ranks=ranks)
+    return FootprintQuestion(model=model, options=chosen, ranks=ranks, precision=precision)
 
 
 def plan_question(
@@ -171,13 +180,12 @@ class Footprints:
         return failed
 
     def _path(self, question: FootprintQuestion) -> Path:
-        more = [*(question.optimizers or ()), *(["blocks"] if question.with_blocks else [])]
-        return answer_path(self._folder, question.model, question.options, question.ranks, *more)
+        return answer_path(self._folder, question.model_dump_json())
 
 
-def answer_path(folder: Path, model: str, options: Mapping[str, Scalar], *more: object) -> Path:
+def answer_path(folder: Path, *question: object) -> Path:
     """Where the answer to that question is kept, as long as the code that counts is this one."""
-    asked = [model, options, code_digest(), *more]
+    asked = [*question, code_digest()]
     return folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
 

@@ -63,7 +63,10 @@ REASONS = {
     "worker.data.files": {"pyarrow.parquet": "for Parquet alone"},
     "worker.data.sources": {"worker.data.hub": DOWNLOAD},
     "worker.data.weights": {"huggingface_hub": DOWNLOAD},
-    "worker.footprint.count": {"worker.footprint.sharded": SHARDED},
+    "worker.footprint.count": {
+        "worker.footprint.passes": "tensors without storage, and transformers: seconds, for who asks for activations",
+        "worker.footprint.sharded": SHARDED,
+    },
     "worker.footprint.process": {"worker.footprint.count": TORCH},
     "worker.fork_server": {"worker.attempt": "in a forked process, whose parent has imported it"},
     "worker.remote.folder": {"worker.remote": "fsspec, a tenth of a second, which clients lack"},

@@ -1,11 +1,11 @@
 """Memory known before training: the real model and the real optimizers of the catalog on `meta`, counted to the byte.
 
-Parameters, gradients and optimizer state are what a training keeps at the least; activations, which depend on the
-batch, come on top and are measured by running.
+Parameters, gradients and optimizer state are what a training keeps at the least. Activations, and what the optimizer's
+step takes for a while, are counted in `passes.py` where they are asked for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -18,6 +18,7 @@ from optim.plan.blocks import BlockPlan
 from optim.plan.rules import Rule
 from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
+from worker.catalog.presets import preset
 from worker.footprint.outlines import outline
 from worker.models import outline_model, parameter_counts
 from worker.records.footprint import (
@@ -25,9 +26,11 @@ from worker.records.footprint import (
     BlockSlice,
     Footprint,
     OptimizerFootprint,
+    PassMemory,
     PlannedBlock,
     published_gigabytes,
 )
+from worker.spec.parts import Precision
 
 _MOMENTA = ("exp_avg", "momentum_left", "momentum_right")
 # What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.
@@ -41,9 +44,12 @@ def footprint(
     rules: Sequence[Rule] = (),
     ranks: int = 1,
     *,
+    precision: Precision | None = None,
+    sequence_length_tokens: int | None = None,
     with_blocks: bool = False,
 ) -> Footprint:
-    """Count what training that preset keeps under each optimizer; seconds, of which libraries take most to load.
+    """Count what training that preset keeps under each optimizer; seconds, of which libraries take most to load, and
+    with a precision some more for each optimizer.
 
     Args:
         model: A preset's name.
@@ -51,6 +57,8 @@ def footprint(
         options: Given to every optimizer that has such an option.
         rules: Given to every optimizer that has a block plan.
         ranks: Processes among which FSDP2 divides the model; what is counted is the largest one's.
+        precision: Count the passes in it, and the optimizers' steps, too; for one process.
+        sequence_length_tokens: Of the passes; None is as long as the model's positions.
         with_blocks: Name the blocks of every optimizer that has a block plan; for one process.
 
     Raises:
@@ -70,6 +78,14 @@ def footprint(
         baseline = next((one for one in found if one.optimizer == BASELINE), None)
         if baseline is None:
             baseline = _optimizer_footprint(model, shared, entry(BASELINE), {})
+    length = sequence_length_tokens or preset(model).max_positions
+    passes: tuple[PassMemory, ...] = ()
+    unknown_because = None
+    if precision is not None:
+        try:
+            passes, found = _count_step(model, precision, length, found, rules)
+        except _META_FAULTS as error:
+            unknown_because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return Footprint(
         model=model,
         ranks=ranks,
@@ -78,8 +94,30 @@ def footprint(
         gradient_bytes=sum(p.numel() * p.element_size() for p in here if p.requires_grad),
         optimizers=found,
         baseline_bytes=baseline.state_bytes,
+        precision=precision,
+        sequence_length_tokens=None if precision is None else length,
+        passes=passes,
+        passes_unknown_because=unknown_because,
         notes=tuple(_notes(parameters, found)) if ranks == 1 else (),
     )
+
+
+def _count_step(
+    model: str, precision: Precision, length: int, found: tuple[OptimizerFootprint, ...], rules: Sequence[Rule]
+) -> tuple[tuple[PassMemory, ...], tuple[OptimizerFootprint, ...]]:
+    """(the passes, the same optimizers with what their steps take for a while)."""
+    from worker.footprint.passes import StepCounter  # tensors without storage, a second to load
+
+    count = StepCounter(model)
+    passes, steps = count.passes(precision, length), []
+    for one in found:
+        candidate, transient = entry(one.optimizer), None
+        if one.state_bytes is not None:
+            with suppress(*_META_FAULTS), catch_warnings():
+                simplefilter("ignore")
+                transient = count.transient_bytes(candidate, one.options, rules if candidate.has_plan else ())
+        steps.append(one.model_copy(update={"transient_bytes": transient}))
+    return passes, tuple(steps)
 
 
 @contextmanager

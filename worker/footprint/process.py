@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -32,6 +33,10 @@ class FootprintQuestion(BaseModel):
     """Given to every optimizer that has such an option."""
     ranks: int = 1
     """Processes that share the model."""
+    precision: Literal["fp32", "bf16"] | None = None
+    """Of passes and steps, which are counted where it is given."""
+    sequence_length_tokens: int | None = None
+    """Of the passes; None: as long as the model's positions."""
     with_blocks: bool = False
     """Whether block plans are to be told."""
 
@@ -83,9 +88,7 @@ def answer(wanted: FootprintQuestion) -> FootprintAnswer:
         )
     try:
         with pause_collection():  # optimizers bring libraries
-            found = footprint(
-                wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks, with_blocks=wanted.with_blocks
-            )
+            found = footprint(**dict(wanted))
         return FootprintAnswer(footprint=found)
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))

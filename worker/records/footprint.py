@@ -45,6 +45,34 @@ class PlannedBlock(Record):
     state_bytes: int
 
 
+class MemoryLine(Record):
+    """The memory of one moment of a pass, for any number of sequences."""
+
+    fixed_bytes: int
+    bytes_per_sequence: int
+
+
+class PassMemory(Record):
+    """The memory of a micro-batch's forward and backward pass above weights and optimizer state: activations and
+    gradients, those of the step's earlier micro-batches included."""
+
+    checkpointing: bool
+    """Whether activations are computed again in the backward pass (`execution.activation_checkpointing`)."""
+    lines: tuple[MemoryLine, ...]
+    """The highest of them at a number of sequences is the peak there."""
+
+    def peak_bytes(self, sequences: int) -> int:
+        """The highest moment of a micro-batch of so many sequences."""
+        return max(line.fixed_bytes + line.bytes_per_sequence * sequences for line in self.lines)
+
+    def most_sequences(self, available_bytes: int) -> int:
+        """The largest micro-batch that takes no more; 0 where not even one sequence fits."""
+        if self.peak_bytes(1) > available_bytes:
+            return 0
+        growing = [line for line in self.lines if line.bytes_per_sequence > 0]
+        return min((available_bytes - line.fixed_bytes) // line.bytes_per_sequence for line in growing)
+
+
 class OptimizerFootprint(Record):
     """What one optimizer keeps for a model."""
 
@@ -63,8 +91,27 @@ class OptimizerFootprint(Record):
     """First moments; None where the optimizer keeps to no block plan."""
     published_bytes: int | None = None
     """The paper's figure, where it speaks of this model and these options."""
+    transient_bytes: int | None = None
+    """What a step takes for a while above weights, gradients and state; None where it was not counted."""
     unknown_because: str | None = None
     """Why it cannot run on `meta`, or not on a sharded model; None where it can."""
+
+
+class CardFit(Record):
+    """How one optimizer trains a model within the memory of a card."""
+
+    optimizer: str
+    title: str
+    checkpointing: bool
+    peak_bytes: int
+    """The highest moment of a step at the micro-batch that was asked for."""
+    activation_bytes: int
+    """What the passes take there above the gradients."""
+    most_sequences: int
+    """The largest micro-batch that fits; 0 where none does."""
+    limit: str
+    """The largest part of the memory where the next sequence does not fit: `activations`, `weights`, `gradients`,
+    `state` or `step` (what the optimizer's step takes for a while)."""
 
 
 class Footprint(Record):
@@ -81,8 +128,50 @@ class Footprint(Record):
     optimizers: tuple[OptimizerFootprint, ...]
     baseline_bytes: int | None
     """State of AdamW, which savings are against."""
+    precision: str | None = None
+    """Of the passes: `fp32`, or `bf16` for autocast; None where none were counted."""
+    sequence_length_tokens: int | None = None
+    passes: tuple[PassMemory, ...] = ()
+    """Without and with activation checkpointing."""
+    passes_unknown_because: str | None = None
+    """Why passes were asked for and could not be counted."""
+    fits: tuple[CardFit, ...] = ()
+    """What fits into `card_gib`, where a request names it; the most memory-efficient optimizer first."""
     notes: tuple[str, ...]
     """Where the paper's figures and ours differ, and why."""
+
+    def fit(self, card_gib: float, sequences: int = 1) -> "Footprint":
+        """The same with `fits`: of every optimizer, without and with checkpointing, the peak of a micro-batch of so
+        many sequences, and the largest micro-batch within `card_gib` of tensors."""
+        found = [
+            self._fit(one, counted, card_gib, sequences)
+            for one in self.optimizers
+            if one.state_bytes is not None and one.transient_bytes is not None
+            for counted in self.passes
+        ]
+        return self.model_copy(update={"fits": tuple(sorted(found, key=lambda fit: fit.peak_bytes))})
+
+    def _fit(self, one: OptimizerFootprint, counted: PassMemory, card_gib: float, sequences: int) -> CardFit:
+        available, state, step = int(card_gib * 2**30), one.state_bytes or 0, one.transient_bytes or 0
+        kept = self.parameter_bytes + state
+        step_fits = kept + self.gradient_bytes + step <= available
+        most = counted.most_sequences(available - kept) if step_fits else 0
+        parts = {
+            "weights": self.parameter_bytes,
+            "gradients": self.gradient_bytes,
+            "state": state,
+            "activations": counted.peak_bytes(most + 1) - self.gradient_bytes if step_fits else 0,
+            "step": 0 if step_fits else step,
+        }
+        return CardFit(
+            optimizer=one.optimizer,
+            title=one.title,
+            checkpointing=counted.checkpointing,
+            peak_bytes=kept + max(counted.peak_bytes(sequences), self.gradient_bytes + step),
+            activation_bytes=counted.peak_bytes(sequences) - self.gradient_bytes,
+            most_sequences=most,
+            limit=max(parts, key=lambda part: parts[part]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,12 @@ class TokenMicroBatch:
     """Targets of the whole batch that count: what the loss is the mean over."""
 
 
+def summed_loss(model: torch.nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Summed cross-entropy of the targets that count; both int64 (sequences, length) on the model's device."""
+    logits = model(inputs).logits  # (sequences, length, vocabulary)
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
 class NextTokenTask(ABC):
     """Draws batches by (seed, step) and evaluates on held-out sequences that are the same for every run."""
 
@@ -80,10 +86,7 @@ class NextTokenTask(ABC):
         return self._group.sum_over_ranks(losses, self._device) / int((targets != IGNORED).sum())
 
     def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Summed cross-entropy of the targets that count."""
-        logits = self.model(inputs.to(self._device)).logits  # (sequences, length, vocabulary)
-        flat = targets.to(self._device).flatten()
-        return F.cross_entropy(logits.float().flatten(0, 1), flat, ignore_index=IGNORED, reduction="sum")
+        return summed_loss(self.model, inputs.to(self._device), targets.to(self._device))
 
 
 class Pretraining(NextTokenTask):

@@ -1,5 +1,5 @@
 """`adapm-bench models [MODEL]`: the models; of one what training it keeps under each optimizer, known before it is
-trained, and with `--blocks` what an optimizer keeps for every block, layers of one shape folded into one line.
+trained; with `--memory` what fits a card, and with `--blocks` what an optimizer keeps for every block.
 """
 
 import os
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.console import Json, console, plain_table, print_json, refuse, text_table
+from api.cli.console import Json, console, fail, plain_table, print_json, refuse, text_table
 from api.records import model_info
 from dashboards.text import formats
 from dashboards.text.block_plans import fold_blocks
@@ -26,6 +26,7 @@ from worker.catalog import presets
 from worker.files import write_atomically
 from worker.garbage import pause_collection
 from worker.records.footprint import BASELINE, Footprint, PlannedBlock
+from worker.spec.parts import Precision
 
 if TYPE_CHECKING:
     from optim.plan.rules import Rule
@@ -65,8 +66,30 @@ Ranks = Annotated[
         metavar="N",
     ),
 ]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        "--memory",
+        min=0.1,
+        max=1e6,
+        help="Show what fits into so many GiB of tensors: of MODEL by optimizer, without one of every model.",
+        metavar="GIB",
+    ),
+]
+MicroBatch = Annotated[
+    int, typer.Option("--micro-batch", min=1, help="Sequences in a pass, of the peak that --memory shows.", metavar="N")
+]
+CardPrecision = Annotated[
+    Literal["fp32", "bf16"], typer.Option("--precision", help="Of the passes; bf16 is autocast, weights stay fp32.")
+]
+Length = Annotated[
+    int | None,
+    typer.Option("--length", min=1, help="Tokens in a sequence; default: the model's positions.", metavar="TOKENS"),
+]
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+SHOWN = ("adamw", "adapm", "adapm-mini")
+"""What is compared where nothing is named."""
 MOST_COUNTS = 200
 """Are kept, the newest ones."""
 
@@ -79,11 +102,28 @@ def models(
     state_dtype: StateDtype = None,
     rule: RulesOption = None,
     ranks: Ranks = 1,
+    memory: Memory = None,
+    micro_batch: MicroBatch = 1,
+    precision: CardPrecision = "bf16",
+    length: Length = None,
     json: Json = False,
 ) -> None:
-    """List the models, or count parameters, gradients and optimizer state of one, without that memory or a service."""
+    """List the models, or count what training one keeps under each optimizer, and with --memory the largest micro-batch
+    that fits; without that memory or a service."""
     names = list(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
     options = state_options(rank_ratio, state_dtype)
+    if memory is not None:
+        if blocks or ranks > 1:
+            refuse("--memory counts what one process needs: leave out --blocks and --ranks")
+        step = precision, length
+        if model is None:
+            _print_fitting_models(names or list(SHOWN), options, memory, step, json=json)
+            return
+        with check_model_name(model):
+            check_length(model, length)
+            fitted = _count_once(model, names or None, options, rule or [], 1, step).fit(memory, micro_batch)
+        print_json(fitted) if json else _print_fits(fitted, memory, micro_batch)
+        return
     if model is None:
         if blocks or names or options or rule or ranks > 1:
             refuse("these options are about one model; name it: adapm-bench models MODEL")
@@ -110,18 +150,95 @@ def _print_models(*, json: bool) -> None:
     console().print(text_table(columns, rows))
 
 
+def _print_fits(found: Footprint, card_gib: float, micro_batch: int) -> None:
+    """What fits a card: one sentence on AdamW and AdaPM, then a line an optimizer."""
+    out = console()
+    if found.passes_unknown_because is not None:
+        fail(f"the activations of {found.model} cannot be counted ({found.passes_unknown_because})")
+    plain, checkpointed = (
+        {fit.optimizer: fit for fit in found.fits if fit.checkpointing is way} for way in (False, True)
+    )
+    shown = [
+        f"{fit.title} {checkpointed[name].most_sequences or 'does not fit'}"
+        for name in SHOWN
+        if (fit := plain.get(name)) is not None
+    ]
+    if shown:
+        out.print(f"Largest micro-batch in {card_gib:g} GiB with activation checkpointing: {', '.join(shown)}.\n")
+    table = plain_table("optimizer", "state", "step", "peak", "largest\nmicro-batch", "peak,\ncheckpointing")
+    table.add_column("largest\nmicro-batch", justify="right")
+    table.add_column("limited by")
+    kept = {one.optimizer: one for one in found.optimizers}
+    for name, fit in checkpointed.items():
+        one, without = kept[name], plain[name]
+        cells = (
+            *(name, formats.size(one.state_bytes), formats.size(one.transient_bytes), formats.size(without.peak_bytes)),
+            *(
+                f"{without.most_sequences or '—'}",
+                formats.size(fit.peak_bytes),
+                f"{fit.most_sequences or '—'}",
+                fit.limit,
+            ),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    out.print(table)
+    activations = " or ".join(
+        formats.size(each.peak_bytes(micro_batch) - found.gradient_bytes) for each in found.passes
+    )
+    out.print(
+        f"\n{found.model}: weights {formats.size(found.parameter_bytes)}, gradients "
+        f"{formats.size(found.gradient_bytes)}, activations {activations} with checkpointing (micro-batch "
+        f"{micro_batch}, {found.sequence_length_tokens:,} tokens, {found.precision}).\n"
+        f"Peak: weights, gradients and state, and activations or the optimizer's step. {card_gib:g} GiB = "
+        f"{formats.size(card_gib * 2**30)} of tensors; the CUDA context and the allocator's gaps come on top."
+    )
+    for one in found.optimizers:
+        if one.transient_bytes is None:
+            out.print(f"{one.optimizer} cannot be counted without a run ({one.unknown_because or 'its step'}).")
+
+
+def _print_fitting_models(
+    names: list[str], options: dict[str, Scalar], card_gib: float, step: tuple[Precision, int | None], *, json: bool
+) -> None:
+    """A line a model: the largest micro-batch under each optimizer."""
+    found = [_count_once(name, names, options, [], 1, step).fit(card_gib) for name in presets.names()]
+    if json:
+        print_json(found)
+        return
+    table = plain_table("model", "parameters", *names)
+    for counted in found:
+        most = {(fit.optimizer, fit.checkpointing): fit.most_sequences for fit in counted.fits}
+        cells = [
+            f"{most[name, False] or '—'} / {most[name, True] or '—'}" if (name, True) in most else formats.UNKNOWN
+            for name in names
+        ]
+        table.add_row(*(Text(cell) for cell in (counted.model, formats.compact(counted.parameters), *cells)))
+    console().print(table)
+    print(
+        f"\nLargest micro-batch in {card_gib:g} GiB of tensors, without / with activation checkpointing ({step[0]}, "
+        f"sequences as long as {step[1] or 'the model'}{' tokens' if step[1] else ' takes'}); — does not fit."
+    )
+
+
 def _count_once(
-    model: str, names: list[str] | None, options: dict[str, Scalar], rule: list[str], ranks: int
+    model: str,
+    names: list[str] | None,
+    options: dict[str, Scalar],
+    rule: list[str],
+    ranks: int,
+    step: tuple[Precision | None, int | None] = (None, None),
 ) -> Footprint:
     """The count, which the same code and libraries make once; from then on it is read."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adapm-bench" / "footprints"
-    path = answer_path(cache, model, options, names, rule, ranks)
+    path = answer_path(cache, model, options, names, rule, ranks, *step)
     with suppress(OSError, ValidationError):
         return Footprint.model_validate_json(path.read_bytes())
     with pause_collection():
         from worker.footprint.count import footprint  # loads torch
 
-        found = footprint(model, names, options, block_rules(rule), ranks)
+        precision, length = step
+        rules = block_rules(rule)
+        found = footprint(model, names, options, rules, ranks, precision=precision, sequence_length_tokens=length)
     with suppress(OSError):  # whose home cannot be written counts again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, found.model_dump_json())
@@ -135,7 +252,7 @@ def _print_footprint(found: Footprint) -> None:
     each = f" each of {found.ranks} ranks (FSDP2)" if found.ranks > 1 else ""
     out.print(
         f"{found.model}: {formats.count(found.parameters)} parameters, {formats.size(found.parameter_bytes)}{each}; "
-        f"gradients {formats.size(found.gradient_bytes)}. Activations come on top.\n"
+        f"gradients {formats.size(found.gradient_bytes)}. Activations come on top: --memory GIB counts them.\n"
     )
     out.print(_total_table(found))
     out.print("\nState by kind of block:\n")
@@ -250,6 +367,13 @@ def block_rules(texts: list[str] | None) -> "list[Rule]":
     from optim.plan.rules import rule_of  # loads torch
 
     return [rule_of(text) for text in texts or ()]
+
+
+def check_length(model: str, length: int | None) -> None:
+    """Refuse sequences longer than the model's positions."""
+    positions = presets.preset(model).max_positions
+    if length is not None and length > positions:
+        refuse(f"--length {length}: {model} has {positions} positions")
 
 
 @contextmanager

@@ -83,6 +83,8 @@ def test_every_verb_returns_the_records_of_the_service(service: Service, client:
         client.memory("gpt2-nothing")
     with pytest.raises(ClientError, match="5 ranks"):
         client.memory("gpt2-nano", ranks=5)
+    with pytest.raises(ClientError, match="one process"):
+        client.memory("gpt2-nano", ranks=2, card_gib=24)
     assert client.datasets()[0].name == "python-stdlib"
     assert client.datasets()[0].prepared == ()
 

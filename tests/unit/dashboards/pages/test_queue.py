@@ -6,11 +6,12 @@ from contextlib import closing
 
 import pytest
 
+from api.routes import catalog
 from dashboards.data.search import Search, find_experiments
 from dashboards.figures.memory import bars
 from dashboards.pages.service import concerns
 from dashboards.text.block_plans import fold_blocks
-from orchestrator.specs.footprints import plan_question
+from orchestrator.specs.footprints import footprint_question, plan_question
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from tests.factories.playing import DEMO
@@ -63,10 +64,9 @@ def test_what_hinders_stands_first_and_nothing_is_said_where_all_is_well(service
     assert texts[0] == "The disk is full."
 
 
-def test_bars_share_one_scale_and_name_the_smallest_device():
+def test_bars_share_one_scale():
     first, second, last = bars(footprint(adamw=8 * 10**9, sgd=0, odd=None))
     assert [one.one.optimizer for one in (first, second, last)] == ["sgd", "adamw", "odd"]
-    assert (first.device_gb, second.device_gb, last.device_gb) == (8, 16, None)
     assert second.parameters_width + second.gradients_width + second.state_width == 100
     assert (first.share, second.share, last.share) == (0.0, 1.0, None)
 
@@ -80,6 +80,21 @@ def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, servi
     assert "16.0 GB" in page and "data-poll" not in page
     for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int4", "?model=<b>"):
         assert client.get(f"/memory{wrong}").status_code == 404
+
+
+def test_the_planner_shows_the_largest_micro_batch_on_a_card(client, services, monkeypatch):
+    counted = count.footprint("gpt2-nano", ["adamw", "sgd"], precision="fp32", sequence_length_tokens=64)
+    asked = footprint_question("gpt2-nano", precision="fp32")
+    monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
+    monkeypatch.setattr(services.footprints, "find", lambda question: counted if question == asked else None)
+    page = client.get("/memory?model=gpt2-nano&card=0.5&precision=fp32").text
+    rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
+    for fit in counted.fit(0.5).fits:
+        (row,) = (row for row in rows if row[:1] == [fit.title] and row[-1] == fit.limit)
+        assert str(fit.most_sequences) in row
+    assert catalog.memory("gpt2-nano", services.analysis, card_gib=0.5, precision="fp32") == counted.fit(0.5)
+    for wrong in ("0", "-1", "x", "nan", "1e9"):
+        assert client.get(f"/memory?model=gpt2-nano&card={wrong}").status_code == 404
 
 
 def test_a_block_plan_is_the_folded_blocks_with_their_sum(client, services, monkeypatch):

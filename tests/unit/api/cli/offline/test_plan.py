@@ -133,9 +133,34 @@ def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
     assert cli(*words).stdout == first, "a home that cannot be written stops nothing"
 
 
+def test_what_fits_a_card_is_a_table_with_the_largest_micro_batches(cli):
+    words = ("models", "gpt2-nano", "--memory", "0.5", "--optimizers", "adamw,adapm", "--length", "64")
+    counted = pure_json(cli(*words, "--json"))
+    assert (counted["precision"], counted["sequence_length_tokens"]) == ("bf16", 64)
+    lines = [line.split() for line in cli(*words).stdout.splitlines()]
+    for name in ("adamw", "adapm"):
+        plain, checkpointed = sorted(
+            (fit["most_sequences"] for fit in counted["fits"] if fit["optimizer"] == name),
+        )
+        assert 0 < plain < checkpointed
+        (row,) = (line for line in lines if line[:1] == [name])
+        assert {str(plain), str(checkpointed), "activations"} <= set(row)
+
+
+def test_of_every_model_the_largest_micro_batch_on_a_card(cli, monkeypatch: pytest.MonkeyPatch):
+    few = [presets.preset(name) for name in ("gpt2-nano", "mixtral-tiny")]
+    monkeypatch.setattr("worker.catalog.presets.names", lambda: tuple(preset.name for preset in few))
+    nano, mixtral = pure_json(cli("models", "--memory", "0.5", "--optimizers", "adamw", "--json"))
+    assert [fit["optimizer"] for fit in nano["fits"]] == ["adamw", "adamw"]
+    assert (mixtral["fits"], bool(mixtral["passes_unknown_because"])) == ([], True)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["models", "gpt2-tiny", "--memory", "24", "--ranks", "2"], "--ranks"),
+        (["models", "gpt2-tiny", "--memory", "24", "--length", "257"], "256 positions"),
+        (["models", "gpt5", "--memory", "24"], "unknown model"),
         (["models", "gpt5", "--blocks"], f"'gpt5'; known: {', '.join(presets.names())}"),
         (["models", "gpt2-tiny", "--optimizers", "adapm", "--rank-ratio", "2"], "rank_ratio=2.0"),
         (["models", "gpt2-tiny", "--blocks", "--optimizers", "sdg"], "did you mean sgd?"),
