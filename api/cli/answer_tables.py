@@ -67,7 +67,7 @@ class Leaderboard:
 
     def _titles(self) -> list[str]:
         delta = f"Δ to {plain(self.comparison.baseline)[:16]}"
-        time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n")
+        time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n", 1)
         figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", time)
         return ["optimizer", "lr", "validation loss", delta, *figures, "runs"]
 

@@ -264,4 +264,4 @@ def test_the_page_is_readable_before_its_deferred_scripts_have_come(eyes, finish
     waits = False
     for route in held:
         route.continue_()
-    expect(page.locator("[data-drawn]")).to_have_count(FIGURES)
+    expect(page.locator("[data-drawn]")).to_have_count(1)
