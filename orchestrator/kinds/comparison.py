@@ -470,8 +470,10 @@ class ComparisonSpec(TunedExperiment):
         return trials * len(self.tuning.seeds) + len(self.seeds)
 
     def _trial_count_of(self, candidate: Candidate) -> int:
-        is_grid = self.tuning is None or self.tuning.method == "grid"
-        return len(candidate.learning_rates) if is_grid else self.tuning.trials
+        """Settings that it tries: its learning rates, or as many as a search takes."""
+        if self.tuning is None or self.tuning.method == "grid":
+            return len(candidate.learning_rates)
+        return self.tuning.trials
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "ComparisonSpec":
         """Itself."""
