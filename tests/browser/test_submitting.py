@@ -11,7 +11,6 @@ from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
-FIGURES = 7
 SWEEP = (REPOSITORY / "docs" / "example-sweep.yaml").read_text()
 
 
@@ -46,7 +45,7 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     expect(page.locator(".title-row .chip")).to_have_text("done")
     expect(page.locator("#live")).to_have_text("Up to date")
     expect(page.locator(".headline")).to_contain_text("than AdamW")
-    expect(page.locator("#figure-memory .barlayer .point").first).to_be_attached()
+    expect(page.locator("#figure-loss-memory .scatterlayer .trace").first).to_be_attached()
     assert watched.complaints == []
 
 
