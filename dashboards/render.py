@@ -90,8 +90,8 @@ def may_change() -> bool:
 FILTERS = {
     name: getattr(formats, name)
     for name in (
-        "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
-        "moment", "iso", "json_value", "device_hours_title", "queue_position", "option_value", "short_number",
+        "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "device_time", "count", "compact",
+        "rate", "moment", "iso", "json_value", "device_time_title", "queue_position", "option_value", "short_number",
     )
 }  # fmt: skip
 

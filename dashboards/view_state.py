@@ -4,7 +4,7 @@ Unknown values fall back to the defaults: a hand-edited link still opens. Those 
 would pass for those that were asked for.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlencode
@@ -57,12 +57,12 @@ class ViewState:
     """Every learning rate, not only each candidate's best."""
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
-    mark: str = ""
-    """The candidate whose curves stand out, the others behind it; empty is none."""
     baseline: str = ""
     """The candidate that the others are held against; empty is the planned one."""
     cell: str = ""
     """Of a scaling experiment, the size and budget that is shown; empty is the law over all of them."""
+    all_columns: bool = False
+    """The leaderboard's further columns: rank, learning rate, interval, time, lost runs, the verdict in full."""
     sort: RowKey = "rank"
     descending: bool = False
     run_state: RunState = "all"
@@ -86,9 +86,9 @@ class ViewState:
             smooth=_choice(given.get("smooth"), SMOOTHINGS, "light"),
             all_rates=given.get("rates") == "all",
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
-            mark=given.get("mark", "")[:LONGEST_NAME],
             cell=given.get("cell", ""),
             baseline=given.get("baseline", "")[:LONGEST_NAME],
+            all_columns=given.get("columns") == "all",
             sort=_choice(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
             run_state=state_filter(given.get("state"), RUN_STATES, "all"),
@@ -102,6 +102,7 @@ class ViewState:
     def query(self) -> str:
         """The query of a URL with this state, `?` included; `?` alone for the defaults, so that a link clears it."""
         tables = [
+            ("columns", "all" if self.all_columns else "", ""),
             ("sort", _sort_text(self.sort, self.descending), "rank"),
             ("state", self.run_state, "all"),
             ("by", _sort_text(self.run_sort, self.run_descending), "position"),
@@ -119,7 +120,6 @@ class ViewState:
                 ("x", self.x, "steps"),
                 ("part", self.part, "main"),
                 ("smooth", self.smooth, "light"),
-                ("mark", self.mark, ""),
             ]
         )
         pairs += [(name, "1") for field, name in SWITCHES.items() if getattr(self, field)]
@@ -131,21 +131,21 @@ class ViewState:
         first: dict[str, Any] = {"page": 1} if {"run_state", "run_sort"} & changes.keys() else {}
         return replace(self, **first, **changes)
 
-    def toggle(self, name: Literal["log", "log_x", "each_seed", "all_rates"]) -> "ViewState":
+    def toggle(self, name: Literal["log", "log_x", "each_seed", "all_rates", "all_columns"]) -> "ViewState":
         """The same view with one switch turned."""
         return self.replace(**{name: not getattr(self, name)})
+
+    def of_curves(self) -> bool:
+        """Whether it says how loss curves are drawn."""
+        return self.replace(cell="", baseline="").figure_query() != "?"
+
+    def of_runs(self) -> bool:
+        """Whether it says which runs the run table lists, or how."""
+        return (self.run_state, self.run_sort, self.run_descending, self.page) != ("all", "position", False, 1)
 
     def toggle_candidate(self, name: str) -> "ViewState":
         """The same view with one candidate hidden, or shown again."""
         return replace(self, hidden=tuple(sorted(set(self.hidden) ^ {name})))
-
-    def toggle_mark(self, name: str) -> "ViewState":
-        """The same view with that candidate standing out; with none where it does already."""
-        return replace(self, mark="" if self.mark == name else name)
-
-    def fades(self, name: str, known: Container[str]) -> bool:
-        """Whether that candidate stands behind another one, which is among the known ones and not hidden."""
-        return name != self.mark and self.mark in known and self.mark not in self.hidden
 
     def sort_by(self, key: RowKey) -> "ViewState":
         """The leaderboard by that column; by the same column once more, the other way round."""

@@ -46,10 +46,10 @@ class BoardLine:
 
     @property
     def cost(self) -> str:
-        """The device-hours of all runs of the candidate, and the bytes of its optimizer state."""
-        unit = formats.device_hours_title(self.comparison.device).lower()
+        """The device time of all runs of the candidate, and the bytes of its optimizer state."""
+        unit = formats.device_time_title(self.comparison.device).lower()
         state = formats.size(self.row.optimizer_state_bytes)
-        return f"{formats.hours(self.row.device_hours)} {unit}, {state} of state"
+        return f"{formats.device_time(self.row.device_hours)} {unit}, {state} of state"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,9 +67,8 @@ class Leaderboard:
 
     def _titles(self) -> list[str]:
         delta = f"Δ to {plain(self.comparison.baseline)[:16]}"
-        # With the kind of device: hours on a CPU are never called GPU-hours.
-        hours = formats.device_hours_title(self.comparison.device).lower().replace("hours", "h").replace(" ", "\n")
-        figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", hours)
+        time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n", 1)
+        figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", time)
         return ["optimizer", "lr", "validation loss", delta, *figures, "runs"]
 
     def _table(self, titles: list[str]) -> Table:
@@ -141,7 +140,7 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]
             two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n").replace(" against ", "\nagainst\n"),
             two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
             _step(row),
-            formats.hours(row.device_hours),
+            formats.device_time(row.device_hours),
             outcomes_text(row.outcomes),
         )
     )

@@ -43,9 +43,6 @@ PANELS = {
         "cancel": Verb("experiments.actions:cancel", "Cancel an experiment, or a run."),
         "retry": Verb("experiments.actions:retry", "Queue failed or cancelled runs again."),
         "clone": Verb("experiments.actions:clone", "Queue an experiment again, or its best on fresh seeds."),
-        "study": Verb("studies.study:verbs", "Run the studies, each to the verdict on its claim."),
-        "campaign": Verb("studies.campaign:verbs", "Try ideas under one error, and read the ledger."),
-        "mcp": Verb("admin.mcp:mcp", "Serve a campaign to an agent."),
     },
     "Compare": {
         "ls": Verb("experiments.show:ls", "List experiments."),
@@ -67,7 +64,6 @@ PANELS = {
         "export": Verb("files.export:export", "Write results, series, figures, or a report."),
         "publish": Verb("files.bundles:publish", "Publish an experiment as a signed folder."),
         "verify": Verb("files.bundles:verify", "Check a published folder."),
-        "board": Verb("files.bundles:board", "Write a page of the verdicts of published folders."),
     },
     "Service": {
         "up": Verb("admin.up:up", "Start the service; Ctrl-C stops it."),
@@ -76,6 +72,12 @@ PANELS = {
     "Admin": {
         "db": Verb("admin.db:verbs", "Upgrade, check and back up the database."),
         "keys": Verb("admin.keys:verbs", "Make, list and revoke keys; read the audit log."),
+    },
+    "Experimental": {
+        "study": Verb("studies.study:verbs", "Run the studies, each to the verdict on its claim."),
+        "campaign": Verb("studies.campaign:verbs", "Try ideas under one error, and read the ledger."),
+        "mcp": Verb("admin.mcp:mcp", "Serve a campaign to an agent."),
+        "board": Verb("files.bundles:board", "Write a page of the verdicts of published folders."),
     },
 }
 PROCESSES = {

@@ -115,7 +115,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("ended", formats.moment(experiment.ended_at)),
         ("runs", counts_text(experiment.counts)),
         ("steps", steps_text(experiment)),
-        ("time left", formats.duration(experiment.progress.seconds_left)),
+        *((("time left", left),) if (left := words.time_left(experiment)) else ()),
         *((("refused today", experiment.refused),) if experiment.refused else ()),
         *spec.facts(),
         ("answer", f"adapm-bench compare {experiment.id}"),

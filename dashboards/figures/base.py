@@ -38,8 +38,6 @@ MOST_BYTE_TICKS = 5
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 CIVIDIS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
 """Nuñez, Anderton and Renslow (2018), doi:10.1371/journal.pone.0199239, at equal steps: all eyes see the same order."""
-FADED = 0.22
-"""The opacity of what stands behind a highlighted candidate."""
 LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
 """Of names along an axis: about so wide is a letter, and so much room is set aside before the figure is drawn."""
 
@@ -215,12 +213,6 @@ def add_axes(
     layout[f"xaxis{number}"] = axis(theme, title) | {"domain": list(across), "anchor": f"y{number}", "nticks": 4}
     layout[f"yaxis{number}"] = axis(theme, "") | {"domain": list(up), "anchor": f"x{number}", "nticks": 4}
     return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
-
-
-def fade(drawn: dict[str, Any]) -> dict[str, Any]:
-    """The trace as it stands behind one that is to be seen before all others."""
-    faint = {"fillcolor": "rgba(128,128,128,0.02)"} if "fillcolor" in drawn else {}
-    return drawn | {"opacity": round(FADED * drawn.get("opacity", 1.0), 3)} | faint
 
 
 def open_ends(

@@ -24,7 +24,6 @@ from dashboards.figures.base import (
     ExperimentView,
     Figure,
     band,
-    fade,
     figure,
     layout_of,
     plain,
@@ -97,11 +96,7 @@ def loss_curves(
     across = _HorizontalAxis(view, flops_per_token or 1.0)
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
     most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
-    names = {curve.candidate for curve in shown}
-    data: list[Any] = []
-    for curve in sorted(shown, key=lambda one: one.candidate == view.mark):  # the last one drawn covers the others
-        traces = _curve_traces(curve, view, across, theme, most)
-        data += [fade(each) for each in traces] if view.fades(curve.candidate, names) else traces
+    data = [each for curve in shown for each in _curve_traces(curve, view, across, theme, most)]
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
     if view.x == "flops":  # beyond 1e15 Plotly's own form of a number needs inline styles, which the policy forbids
         layout["xaxis"]["exponentformat"] = "e"
@@ -134,16 +129,17 @@ def _curve_traces(curve: Curve, view: ViewState, across: _HorizontalAxis, theme:
     marks = _validation_line(curve, across.band(curve.seeds, "val_loss"), colour)
     if not curve.is_best:
         return [marks]
-    if view.each_seed:  # one trace with gaps between the seeds; it tells nothing on hover, where the means stand
+    training = {"name": marks["name"], "hovertemplate": "%{y:.4f} in training"}
+    if view.each_seed:  # one trace with gaps between the seeds; on hover it tells of the nearest
         lines = [(across.values(one), getattr(one, column)) for one in curve.seeds]
         x, y = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [even_indices(x.size, most)]])
         look = {"width": 1, "color": colour, "dash": dash}
-        seeds = trace("lines", numbers(x), numbers(y), line=look, opacity=0.6, connectgaps=False, hoverinfo="skip")
+        seeds = trace("lines", numbers(x), numbers(y), line=look, opacity=0.6, connectgaps=False, **training)
         return [seeds, marks]
     found = thin_band(across.band(curve.seeds, column))
     along = numbers(found.x)
     look = {"width": 1.2, "color": colour, "dash": dash}
-    mean = trace("lines", along, numbers(found.mean), line=look, opacity=0.8, hoverinfo="skip")
+    mean = trace("lines", along, numbers(found.mean), line=look, opacity=0.8, **training)
     return [*band(along, numbers(found.low), numbers(found.high), colour, 0.13), mean, marks]
 
 

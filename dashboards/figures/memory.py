@@ -11,14 +11,12 @@ from dashboards.figures.base import (
     bytes_axis,
     figure,
     horizontal_bars,
-    labelled_bars,
     layout_of,
     names_margin,
     plain,
     size_notes,
 )
 from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName, style
-from dashboards.text import formats
 from dashboards.view_state import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
 from worker.records.footprint import Footprint, OptimizerFootprint
@@ -48,30 +46,6 @@ class Bar:
     parameters_width: float
     gradients_width: float
     state_width: float
-
-
-def state_memory(comparison: Comparison, styles: Mapping[str, Style], view: ViewState, theme: ThemeName) -> Figure:
-    """Optimizer-state bytes as bars, with the model's own size as a dotted line to compare with."""
-    rows = [row for row in comparison.rows if row.optimizer_state_bytes is not None]
-    rows = [row for row in rows if row.candidate not in view.hidden][::-1]
-    baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
-    values = [row.optimizer_state_bytes or 0 for row in rows]
-    shares = [f"  {formats.percent(value / baseline)}" if baseline else "" for value in values]
-    bars = labelled_bars(
-        [plain(row.title) for row in rows],
-        values,
-        [styles[row.candidate].colour(theme) for row in rows],
-        [f"{formats.size(value)}{share}" for value, share in zip(values, shares, strict=True)],
-        "%{y}: %{x:,} bytes<extra></extra>",
-    )
-    layout = layout_of(theme, x_title="bytes of optimizer state", y_title="")
-    layout["margin"] |= {"l": names_margin(row.title for row in rows), "r": 30}
-    layout["xaxis"] |= {"range": [0, 1.5 * max(values, default=1)]} | bytes_axis(1.5 * max(values, default=1))
-    layout["yaxis"] |= {"showgrid": False, "ticks": ""}
-    parameters = next((row.parameter_bytes for row in rows if row.parameter_bytes is not None), None)
-    if parameters is not None and values and parameters <= 1.3 * max(values):
-        _mark_parameters(layout, parameters, theme)
-    return figure([bars] if rows else [], layout, theme, empty="Optimizer state is measured when a run finishes.")
 
 
 def memory_breakdown(
@@ -175,15 +149,3 @@ def _highest(row: CandidateRow, runs: Sequence[RunRecord]) -> MemoryBreakdown | 
     chosen = frozenset(best.run_ids if best else ())
     found = [run.result.memory_breakdown for run in runs if run.id in chosen and run.result is not None]
     return max((one for one in found if one is not None), key=lambda one: one.peak_bytes, default=None)
-
-
-def _mark_parameters(layout: dict[str, Any], parameters: int, theme: ThemeName) -> None:
-    muted = THEMES[theme].muted
-    layout["shapes"] = [
-        {"type": "line", "x0": parameters, "x1": parameters, "yref": "paper", "y0": 0, "y1": 1,
-         "line": {"color": THEMES[theme].line, "width": 2}, "layer": "below"}
-    ]  # fmt: skip
-    layout["annotations"].append(
-        {"x": parameters, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,
-         "text": f"parameters {formats.size(parameters)}", "font": {"size": 11, "color": muted}}
-    )  # fmt: skip

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.figures.base import Figure, fade, figure, final_loss_title, layout_of, plain, say_above, trace
+from dashboards.figures.base import Figure, figure, final_loss_title, layout_of, plain, say_above, trace
 from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.view_state import ViewState
@@ -55,7 +55,7 @@ def learning_rates(
             traces += [_seed_marks(row.title, compared, colour)]
         else:
             traces = [_mean_line(row.title, means, colour, chosen), _seed_marks(row.title, compared, colour)]
-        data += [fade(each) for each in traces] if view.fades(row.candidate, styles) else traces
+        data += traces
     shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
     edge = _rate_edge(shown)
     data += _diverged_marks(shown, styles, theme, edge)

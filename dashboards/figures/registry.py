@@ -66,6 +66,7 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     draw=lambda view: loss_by_price(*_comparison_view(view), "memory"),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
+    LOSS_MEMORY,
     FigureEntry(
         name="curves",
         title="Loss curves",
@@ -83,15 +84,8 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         "the mean of the compared seeds.",
         draw=lambda view: learning_rates(*_comparison_view(view), view.snapshot.runs, narrow=view.narrow),
     ),
-    FigureEntry(
-        name="memory",
-        title="Optimizer state",
-        page=AnswerKind.COMPARISON,
-        caption="Measured bytes of the optimizer-state tensors, and their share of the baseline's.",
-        draw=lambda view: memory.state_memory(*_comparison_view(view)),
-    ),
-    LOSS_MEMORY,
     replace(LOSS_MEMORY, name="pareto", is_listed=False),
+    replace(LOSS_MEMORY, name="memory", is_listed=False),
     FigureEntry(
         name="loss-hours",
         title="Loss and device time",

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from textwrap import wrap
+from typing import Any
 
-from dashboards.figures.base import Figure, add_legend, figure, layout_of, plain, trace, whiskers
+from dashboards.figures.base import Figure, add_axes, add_legend, figure, layout_of, plain, trace, whiskers
 from dashboards.palette import HUES, THEMES, ThemeName
 from dashboards.text import formats
 from orchestrator.studies.claims import Finding, Measure
@@ -22,37 +23,56 @@ UNITS = (
 
 
 def study_figure(finding: Finding | None, axis: str, theme: ThemeName) -> Figure:
-    """One row a measure, the first one on top; a filled mark is ours, an open one the paper's. What all rows have in
-    common is said once, below the axis; where their units differ, each row names its own."""
-    measures = [each for each in (finding.measures if finding else ()) if each.value is not None]
+    """One row a measure, the first one on top; a filled mark is ours, an open one the paper's. Measures of one unit
+    share an axis, below which stands what their names have in common."""
+    groups: dict[str, list[Measure]] = {}
+    for each in finding.measures if finding else ():
+        if each.value is not None:
+            groups.setdefault(_unit(each.name), []).append(each)
+    layout = layout_of(theme, x_title="", y_title="")
+    add_legend(layout)
+    layout["margin"] |= {"l": 24, "t": 34, "b": 8}
+    named = [_names(measures, axis, unit, one_of=len(groups)) for unit, measures in groups.items()]
+    heights = [_heights(names, title) for names, title in named]
+    total = sum(map(sum, heights)) or ROW_PIXELS
+    layout["height"] = 42 + total
+    data, top = [], 1.0
+    for index, (measures, (names, title), (rows, below)) in enumerate(
+        zip(groups.values(), named, heights, strict=True), start=1
+    ):
+        low = top - rows / total
+        on = add_axes(layout, theme, index, (0.0, 1.0), (max(low, 0.0), top), title)
+        layout[f"yaxis{on['yaxis'][1:]}"] |= {"autorange": "reversed", "type": "category", "ticks": "", "nticks": 0}
+        layout[f"xaxis{on['xaxis'][1:]}"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted}
+        data += [each | on for each in _marks(measures, names, theme, is_named=index == 1)]
+        top = low - below / total
+    layout["showlegend"] = any(each.claimed is not None for measures in groups.values() for each in measures)
+    return figure(data, layout, theme, empty="Measured values will appear here.")
+
+
+def _heights(names: Sequence[str], title: str) -> tuple[int, int]:
+    """Pixels of the rows, and of what stands below them."""
+    rows = ROW_PIXELS * len(names) + LINE_PIXELS * sum(name.count("<br>") for name in names)
+    return rows + 8, 44 + 16 * title.count("<br>")
+
+
+def _marks(measures: Sequence[Measure], names: Sequence[str], theme: ThemeName, *, is_named: bool) -> list[Any]:
+    """The measured values with their intervals, and the paper's; `is_named`: they stand in the legend."""
     blue, vermillion = (HUES[name][int(theme == "dark")] for name in ("blue", "vermillion"))
-    names, title = _names(measures, axis)
     values = [each.value or 0.0 for each in measures]
     claims = [(each.claimed, name) for each, name in zip(measures, names, strict=True) if each.claimed is not None]
-    data = [
+    return [
         trace(
-            "markers", values, names, name="measured", showlegend=True, marker={"size": 9, "color": blue},
-            error_x=whiskers(values, _drawn_ends(measures), blue),
+            "markers", values, names, name="measured", showlegend=is_named, legendgroup="measured",
+            marker={"size": 9, "color": blue}, error_x=whiskers(values, _drawn_ends(measures), blue),
             hovertemplate="%{y}: %{x:.4~g}<extra>measured</extra>",
         ),
         trace(
             "markers", [value for value, _ in claims], [name for _, name in claims], name="the paper's",
-            showlegend=True, hovertemplate="%{y}: %{x:.4~g}<extra>the paper's</extra>",
+            showlegend=is_named, legendgroup="paper", hovertemplate="%{y}: %{x:.4~g}<extra>the paper's</extra>",
             marker={"size": 10, "symbol": "diamond-open", "line": {"width": 2}, "color": vermillion},
         ),
     ]  # fmt: skip
-    layout = layout_of(theme, x_title=_lines(title, AXIS_LETTERS), y_title="")
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category", "ticks": ""}
-    layout["xaxis"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted}
-    add_legend(layout)
-    layout["showlegend"] = bool(claims)
-    layout["margin"] |= {"l": 24, "t": 34}
-    below = 22 + 16 * layout["xaxis"]["title"]["text"].count("<br>") + 16
-    further = sum(name.count("<br>") for name in names)
-    layout["height"] = 80 + below + ROW_PIXELS * len(measures) + LINE_PIXELS * further
-    # A file keeps a share of its height below the axis, which is too little for the title of a low figure.
-    layout["yaxis"]["domain"] = [max(0.0, below / layout["height"] - 0.14) / 0.75, 1]
-    return figure(data, layout, theme, empty="Measured values will appear here.")
 
 
 def _drawn_ends(measures: Sequence[Measure]) -> list[tuple[float | None, float | None]]:
@@ -66,21 +86,21 @@ def _drawn_ends(measures: Sequence[Measure]) -> list[tuple[float | None, float |
     ]
 
 
-def _names(measures: Sequence[Measure], axis: str) -> tuple[list[str], str]:
-    """The rows' names by what tells them apart, and the axis's title with the rest."""
+def _names(measures: Sequence[Measure], axis: str, unit: str, *, one_of: int) -> tuple[list[str], str]:
+    """The rows' names by what tells them apart, and their axis's title with the rest: the study's own where there is
+    one axis, else the unit."""
     parts = [each.name.split(", ") for each in measures]
     shared = [part for part in parts[0] if all(part in each for each in parts)] if len(parts) > 1 else []
     own = [[part for part in each if part not in shared] for each in parts]
     if not all(own) or len({*map(tuple, own)}) < len({*map(tuple, parts)}):
         shared, own = [], parts
-    units = [_unit(each.name) for each in measures]
-    title = f"{axis}: {', '.join(shared)}" if shared else axis
-    if len({*units}) > 1:
-        own = [[*each, unit] if unit else each for each, unit in zip(own, units, strict=True)]
-        title += " (rows differ in unit)"
-    elif any(units) and units[0] not in title:
-        title += f", {units[0]}"
-    return [_lines(formats.page_sentence(", ".join(each)), NAME_LETTERS) for each in own], title
+    words = [", ".join(shared)] if shared else []
+    if one_of > 1:
+        title = ", ".join([*words, unit] if unit else words) or axis
+    else:
+        title = ": ".join([axis, *words])
+        title += f", {unit}" if unit and unit not in title else ""
+    return [_lines(formats.page_sentence(", ".join(each)), NAME_LETTERS) for each in own], _lines(title, AXIS_LETTERS)
 
 
 def _unit(name: str) -> str:

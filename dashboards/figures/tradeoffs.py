@@ -114,7 +114,8 @@ def _front(placed: Sequence[PricedLoss]) -> list[PricedLoss]:
 
 def _mark(one: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
     """`unit`: of a cost in time."""
-    cost = formats.size(one.cost) if price == "memory" else f"{formats.hours(one.cost)} {unit}"
+    time = formats.seconds(one.cost) if unit == "s" else formats.device_time(one.cost)
+    cost = formats.size(one.cost) if price == "memory" else time
     is_sure, front = one.is_front_shown or price != "memory", ""
     if price == "memory":
         front = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"

@@ -143,7 +143,7 @@ def head(comparison: Comparison) -> Cells:
         "State",
         "Peak memory",
         "Step",
-        formats.device_hours_title(comparison.device),
+        formats.device_time_title(comparison.device),
         "Speed-up",
     )
 
@@ -162,7 +162,7 @@ def cells(row: CandidateRow) -> Cells:
         formats.size(row.optimizer_state_bytes),
         formats.size(row.peak_memory_bytes),
         formats.seconds(row.step_seconds),
-        formats.hours(row.device_hours),
+        formats.device_time(row.device_hours),
         words.speed_up(row) or _reached(row),
     )
 

@@ -103,8 +103,8 @@ class Sheet:
             else:
                 _lying_bars(axes, trace, y, self._theme, stacked)
         main = self._axes_of("x", "y") if not self._data else next(iter(self._axes.values()))
-        if len(self._axes) == 1 and self._scale("y").has_words():
-            self._make_room(main)
+        if all(self._scale(y).has_words() for _, y in self._axes):
+            self._make_room()
         self._notes(main)
         self._legend(main)
 
@@ -139,14 +139,16 @@ class Sheet:
         self._axes[x, y] = axes
         return axes
 
-    def _make_room(self, axes: Any) -> None:
+    def _make_room(self) -> None:
         """Move the left edge so that the longest name fits, as Plotly's automargin does."""
         self._drawn.canvas.draw()
-        widest = max((label.get_window_extent().width for label in axes.get_yticklabels()), default=0.0)
-        left, bottom, width, height = axes.get_position().bounds
-        beside = 24 + 16 * bool(axes.get_ylabel())
-        wanted = max(left, min(0.45, (widest + beside) / self._drawn.bbox.width))
-        axes.set_position((wanted, bottom, left + width - wanted, height))
+        labels = [label for axes in self._axes.values() for label in axes.get_yticklabels()]
+        widest = max((label.get_window_extent().width for label in labels), default=0.0)
+        for axes in self._axes.values():
+            left, bottom, width, height = axes.get_position().bounds
+            beside = 24 + 16 * bool(axes.get_ylabel())
+            wanted = max(left, min(0.45, (widest + beside) / self._drawn.bbox.width))
+            axes.set_position((wanted, bottom, left + width - wanted, height))
 
     def _notes(self, axes: Any) -> None:
         for shape in self._layout.get("shapes", []):

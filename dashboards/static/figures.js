@@ -1,4 +1,5 @@
-// Draws every [data-figure] from its JSON address: at the start, after each refresh, and when the theme changes.
+// Draws every [data-figure] from its JSON address: at the start, after each refresh, and when the theme changes; in a
+// folded part of the page once that is unfolded.
 // Plotly is a megabyte of script: it is loaded once the page's text stands, while the figures' points are on their way.
 (() => {
   "use strict";
@@ -54,6 +55,7 @@
   }
 
   async function draw(figure) {
+    if (figure.closest("details:not([open])")) return;
     const state = states.get(figure) ?? { busy: false, again: false, tag: null };
     states.set(figure, state);
     if (state.busy) { state.again = true; return; }
@@ -120,6 +122,7 @@
   // it. It holds for one view of a figure; another axis or another part of the curves begins whole again.
   const ZOOM = "zoom";
   let zooms = read();
+  for (const id of zooms.keys()) document.getElementById(id).closest("details")?.setAttribute("open", "");
 
   function read() {
     const found = new Map();
@@ -227,6 +230,7 @@
   });
 
   const every = (act) => document.querySelectorAll("[data-figure]").forEach(act);
+  document.addEventListener("toggle", ({ target }) => { if (target.open) target.querySelectorAll("[data-figure]").forEach(draw); }, true);
   document.addEventListener("bench:refresh", () => { reconcile(); every(follow); });
   document.addEventListener("bench:theme", () => every(draw));
   PHONE.addEventListener("change", () => every(draw));

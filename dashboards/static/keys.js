@@ -10,16 +10,23 @@
 
   const typing = (target) => target.closest?.("input, select, textarea, [contenteditable]") !== null;
 
+  // A link, whose part of the page is unfolded to show what it does.
+  function follow(link) {
+    const part = link.closest("details");
+    if (part) part.open = true;
+    link.click();
+  }
+
   // The link after the chosen one of a group of choices.
   function next(name) {
     const links = [...document.querySelectorAll(`[data-cycle="${name}"] a`)];
     const chosen = links.findIndex((link) => link.hasAttribute("aria-current"));
-    if (links.length) links[(chosen + 1) % links.length].click();
+    if (links.length) follow(links[(chosen + 1) % links.length]);
     return links.length > 0;
   }
 
   function moveRow(by) {
-    const links = [...document.querySelectorAll("main .row-link")];
+    const links = [...document.querySelectorAll("main .row-link")].filter((link) => link.checkVisibility());
     if (!links.length) return;
     const place = links.indexOf(document.activeElement);
     const target = links[Math.min(links.length - 1, Math.max(0, place + by))];
@@ -47,7 +54,7 @@
     if (key === "t") { document.getElementById("theme").click(); return true; }
     if (key === "j" || key === "k") { moveRow(key === "j" ? 1 : -1); return true; }
     const one = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
-    if (one) { one.click(); return true; }
+    if (one) { follow(one); return true; }
     return next(key);
   }
 
@@ -55,9 +62,6 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target)) return;
     if (event.key.length === 1 && press(event.key)) event.preventDefault();
   });
-  // On a phone the bar scrolls, and what appears beside it takes room from it.
-  const here = document.querySelector('nav [aria-current="page"]');
-  if (here) new ResizeObserver(() => here.scrollIntoView({ block: "nearest", inline: "center" })).observe(here.parentElement);
   document.getElementById("keys-button").hidden = false;
   document.getElementById("keys-button").addEventListener("click", () => help.showModal());
   help.addEventListener("click", (event) => { if (event.target === help) help.close(); });

@@ -145,4 +145,4 @@ def sweep_headline(report: SweepReport) -> str:
     reached = (
         f"reached the lowest {report.loss_name}" if report.complete else f"has the lowest {report.loss_name} so far"
     )
-    return f"{reached}: {formats.loss(best.objective)}{report.loss_unit} at {at} (trial {best.number})."
+    return f"{reached}: {formats.loss(best.objective)}{report.loss_unit} on one seed, at {at} (trial {best.number})."

@@ -93,10 +93,10 @@ def _time(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
 
 def _device(result: Result) -> tuple[CostLine, ...]:
     environment = result.environment
-    kind = "GPU-hours" if environment.device == "cuda" else f"Device-hours ({environment.device})"
+    kind = formats.device_time_title(environment.device)
     together = formats.UNKNOWN if result.processes == 1 else f"{result.processes}, a device and an equal share each"
     allocated, productive = (
-        formats.hours(value / 3600) for value in (result.device_seconds, result.productive_seconds)
+        formats.device_time(value / 3600) for value in (result.device_seconds, result.productive_seconds)
     )
     energy = formats.UNKNOWN if result.energy_joules is None else f"{result.energy_joules:,.0f} J"
     driver = "" if environment.driver is None else f", driver {environment.driver}, CUDA {environment.cuda}"

@@ -87,11 +87,11 @@ def duration(value: float | None) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
 
 
-def hours(value: float | None) -> str:
-    """Device-hours: three significant digits."""
-    if value is None:
+def device_time(hours: float | None) -> str:
+    """Device-hours as people say them: `26 s`, `11 min 24 s`, from an hour on `12.3 h`."""
+    if hours is None:
         return UNKNOWN
-    return "0" if value == 0 else _three_digits(value)
+    return duration(3600 * hours) if hours < 1 else f"{_three_digits(hours)} h"
 
 
 def count(value: float | None) -> str:
@@ -165,11 +165,11 @@ def iso(value: float) -> str:
     return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")
 
 
-def device_hours_title(device: str | None) -> str:
-    """The heading of device-hours: hours of a CPU say so and are never called GPU-hours."""
+def device_time_title(device: str | None) -> str:
+    """The heading of device times, with the kind of device: an hour of a CPU is none of a GPU."""
     if device is None:
-        return "Device-hours"
-    return "Device-hours (cpu)" if device == "cpu" else "Device-hours (gpu)"
+        return "Device time"
+    return "Device time (cpu)" if device == "cpu" else "Device time (gpu)"
 
 
 def sentence(text: str) -> str:

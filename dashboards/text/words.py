@@ -20,7 +20,7 @@ from orchestrator.records import (
     Comparison,
     Conclusion,
     DamagedExperiment,
-    Interval,
+    Difference,
     RunRecord,
     StateCounts,
 )
@@ -54,14 +54,16 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class Whisker:
-    """A mean with the interval of its difference to the baseline, on a scale of 0 to 100 that all rows share; an arrow
-    where the interval leaves it."""
+    """A difference to the baseline with its interval, on a scale of 0 to 100 that all rows share; an arrow where the
+    interval leaves it."""
 
     middle: float
     low: float
     high: float
     cut_low: bool
     cut_high: bool
+    zero: float
+    """Where the baseline is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,8 @@ class LeaderboardLine:
     whisker: Whisker | None
     state_share: float | None
     """Optimizer-state bytes as a share of the baseline's."""
+    pace: str
+    """Of a step, beside the baseline's."""
     runs_ended: int
     runs_total: int
 
@@ -172,15 +176,16 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
 
 def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines; only candidates with a finite loss have a rank."""
-    whiskers = _whiskers(comparison.losses_beside_baseline())
-    baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
+    whiskers = _whiskers({row.candidate: row.difference for row in comparison.rows if row.difference is not None})
+    baseline = next((row for row in comparison.rows if row.is_baseline), None)
     return tuple(
         LeaderboardLine(
             rank=rank if row.val_loss is not None else None,
             row=row,
             style=styles[row.candidate],
             whisker=whiskers.get(row.candidate),
-            state_share=_share(row.optimizer_state_bytes, baseline),
+            state_share=_share(row.optimizer_state_bytes, baseline.optimizer_state_bytes if baseline else None),
+            pace=pace_words(row, baseline),
             runs_ended=sum(one.runs_ended for one in row.all_runs()),
             runs_total=sum(one.runs_total for one in row.all_runs()),
         )
@@ -232,17 +237,15 @@ def unstable_runs(row: CandidateRow) -> tuple[str, str]:
     return f"{found.lost} of {found.runs}", ", ".join(filter(None, (interval, tested)))
 
 
-def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", "as-good", ""]:
-    """The colour of a difference: that of the verdict, and none where nothing is decided."""
-    match conclusion:
-        case Conclusion.BETTER:
-            return "better"
-        case Conclusion.WORSE:
-            return "worse"
-        case Conclusion.AS_GOOD:
-            return "as-good"
-        case _:
-            return ""
+def verdict_chip(conclusion: Conclusion) -> Chip:
+    """A verdict in its word, coloured where something is shown."""
+    tones: dict[Conclusion, Tone] = {
+        Conclusion.BETTER: "good",
+        Conclusion.WORSE: "bad",
+        Conclusion.AS_GOOD: "live",
+        Conclusion.UNSTABLE: "warn",
+    }
+    return Chip(text=verdicts.WORDS[conclusion], tone=tones.get(conclusion, "wait"))
 
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
@@ -314,11 +317,30 @@ def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> st
     share = _share(row.optimizer_state_bytes, baseline.optimizer_state_bytes)
     if share is not None:
         clauses.append(f"{formats.percent(share)} of its optimizer state")
-    if row.step_seconds and baseline.step_seconds:
-        slower = row.step_seconds / baseline.step_seconds - 1
-        pace = f"{abs(100 * slower):.0f} % {'slower' if slower > 0 else 'faster'} steps"
-        clauses.append("equally fast steps" if pace.startswith("0 %") else pace)
+    if pace := pace_words(row, baseline):
+        clauses.append(f"{pace} steps")
     return ", ".join(clauses)
+
+
+def pace_words(row: CandidateRow, baseline: CandidateRow | None) -> str:
+    """A step's time beside the baseline's: `17 % slower`; empty where it is not known, and of the baseline."""
+    if baseline is None or row.is_baseline or not (row.step_seconds and baseline.step_seconds):
+        return ""
+    slower = row.step_seconds / baseline.step_seconds - 1
+    pace = f"{abs(100 * slower):.0f} % {'slower' if slower > 0 else 'faster'}"
+    return "equally fast" if pace.startswith("0 %") else pace
+
+
+def time_left(experiment: AnyExperiment) -> str:
+    """How long the rest takes at the pace so far: `about 4 min 05 s`; a range, `14 s to 2 min 31 s`, where more runs
+    may come than are known. Empty where nothing is known."""
+    seconds, counts = experiment.progress.seconds_left, experiment.counts
+    if seconds is None or counts.done():
+        return ""
+    known, planned = counts.total - counts.ended(), experiment.runs_planned() - counts.ended()
+    if known >= planned:
+        return f"about {formats.duration(seconds)}"
+    return f"{formats.duration(seconds * known / planned)} to {formats.duration(seconds)}"
 
 
 def seeds_to_ask(comparison: Comparison, planned: int) -> int:
@@ -358,34 +380,33 @@ def step_share(run: RunRecord) -> float:
     return round(min(100.0, 100 * done / max(1, run.steps_total)), 1)
 
 
-def _whiskers(by_candidate: Mapping[str, Interval]) -> dict[str, Whisker]:
-    """One scale for all rows, which holds the intervals, so that a wide one looks wider than a narrow one. Cut are
-    those that are much wider than others, and those beside which the means would lie on top of one another."""
-    losses = [*by_candidate.values()]
-    if not losses:
-        return {}
-    low, high = min(loss.mean for loss in losses), max(loss.mean for loss in losses)
-    spread = high - low or 0.02 * abs(low) or 1.0
-    halves = [half for loss in losses if (half := loss.half_width()) is not None]
+def _whiskers(by_candidate: Mapping[str, Difference]) -> dict[str, Whisker]:
+    """One scale for all rows, which includes zero and the intervals, so that a wide one looks wider than a narrow one.
+    Cut are those that are much wider than others, and those beside which the means would lie on top of one another."""
+    means = [0.0, *(each.mean for each in by_candidate.values())]
+    low, high = min(means), max(means)
+    spread = high - low or 1.0
+    halves = [each.high - each.mean for each in by_candidate.values() if each.high is not None]
     reach = min(max(halves), 2 * median_low(halves), 10 * spread) if halves else 0.0
     margin = max(0.6 * spread, reach)
     left, width = low - margin, high - low + 2 * margin
-    return {candidate: _whisker(loss, left, width) for candidate, loss in by_candidate.items()}
+    return {candidate: _whisker(each, left, width) for candidate, each in by_candidate.items()}
 
 
-def _whisker(loss: Interval, left: float, width: float) -> Whisker:
+def _whisker(difference: Difference, left: float, width: float) -> Whisker:
     def percent_of_width(value: float) -> float:
         return 100 * (value - left) / width
 
-    middle = percent_of_width(loss.mean)
-    low = middle if loss.low is None else percent_of_width(loss.low)
-    high = middle if loss.high is None else percent_of_width(loss.high)
+    middle = percent_of_width(difference.mean)
+    low = middle if difference.low is None else percent_of_width(difference.low)
+    high = middle if difference.high is None else percent_of_width(difference.high)
     return Whisker(
         middle=round(middle, 1),
         low=round(max(low, 0.0), 1),
         high=round(min(high, 100.0), 1),
         cut_low=low < 0,
         cut_high=high > 100,
+        zero=round(percent_of_width(0.0), 1),
     )
 
 

@@ -342,6 +342,14 @@ class ComparisonSpec(TunedExperiment):
         added, and where every trial of a candidate is lost."""
         return sum(self._run_count_of(candidate) for candidate in self.candidates)
 
+    def run_sum(self) -> str:
+        """`24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
+        trials, seeds = sum(map(self._trial_count_of, self.candidates)), pluralize(len(self.seeds), "seed")
+        if self.tuning is None:
+            return f"{pluralize(trials, 'learning rate')} × {seeds}"
+        tuned = f"{pluralize(trials, 'trial')} × {pluralize(len(self.tuning.seeds), 'tuning seed')}"
+        return f"{tuned} + {pluralize(len(self.candidates), 'candidate')} × {seeds}"
+
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Seed by seed, so that early results already span every candidate."""
         if self.tuning is None:
@@ -456,11 +464,16 @@ class ComparisonSpec(TunedExperiment):
         )
 
     def _run_count_of(self, candidate: Candidate) -> int:
-        rates = len(candidate.learning_rates)
+        trials = self._trial_count_of(candidate)
         if self.tuning is None:
-            return rates * len(self.seeds)
-        trials = rates if self.tuning.method == "grid" else self.tuning.trials
+            return trials * len(self.seeds)
         return trials * len(self.tuning.seeds) + len(self.seeds)
+
+    def _trial_count_of(self, candidate: Candidate) -> int:
+        """Settings that it tries: its learning rates, or as many as a search takes."""
+        if self.tuning is None or self.tuning.method == "grid":
+            return len(candidate.learning_rates)
+        return self.tuning.trials
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "ComparisonSpec":
         """Itself."""

@@ -81,6 +81,10 @@ class Experiment(Spec):
     def run_count(self) -> int:
         """How many runs there will be, at most where it grows."""
 
+    def run_sum(self) -> str:
+        """How that number comes about; empty where nothing says."""
+        return ""
+
     @abstractmethod
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """The runs that it begins with, in the order of the queue."""

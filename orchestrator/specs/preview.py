@@ -117,6 +117,8 @@ class Preview(Record):
     name: str | None = None
     runs: int | None = None
     """Trials × tuning seeds + seeds for each candidate; of a sweep its trials."""
+    runs_from: str = ""
+    """How they come about: `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
     growing: bool = False
     """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep stops
     trials early or runs out of its device-hours."""
@@ -172,6 +174,7 @@ def preview(
         kind=spec.kind,
         name=spec.name,
         runs=sum(part.runs for part in parts),
+        runs_from=spec.run_sum(),
         growing=spec.may_need_less(),
         models=spec.models(),
         steps=spec.step_count(),

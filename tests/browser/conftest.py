@@ -83,6 +83,11 @@ def site(tmp_path: Path, listener: socket.socket) -> Iterator[Site]:
         yield found
 
 
+def unfold(page: Page) -> None:
+    """Open all parts of a page, whose figures are drawn then."""
+    page.locator("details.part").evaluate_all("parts => parts.forEach(part => { part.open = true; })")
+
+
 @dataclass
 class Watched:
     """A page with everything that went wrong on it."""
@@ -96,9 +101,11 @@ class Watched:
         self.page.on("pageerror", lambda error: self.complaints.append(f"exception: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
 
-    def open(self, url: str, *, figures: int = 0) -> Page:
-        """Go there and wait until so many figures are drawn."""
+    def open(self, url: str, *, figures: int = 0, folded: bool = False) -> Page:
+        """Go there and wait until so many figures are drawn; `folded`: with the page's parts as they are."""
         self.page.goto(url)
+        if not folded:
+            unfold(self.page)
         expect(self.page.locator("[data-drawn]")).to_have_count(figures)
         return self.page
 

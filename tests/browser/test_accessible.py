@@ -13,7 +13,7 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.registry import study
 from orchestrator.studies.study import StudyScale
 from orchestrator.sweeps.trials import planned_parameters, trial_run
-from tests.browser.conftest import Eyes
+from tests.browser.conftest import Eyes, unfold
 from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 from tests.factories.scaling import scaling_spec
@@ -44,6 +44,7 @@ def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
         "/",
         "/?q=nothing+like+it",
         f"/experiments/{experiment}",
+        f"/experiments/{experiment}?columns=all",
         f"/runs/{first}",
         compared,
         "/queue",
@@ -126,6 +127,7 @@ def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
     for path in paths:
         page.emulate_media(color_scheme="light")
         page.goto(site.url + path)
+        unfold(page)
         expect(page.locator("[data-drawn]")).to_have_count(page.locator("[data-figure]").count())
         page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
         found += _faults(page, path, "light")

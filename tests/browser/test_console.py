@@ -11,7 +11,7 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps.trials import planned_parameters, trial_run
-from tests.browser.conftest import Eyes, Watched
+from tests.browser.conftest import Eyes, Watched, unfold
 from tests.browser.expecting import expect
 from tests.factories.serving import Site, served
 from tests.factories.stores import claim, result, sqlite_database
@@ -57,6 +57,7 @@ def test_no_page_writes_into_the_console(eyes: Eyes, site: Site) -> None:
 
 def _open(watched: Watched, url: str) -> None:
     watched.page.goto(url)
+    unfold(watched.page)
     figures = watched.page.locator("[data-figure]").count()
     expect(watched.page.locator("[data-drawn]")).to_have_count(figures)
 

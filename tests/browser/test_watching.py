@@ -13,7 +13,7 @@ from worker.spec.parts import Probes
 from worker.spec.run import RunSpec
 
 pytestmark = pytest.mark.browser
-FIGURES = 7
+FIGURES = 6
 
 
 def test_the_queue_moves_by_itself(eyes, site):
@@ -127,23 +127,39 @@ def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):
     assert watched.complaints == []
 
 
-def test_a_candidate_stands_out_by_a_click_and_by_its_address(eyes, site):
+def test_parts_are_drawn_once_unfolded_and_further_columns_stand_in_the_address(eyes, site):
     experiment = site.experiments.submit(DEMO).experiment
     site.player.finish()
     watched = eyes.look()
-    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
-    page.locator("#leaderboard").get_by_role("link", name="AdaPM-mini", exact=True).click()
-    expect(page.locator("#leaderboard tr.marked")).to_contain_text("AdaPM-mini")
-    assert page.url.endswith("?mark=adapm-mini")
-    shared = eyes.look().open(page.url, figures=FIGURES)
-    for each in (page, shared):
-        lines = each.locator("#figure-curves .scatterlayer .trace:has(.points path)")
-        expect(lines.first).to_have_css("opacity", "0.22")
-        expect(lines.last).to_have_css("opacity", "1")
-    page.locator("#leaderboard").get_by_role("link", name="AdaPM-mini", exact=True).click()
-    expect(page.locator("#leaderboard tr.marked")).to_have_count(0)
-    expect(page.locator("#figure-curves .scatterlayer .trace:has(.points path)").first).to_have_css("opacity", "1")
+    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=1, folded=True)
+    assert not any("figures/curves.json" in request for request in watched.requests)
+    page.get_by_text("Loss curves").click()
+    expect(page.locator("[data-drawn]")).to_have_count(2)
+    assert page.locator("#leaderboard thead th").count() == 7
+    page.get_by_role("switch", name="more columns").click()
+    expect(page.locator("#leaderboard thead th")).to_have_count(12)
+    assert page.url.endswith("?columns=all")
+    expect(page.locator("#figure-curves")).to_be_visible()
+    linked = eyes.look().open(page.url + "&x=tokens", figures=2, folded=True)
+    assert linked.locator("#leaderboard thead th").count() == 12
+    assert linked.locator("#figure-curves").is_visible(), "its view is what the link is about"
+    linked.close()
     assert watched.complaints == []
+
+
+def test_a_curve_answers_between_its_evaluations(eyes, site):
+    experiment = site.experiments.submit(DEMO).experiment
+    site.player.finish()
+    page = eyes.look().open(f"{site.url}/experiments/{experiment.id}?x=steps&part=whole", figures=FIGURES)
+    plot = page.locator("#figure-curves .nsewdrag").first
+    plot.scroll_into_view_if_needed()
+    for share in (0.3, 0.45, 0.75):
+        box = plot.bounding_box()
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+        expect(page.locator("#figure-curves .hoverlayer")).to_contain_text("in training")
+        expect(page.locator("#figure-curves .hoverlayer")).to_contain_text("AdaPM-mini")
+        page.mouse.move(box["x"], box["y"] - 30)
+        expect(page.locator("#figure-curves .hoverlayer")).not_to_contain_text("in training")
 
 
 def test_the_command_that_trains_a_run_again_is_copied(eyes, site):

@@ -112,10 +112,12 @@ def _print(found: Preview) -> None:
     runs = kind.run_noun if found.runs == 1 else f"{kind.run_noun}s"
     verdict = "valid, but its data is missing" if found.missing else "valid"
     print(f"{verdict}: {plain(found.name or '')}, a {kind.title} of {bound}{formats.count(found.runs)} {runs}")
+    if found.runs_from:
+        print(f"runs:         {found.runs_from}")
     print(f"models:       {', '.join(found.models)}")
     print(f"steps:        {bound}{formats.count(found.steps)}")
     print(f"{found.batch_unit + ':':<14}{bound}{formats.compact(found.tokens)}")
-    print(f"device-hours: {_hours(found)}")
+    print(f"device time:  {_device_time(found)}")
     for one in found.memory:
         print(f"memory:       {plain(one.candidate)} on {one.model}: at least {formats.size(one.total_bytes)}")
     if found.memory and found.uncounted:
@@ -140,12 +142,12 @@ def print_power(found: Preview) -> None:
         print(f"can show:     unknown: {found.power_unknown}")
 
 
-def _hours(found: Preview) -> str:
+def _device_time(found: Preview) -> str:
     cost = found.cost
     if cost is None:
         budget = found.device_hours_budget
-        return "unknown: no such run was measured here" if budget is None else f"at most {formats.hours(budget)}"
+        return "unknown: no such run was measured here" if budget is None else f"at most {formats.device_time(budget)}"
     notes = [f"by {pluralize(cost.measured_runs, 'measured run')} on {cost.device}"]
     notes += [f"{', '.join(map(plain, cost.assumed))}: the mean of the others"] if cost.assumed else []
     notes += [f"without {', '.join(cost.unmeasured)}, never measured here"] if cost.unmeasured else []
-    return f"{'at most' if found.growing else 'about'} {formats.hours(cost.device_hours)}, {'; '.join(notes)}"
+    return f"{'at most' if found.growing else 'about'} {formats.device_time(cost.device_hours)}, {'; '.join(notes)}"

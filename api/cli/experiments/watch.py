@@ -15,6 +15,7 @@ from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, 
 from api.cli.experiments.show import Id
 from api.cli.service import Url, open_client
 from api.client.client import Client
+from dashboards.text.words import time_left
 from orchestrator.jobs import CLAIMABLE, LIVE, RunStatus
 from orchestrator.records import ExperimentRecord, RunRecord
 
@@ -70,15 +71,15 @@ def follow(client: Client, experiment_id: str, check: Callable[[], None] = lambd
 
 
 def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hindrance: str | None) -> str:
-    """`3/12 runs, 27 %; 21,500 tokens/s; 2:40 left; adapm lr 0.004 seed 1: step 120/240 loss 2.61`, and why the service
-    begins no run, if anything is in the way."""
+    """`3/12 runs, 27 %; 21,500 tokens/s; about 2 min 40 s left; adapm lr 0.004 seed 1: step 120/240 loss 2.61`, and
+    why the service begins no run, if anything is in the way."""
     counts, progress = experiment.counts, experiment.progress
     share = progress.steps_done / progress.steps_total if progress.steps_total else 0.0
     parts = [f"{counts.ended()}/{experiment.runs_planned()} runs, {share:.0%}"]
     if progress.tokens_per_second:
         parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
-    if progress.seconds_left is not None and not counts.done():
-        parts.append(f"{duration(progress.seconds_left)} left")
+    if left := time_left(experiment):
+        parts.append(f"{left} left")
     at_work = [
         f"{plain(run.candidate)} lr {run.lr:g} seed {run.seed}: step {run.step}/{run.steps_total}"
         + ("" if run.last_train_loss is None else f" loss {run.last_train_loss:.3f}")
@@ -88,13 +89,6 @@ def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hin
     # What the first run that waits with a reason says: one that fits nowhere would be waited for in silence.
     reasons = [f"waiting: {plain(run.reason)}" for run in runs if run.status in CLAIMABLE and run.reason]
     return "; ".join(parts + (at_work or reasons[:1]) + ([hindrance] if hindrance else []))
-
-
-def duration(seconds: float) -> str:
-    """`2:40`, `1:02:03`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _display(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hindrance: str | None) -> RenderableType:

@@ -14,7 +14,7 @@ from orchestrator.run_table.filters import FilterError
     [
         ViewState(),
         ViewState(x="tokens", part="half", log=True, all_rates=True),
-        ViewState(mark="adapm-mini", each_seed=True),
+        ViewState(all_columns=True, each_seed=True),
         ViewState(x="seconds", part="whole", hidden=('a&b "<>"', "adamw")),
     ],
 )
@@ -51,9 +51,10 @@ def test_switches_turn_on_and_off_again():
     assert ViewState(log=True).replace(x="tokens", part="half") == ViewState(log=True, x="tokens", part="half")
 
 
-def test_a_candidate_stands_out_until_it_is_chosen_again_or_hidden():
-    view = ViewState().toggle_mark("adapm")
-    assert [view.fades(name, ("adapm", "adamw")) for name in ("adapm", "adamw")] == [False, True]
-    assert view.toggle_mark("adapm") == ViewState()
-    assert not view.toggle_candidate("adapm").fades("adamw", ("adapm", "adamw"))
-    assert not ViewState(mark="nobody").fades("adamw", ("adapm", "adamw"))
+def test_more_columns_redraw_no_figure_and_unfold_nothing():
+    view = ViewState(cell="gpt2-tiny", baseline="lion").toggle("all_columns")
+    assert "columns=all" in view.query()
+    assert view.figure_query() == view.toggle("all_columns").figure_query()
+    assert (view.of_curves(), view.of_runs()) == (False, False)
+    assert ViewState(x="tokens").of_curves() and ViewState(hidden=("adamw",)).of_curves()
+    assert ViewState(page=2).of_runs() and ViewState(run_state="failed").of_runs()

@@ -81,7 +81,7 @@ def test_every_figure_stands_there_with_its_unit_and_kind():
     lines = text_of(row("adapm-mini"), BASELINE).splitlines()
     table = [" ".join(line.split()) for line in lines]
     assert table[4:6] == [
-        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 460 kB — 612 MB 84.3 ms 0.023 6 finished",
+        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 460 kB — 612 MB 84.3 ms 1 min 24 s 6 finished",
         "n = 3 [−0.0456, +0.0210] 6.9 % tensors (3.10 ms)",
     ]
     assert "baseline 6.69 MB" in table[6]

@@ -34,7 +34,7 @@ def figure(
     return BY_SNAPSHOT[name].draw(view)
 
 
-@pytest.mark.parametrize("name", ["curves", "learning-rates", "memory"])
+@pytest.mark.parametrize("name", ["curves", "learning-rates", "loss-memory"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name, theme):
     made = figure(reader, reader.snapshot(finished), name, ViewState(all_rates=True), theme)
@@ -108,16 +108,19 @@ def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
     }
 
 
-def test_memory_bars_are_the_state_bytes_in_the_optimizers_colours(reader, finished):
-    (bars,) = figure(reader, reader.snapshot(finished), "memory", ViewState(), "light")["data"]
-    assert sorted(bars["x"]) == [3_720_192, 6_701_056]
-    assert set(bars["marker"]["color"]) == {style("adamw").colour("light"), style("adapm").colour("light")}
+def test_state_bytes_are_drawn_in_the_optimizers_colours(reader, finished):
+    made = figure(reader, reader.snapshot(finished), "loss-memory", ViewState(), "light")
+    marks = [trace for trace in made["data"] if trace.get("showlegend")]
+    assert sorted(x for trace in marks for x in trace["x"]) == [3_720_192, 6_701_056]
+    colours = {trace["marker"]["color"] for trace in marks}
+    assert colours == {style("adamw").colour("light"), style("adapm").colour("light")}
+    assert figure(reader, reader.snapshot(finished), "memory", ViewState(), "light") == made, "its former name"
 
 
 def test_hidden_candidates_leave_all_figures(reader, finished):
     snapshot = reader.snapshot(finished)
-    (bars,) = figure(reader, snapshot, "memory", ViewState(hidden=("adamw",)), "light")["data"]
-    assert bars["x"] == [3_720_192]
+    made = figure(reader, snapshot, "loss-memory", ViewState(hidden=("adamw",)), "light")
+    assert [trace["x"] for trace in made["data"] if trace.get("showlegend")] == [[3_720_192]]
     rates = figure(reader, snapshot, "learning-rates", ViewState(hidden=("adamw",)), "light")["data"]
     assert [trace["name"] for trace in rates if trace["name"] == "diverged"] == []
 
@@ -164,13 +167,6 @@ def test_learning_rates_that_are_nearly_the_same_share_a_tick():
     assert _spaced_rates([0.0024, 0.0025, 0.0048, 0.005, 0.04], 10) == [0.0024, 0.0048, 0.04]
     assert _spaced_rates([0.002], 5) == [0.002]
     assert len(_spaced_rates([1e-4 * 2**place for place in range(12)], 5)) <= 6
-
-
-def test_the_marked_candidates_rates_stand_out(reader, finished):
-    view = ViewState(mark="adamw")
-    data = figure(reader, reader.snapshot(finished), "learning-rates", view, "light")["data"]
-    lines = {trace["name"]: trace.get("opacity", 1.0) for trace in data if trace["mode"] == "lines+markers"}
-    assert sorted(lines.values()) == [0.22, 1.0] and lines["AdamW"] == 1.0
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -262,4 +258,4 @@ def test_short_runs_are_told_in_seconds(hours, title, drawn):
     assert made["layout"]["xaxis"]["title"]["text"].startswith(title)
     marks = [trace for trace in made["data"] if trace.get("showlegend")]
     assert [x for trace in marks for x in trace["x"]] == [pytest.approx(drawn)] * len(rows)
-    assert f" at {drawn:g}" in marks[0]["hovertemplate"]
+    assert f" at {'720 ms' if hours < 0.1 else '30 min 00 s'}" in marks[0]["hovertemplate"]

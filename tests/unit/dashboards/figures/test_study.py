@@ -58,9 +58,17 @@ def test_rows_are_named_by_what_tells_them_apart() -> None:
     assert rows_of(*long)[0] == long, "no name is cut, lest two rows become one"
 
 
-def test_rows_of_several_quantities_name_their_units() -> None:
-    names, title = rows_of("AdaPM-mini, loss minus AdamW's", "AdaPM-mini, optimizer state by AdamW's")
-    assert [name.rpartition(", ")[2] for name in names] == ["nats", "ratio of bytes"]
-    assert "AdaPM-mini" in title
-    names, title = rows_of("speed-up, r = 5 %", "loss change, r = 5 %", axis="times fewer steps; nats")
-    assert names == ["speed-up, times", "loss change, nats"]
+def test_quantities_of_unequal_units_never_share_an_axis() -> None:
+    measures = [
+        Measure(name="AdaPM-mini, loss minus AdamW's", value=0.01, claimed=0.0),
+        Measure(name="AdaPM-mini, optimizer state by AdamW's", value=0.075),
+        Measure(name="GaLore, loss minus AdamW's", value=0.02),
+    ]
+    drawn = study_figure(finding(*measures), "claimed figures", "light")
+    layout = drawn["layout"]
+    shown = [(trace["xaxis"], trace["x"]) for trace in drawn["data"]]
+    assert shown == [("x", [0.01, 0.02]), ("x", [0.0]), ("x2", [0.075]), ("x2", [])]
+    assert layout["xaxis"]["title"]["text"].endswith("nats")
+    assert layout["xaxis2"]["title"]["text"] == "ratio of bytes"
+    assert layout["yaxis"]["domain"][0] > layout["yaxis2"]["domain"][1], "one above the other"
+    assert sum(trace["showlegend"] for trace in drawn["data"]) == 2

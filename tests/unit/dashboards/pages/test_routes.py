@@ -10,6 +10,7 @@ from api.app import create_app
 from dashboards.assets import PLOTLY
 from dashboards.files import publication
 from dashboards.text import formats
+from orchestrator.analysis import verdicts
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -38,7 +39,7 @@ def test_a_filter_that_cannot_be_read_is_refused_on_every_page(services):
     assert client.get("/?label=a,b").status_code == 422
 
 
-def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, services, player):
+def test_home_says_who_leads_by_how_much_with_which_verdict_and_at_what_cost(client, services, player):
     candidates = tuple(each.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for each in DEMO.candidates)
     experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment
     player.finish()
@@ -47,12 +48,10 @@ def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, servi
         assert row.val_loss is not None
         assert f"{row.title} {formats.loss(row.val_loss.mean)} ±" in text
         if row.difference is not None:
-            told = f"{formats.difference(row.difference.mean)} {formats.p_value(row.difference.p_value)}"
+            told = f"{formats.difference(row.difference.mean)} {verdicts.WORDS[row.conclusion]}"
             assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
-    assert (
-        f"{formats.hours(sum(run.device_seconds for run in services.runs.read_all(experiment.id)) / 3600)} device-h"
-        in text
-    )
+    seconds = sum(run.device_seconds for run in services.runs.read_all(experiment.id))
+    assert f"{formats.duration(seconds)} of device time" in text
 
 
 def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, services, player):
@@ -66,13 +65,13 @@ def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, s
     assert "tuning" in client.get("/").text
 
 
-def test_all_pairs_stand_below_the_leaderboard_and_unstable_runs_in_it(client, services, player):
+def test_all_pairs_stand_below_the_leaderboard_and_lost_runs_in_its_further_columns(client, services, player):
     asked = services.experiments.submit(DEMO.model_copy(update={"all_pairs": True})).experiment
     plain = services.experiments.submit(DEMO).experiment
     player.finish()
     found = services.analysis.compare(asked.id)
     assert len(found.pairs) == len(found.rows) * (len(found.rows) - 1) // 2 > len(found.rows) - 1
-    page = client.get(f"/experiments/{asked.id}").text
+    page = client.get(f"/experiments/{asked.id}?columns=all").text
     assert all(f"<bdi>{each.title}</bdi> − <bdi>{each.other_title}</bdi>" in page for each in found.pairs)
     seeds = len(DEMO.seeds)
     assert page.count(f">0 of {seeds}<") == len(found.rows)
@@ -105,13 +104,15 @@ def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, s
 
 
 def test_leaderboard_holds_what_the_comparison_says(client, services, finished):
-    page = client.get(f"/experiments/{finished}").text
+    page, whole = (client.get(f"/experiments/{finished}{query}").text for query in ("", "?columns=all"))
+    table = page[page.index('<table class="grid leaderboard') :].partition("</table>")[0]
+    assert table.count('<th scope="col"') == 7
     for row in services.analysis.compare(finished).rows:
         assert row.val_loss is not None
-        assert f"{row.val_loss.mean:.4f}" in page
-        assert formats.page_sentence(row.verdict) in html.unescape(page)
-    assert "Device-hours (cpu)" in page
-    assert "GPU-hours" not in page.replace("not GPU-hours", "")
+        assert f"{row.val_loss.mean:.4f}" in table
+        assert f">{verdicts.WORDS[row.conclusion]}</span>" in table
+        assert formats.page_sentence(row.verdict) in html.unescape(whole)
+    assert "Device time (cpu)" in whole and "Device time (gpu)" not in whole
     assert f"{100 * STATE_BYTES['adapm'] / STATE_BYTES['adamw']:.0f} %" in page
 
 
@@ -126,7 +127,8 @@ def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, 
     host = {formats.size(run.result.peak_memory.host_rss_bytes) for run in runs}
     for path in (f"/experiments/{finished}", "/"):
         assert not any(each in client.get(path).text for each in host)
-    page, table = client.get(f"/experiments/{finished}").text, publication.markdown(services.analysis.compare(finished))
+    page = client.get(f"/experiments/{finished}?columns=all").text
+    table = publication.markdown(services.analysis.compare(finished))
     for row in rows:
         assert f'{formats.size(row.peak_memory_bytes)}<span class="sub">tensors</span>' in page
         assert publication.md(formats.size(row.peak_memory_bytes)) in table

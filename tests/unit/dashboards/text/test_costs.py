@@ -9,12 +9,12 @@ from worker.spec.task import PretrainTask
 
 
 def test_what_does_not_exist_on_the_device_has_no_line() -> None:
-    """A CPU has no allocator peak, no MFU and no energy; its hours are not GPU-hours."""
+    """A CPU has no allocator peak, no MFU and no energy; its time is not a GPU's."""
     found = dict(lines(made_result(), made_spec()))
 
     assert found["Optimizer state"] == "6.87 MB"
-    assert found["Device-hours (cpu)"].startswith("0.0013 ")
-    assert not {"Peak reserved", "Peak NVML process", "MFU", "Energy", "GPU-hours", "Micro-batch"} & set(found)
+    assert found["Device time (cpu)"].startswith("4 s in")
+    assert not {"Peak reserved", "Peak NVML process", "MFU", "Energy", "Device time (gpu)", "Micro-batch"} & set(found)
 
 
 def test_perplexity_is_derived_where_the_loss_is_in_nats_per_token() -> None:
@@ -74,6 +74,6 @@ def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
     assert found["Micro-batch"].startswith("2 of 4")
     assert "forward 5.00 ms" in found["Step breakdown"]
     assert (found["Model FLOP/s"], found["MFU"], found["Energy"]) == ("420 TFLOP/s", "42 %", "12,346 J")
-    assert found["GPU-hours"].startswith("0.0013 ")
+    assert found["Device time (gpu)"].startswith("4 s in")
     assert found["Device"].startswith("cuda: NVIDIA H100") and "570.1" in found["Device"]
     assert found["NVML"] == result.nvml_note

@@ -39,9 +39,12 @@ from dashboards.text import formats
         (formats.duration, 245, "4 min 05 s"),
         (formats.duration, 3780, "1 h 03 min"),
         (formats.duration, 187_200, "2 d 4 h"),
-        (formats.hours, 0.0, "0"),
-        (formats.hours, 0.0123, "0.012"),
-        (formats.hours, 13.84, "13.8"),
+        (formats.device_time, 0.0, "0 s"),
+        (formats.device_time, 0.0071, "26 s"),
+        (formats.device_time, 0.0123, "44 s"),
+        (formats.device_time, 0.19, "11 min 24 s"),
+        (formats.device_time, 13.84, "13.8 h"),
+        (formats.device_time, None, "—"),
         (formats.count, 2880, "2,880"),
         (formats.compact, 24_630, "24.6 k"),
         (formats.compact, 512, "512"),
@@ -63,10 +66,10 @@ def test_ago_counts_in_the_largest_unit(elapsed, text):
     assert formats.age(1000.0, 1000.0 + elapsed) == text
 
 
-def test_hours_of_a_cpu_are_never_called_gpu_hours():
-    assert formats.device_hours_title("cpu") == "Device-hours (cpu)"
-    assert formats.device_hours_title("NVIDIA H100") == "Device-hours (gpu)"
-    assert formats.device_hours_title(None) == "Device-hours"
+def test_time_of_a_cpu_is_never_called_that_of_a_gpu():
+    assert formats.device_time_title("cpu") == "Device time (cpu)"
+    assert formats.device_time_title("NVIDIA H100") == "Device time (gpu)"
+    assert formats.device_time_title(None) == "Device time"
 
 
 def test_sentences_get_the_minus_sign_in_their_numbers_and_nowhere_else():

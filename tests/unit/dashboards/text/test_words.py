@@ -7,6 +7,7 @@ import pytest
 from dashboards.files import publication
 from dashboards.palette import style
 from dashboards.text import words
+from orchestrator.analysis import verdicts
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import (
@@ -95,12 +96,12 @@ def test_no_result_has_no_headline_and_no_rank():
 
 def test_whiskers_are_the_intervals_of_the_differences_on_one_scale():
     rows = comparison(row("adamw", 2.4, half=0.1), row("adapm", 2.3, half=0.05), row("lion", 2.5, half=50.0))
-    first, second, third = (
-        leader.whisker for leader in words.leaderboard(rows, {n: style(n) for n in ("adamw", "adapm", "lion")})
+    second, third = (
+        leader.whisker for leader in words.leaderboard(rows, {n: style(n) for n in ("adamw", "adapm", "lion")})[1:]
     )
-    assert first is not None and second is not None and third is not None
-    assert second.low < second.middle < second.high < first.middle < third.middle, "AdaPM's leaves zero out"
-    assert first.low == first.middle == first.high, "the baseline differs from itself by nothing"
+    assert second is not None and third is not None
+    assert second.low < second.middle < second.high < second.zero < third.middle, "AdaPM's leaves zero out"
+    assert second.zero == third.zero
     assert (third.cut_low, third.cut_high, third.low, third.high) == (True, True, 0.0, 100.0)
 
 
@@ -109,7 +110,7 @@ def test_whiskers_of_different_widths_look_different(apart):
     """However near the means are: three that were all cut at both ends told nothing."""
     rows = [row("adamw", 2.4), *(row(f"a{n}", 2.0 + n * apart, half=half) for n, half in enumerate((0.08, 0.14, 0.09)))]
     found = words.leaderboard(comparison(*rows), {each.candidate: style("adamw") for each in rows})
-    drawn = [each.whisker for each in found if each.whisker is not None][1:]
+    drawn = [each.whisker for each in found if each.whisker is not None]
     wide = [each.high - each.low for each in drawn]
     assert wide[0] < wide[2] < wide[1]
     assert not any(each.cut_low or each.cut_high for each in drawn)
@@ -156,11 +157,35 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
     assert facts[3:] == ("100 samples per run", "1 seed", "float64")
 
 
-def test_only_a_difference_that_is_decided_has_a_colour():
-    coloured = {each: words.difference_tone(each) for each in Conclusion}
-    assert (coloured.pop(Conclusion.BETTER), coloured.pop(Conclusion.WORSE)) == ("better", "worse")
-    assert coloured.pop(Conclusion.AS_GOOD) == "as-good"
-    assert set(coloured.values()) == {""}
+def test_only_a_verdict_that_is_shown_has_a_colour():
+    chips = {each: words.verdict_chip(each) for each in Conclusion}
+    assert {each: chip.text for each, chip in chips.items()} == verdicts.WORDS
+    tones = {each: chip.tone for each, chip in chips.items() if chip.tone != "wait"}
+    assert tones == {
+        Conclusion.BETTER: "good",
+        Conclusion.WORSE: "bad",
+        Conclusion.AS_GOOD: "live",
+        Conclusion.UNSTABLE: "warn",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "known", "planned", "text"),
+    [
+        (245.0, 8, 8, "about 4 min 05 s"),
+        (120.0, 2, 8, "30 s to 2 min 00 s"),
+        (None, 8, 8, ""),
+    ],
+)
+def test_the_time_left_is_a_range_where_more_runs_may_come(seconds, known, planned, text):
+    """Known and planned: runs that have not ended, of those that there are and of all that may come."""
+    record = SimpleNamespace(
+        progress=SimpleNamespace(seconds_left=seconds), counts=counts(succeeded=4, queued=known),
+        runs_planned=lambda: 4 + planned,
+    )  # fmt: skip
+    assert words.time_left(record) == text  # type: ignore[arg-type]  # it reads no more than these
+    record.counts = counts(succeeded=4)
+    assert words.time_left(record) == ""  # type: ignore[arg-type]
 
 
 def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():

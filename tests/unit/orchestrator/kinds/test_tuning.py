@@ -56,6 +56,7 @@ def test_every_candidate_has_its_trials_on_the_tuning_seeds_and_is_judged_at_one
     of = spec()
     runs = follow(of, bowl)
     assert len(runs) == of.run_count() == 2 * (8 * 2 + 3)
+    assert of.run_sum() == "16 trials × 2 tuning seeds + 2 candidates × 3 seeds"
     for name in of.names():
         mine = [run for run in runs if run.candidate == name]
         trials = {(run.lr, run.seed) for run in mine if run.seed in (7, 8)}
@@ -71,6 +72,8 @@ def test_a_grid_tries_exactly_the_given_rates() -> None:
     assert [run.lr for run in runs[:3]] == [1e-3, 2e-3, 4e-3]
     assert [run.seed for run in runs[3:]] == [1, 2]
     assert len(runs) == of.run_count() == 5
+    assert of.run_sum() == "3 trials × 1 tuning seed + 1 candidate × 2 seeds"
+    assert comparison_spec(learning_rates=(1e-3, 2e-3), seeds=(1, 2)).run_sum() == "2 learning rates × 2 seeds"
 
 
 def test_nothing_follows_while_a_trial_goes_on_where_one_was_cancelled_or_none_has_a_result() -> None:
