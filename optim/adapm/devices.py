@@ -208,7 +208,13 @@ def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest"
         if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
             return product
-        return rows @ matrix.mT
+        return product_of(rows, matrix.mT)
+
+
+def product_of(one: Tensor, other: Tensor) -> Tensor:
+    """The product of two matrices, or of two batches: torch's `@` makes views of both first."""
+    found: Tensor = torch.bmm(one, other) if one.ndim == other.ndim == 3 else one @ other
+    return found
 
 
 def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from . import devices
-from .devices import cache_tensors, times, times_transposed
+from .devices import cache_tensors, product_of, times, times_transposed
 
 Number = float | Tensor
 """A number of a step, or where it is on the device."""
@@ -299,9 +299,9 @@ def orthonormal_rows_together(
     grams = _join_blocks([(gram or gram_matrix)(one) for one in even])
     negligible = are_negligible(grams.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
     transforms = _split_blocks(spanning_transform(grams, negligible).to(rows[0].dtype), rows)
-    first = [transform @ one for transform, one in zip(transforms, even, strict=True)]
+    first = [product_of(transform, one) for transform, one in zip(transforms, even, strict=True)]
     inverses = _split_blocks(inverse_of(second_factor(_join_blocks([_own_products(one) for one in first]))), rows)
-    return [inverse @ one for inverse, one in zip(inverses, first, strict=True)]
+    return [product_of(inverse, one) for inverse, one in zip(inverses, first, strict=True)]
 
 
 def _join_blocks(values: Sequence[Tensor]) -> Tensor:
@@ -407,8 +407,7 @@ def gram_matrix(rows: Tensor) -> Tensor:
 
 
 def _own_products(rows: Tensor) -> Tensor:
-    found: Tensor = torch.bmm(rows, rows.mT) if rows.ndim == 3 else rows @ rows.mT
-    return found
+    return product_of(rows, rows.mT)
 
 
 def _gram_dtype(rows: Tensor) -> torch.dtype:

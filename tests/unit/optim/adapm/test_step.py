@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.transient_memory import peak_transient_bytes
-from optim.adapm import AdaPM, AdaPMMini, devices
-from optim.adapm import step as adapm_step
-from optim.adapm.step import largest_block
+from optim.adapm import AdaPM, AdaPMMini, devices, groups
+from optim.adapm.groups import largest_block
 from worker.checks.tiny_models import tiny_gpt2, train
 
 pytestmark = pytest.mark.usefixtures("branch")
@@ -23,7 +22,7 @@ CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", elements)
     monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", elements)
-    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
+    monkeypatch.setattr(groups, "_ALWAYS_ELEMENTS", 1)
 
 
 @CLASSES
@@ -194,7 +193,7 @@ def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(
     monkeypatch, cls, dtype, vocabulary, layers, solver
 ):
     """In float32, the type of the arithmetic, also where the weights are bfloat16."""
-    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
+    monkeypatch.setattr(groups, "_ALWAYS_ELEMENTS", 1)
     model = _Uneven(vocabulary, layers).to(dtype)
     optimizer = cls.for_model(model, 1e-3, solver=solver, compile=False)
     for value in model.parameters():
