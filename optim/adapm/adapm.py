@@ -76,10 +76,9 @@ class AdaPM(ClosureStep):
         eps: Added to the root of the second moment.
         weight_decay: Decoupled, on matrices; vectors and tables of relative position biases never decay. Scaled by the
             block's learning rate, as in AdamW.
-        solver: "subspace"; "svd" (exact and slow); "gd", the paper's algorithm 2 made to work, and "scaled_gd", its
-            preconditioned form (`solvers.py`).
+        solver: "subspace"; "svd" (exact and slow); "scaled_gd", the paper's algorithm 2 made to work (`solvers.py`).
         inner_iterations: The solver's iterations a step; None for its own default: 1 for "subspace", which is nearly
-            as good as the exact SVD, 5 for the gradient solvers (the paper's K).
+            as good as the exact SVD, 5 for "scaled_gd" (the paper's K).
         refresh_interval: Every so many steps the factors' search starts from a fresh Gaussian sketch; 0 for never.
             The paper's "update frequency" T = 100, which it does not define, is taken for it.
         clip: Bound on each element of u (paper, algorithm 1, line 9), on low-rank and momentum-free blocks; None for
@@ -590,6 +589,8 @@ class AdaPM(ClosureStep):
         lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
         if lacking:
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
+        for group in state_dict["param_groups"]:
+            check_options(group)
         groups = {each: group for group in state_dict["param_groups"] for each in group["params"]}
         for identity, name, parameter in self._saved_identities(state_dict):
             tensors = state_dict["state"].get(identity)

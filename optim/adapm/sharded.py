@@ -44,7 +44,7 @@ from .low_rank import (
     spanning_transform,
 )
 from .options import StepSettings
-from .solvers import best_left, divide_by_norm, step_size
+from .solvers import step_size
 from .step import (
     column_square_sums,
     move,
@@ -287,36 +287,6 @@ def _scaled_gd(
     return Factors(left, right)
 
 
-def _gd(momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch) -> Exchange[Factors]:
-    left, right = momentum.carried.left.mT, momentum.carried.right
-    gram = yield from _gram(right, among.inputs)
-    if fresh or not bool(gram.any()):
-        right = sketch()
-        gram = yield from _gram(right, among.inputs)
-        product = yield from _total(momentum.rows_times_transposed(right), among.inputs)
-        left = best_left(gram, product)
-    for k in range(iterations):
-        eta = step_size(k, iterations)
-        # As in `solvers.py`: with other = U / s, the step is the same in y = rows / s.
-        unit, scale, gram = yield from _scaled_with_gram(right, among.inputs)
-        y = left / scale
-        product = yield from _total(momentum.rows_times_transposed(unit), among.inputs)
-        left = scale * (y - eta * divide_by_norm(gram, gram @ y - product))
-        unit, scale, gram = yield from _scaled_with_gram(left, among.outputs)
-        y = right / scale
-        product = yield from _total(momentum.rows_times(unit), among.outputs)
-        right = scale * (y - eta * divide_by_norm(gram, gram @ y - product))
-    return Factors(left.mT, right)
-
-
-def _scaled_with_gram(rows: Tensor, groups: Groups) -> Exchange[tuple[Tensor, Tensor, Tensor]]:
-    """The rows at ordinary size, what they were multiplied with, and their Gram matrix."""
-    gram = yield from _gram(rows, groups)
-    factor = _powers_of_two(gram.diagonal().amax())
-    scale = factor.to(rows.dtype)
-    return rows * scale, scale, (gram * factor.square()).to(rows.dtype)
-
-
 def _gram(rows: Tensor, groups: Groups) -> Exchange[Tensor]:
     """X X^T in float64, of rows that are divided: worked out at ordinary size and in their own type."""
     even, size = scaled_rows(rows) if rows.shape[-1] > 0 else (rows, rows.new_ones((rows.shape[0], 1)))
@@ -352,6 +322,5 @@ def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
 SHARDED_SOLVERS: dict[str, Solver] = {
     "subspace": _subspace,
     "scaled_gd": _scaled_gd,
-    "gd": _gd,
 }
 """`svd` is not among them: it needs the whole matrix."""
