@@ -214,7 +214,7 @@ def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
 def _place(tensor: Tensor) -> tuple[int, int, int]:
     """Storage, where the tensor begins in it, and its bytes."""
     # The storage's own identity: its data pointer is 0 on `meta`.
-    return tensor.untyped_storage()._cdata, tensor.storage_offset() * tensor.itemsize, tensor.nbytes
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()) * tensor.itemsize, tensor.nbytes
 
 
 def _unseen_bytes(tensors: Iterable[Tensor]) -> dict[int, int]:

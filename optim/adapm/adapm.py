@@ -11,12 +11,13 @@ block and v its second moment:
                              = G + b1 / (1 - b1) (L' R' - L R)          so computed: M is never formed
                none        m = G                                        embeddings, LM head, attention outputs
 
-    update     u = m / (sqrt(v) + eps)                                  v: `second_moment.py`
+    update     u = m / (sqrt(v) + eps)                                  v: `step.py`
                u = clip(u, 1)                                           not where the momentum is full
                W = W - lr (u + weight_decay W)                          lr × 0.75 without momentum
 
 Where the paper leaves room, an option decides; the class docstring names each default and its source. The formulas are
-worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
+worked out in `step.py`, for groups of like blocks that `layout.py` makes once; this file is the optimizer around them:
+planning, saving, loading.
 """
 
 from collections import OrderedDict
@@ -115,6 +116,8 @@ class AdaPM(ClosureStep):
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
     second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
     plan: BlockPlan
+    _layout: Layout | None
+    """What moved in the last step."""
     _model: "ref[nn.Module] | None" = None
     """From which to plan what is added later; copies do without."""
 
@@ -267,25 +270,25 @@ class AdaPM(ClosureStep):
         """What moves in this step: what moved in the last, unless that has changed."""
         if any(gradient.is_sparse for gradient in gradients):
             self._refuse_sparse()
-        for group in self.param_groups:
+        groups = self.param_groups
+        for group in groups:
             if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
                 raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
-        parameters = [
-            parameter for group in self.param_groups for parameter in group["params"] if parameter.grad is not None
-        ]
+        parameters = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
         # Whatever else the groups go by.
-        facts = (devices.is_simulated(), self.compile, [*map(_chosen, self.param_groups)])
+        facts = (devices.is_simulated(), self.compile, [*map(id, groups)], [*map(_chosen, groups)])
         known = self._layout
         if known is not None and known.holds(facts, parameters, [self.state[one] for one in parameters]):
             return known
         if devices.is_capturing():
+            self._refuse_capture_of_host_numbers()
             raise RuntimeError(
                 f"take three steps of {type(self).__name__} with all gradients before a CUDA graph captures one: the "
                 f"first of a training, or after loading a state, make what later ones use, and compile their kernels"
             )
         self._layout = None  # and with it views of what may go
-        self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
-        return self._layout
+        made = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
+        return made
 
     def _lay_out(self, facts: object, *, moves: Callable[[Tensor], bool]) -> Layout:
         moving: list[Moving] = []
@@ -302,7 +305,7 @@ class AdaPM(ClosureStep):
         return Layout(self.plan, moving, facts, largest=largest, compiles=compiles)
 
     def _prepare_captures(self) -> None:
-        self._layout: Layout | None = None
+        self._layout = None
         self._captured: set[Tensor] = set()
         """What graphs read."""
 
@@ -312,16 +315,19 @@ class AdaPM(ClosureStep):
         if not devices.is_capturing():
             yield
             return
+        self._refuse_capture_of_host_numbers()
         name = type(self).__name__
         for bucket in layout.buckets:
-            if not bucket.options["capturable"]:
-                raise RuntimeError(f"a CUDA graph can capture a step of {name} only with capturable=True")
             if isinstance(lr := bucket.options["lr"], Tensor):
                 if lr.device.type == "cpu" and any(parameter.device.type != "cpu" for parameter in layout.parameters):
                     raise RuntimeError(f"a learning rate on the CPU is not read by a CUDA graph; give {name} one there")
                 self._captured.add(lr)
         with devices.record_constants(self._captured):
             yield
+
+    def _refuse_capture_of_host_numbers(self) -> None:
+        if not all(group["capturable"] for group in self.param_groups):
+            raise RuntimeError(f"a CUDA graph can capture a step of {type(self).__name__} only with capturable=True")
 
     def _count(self, bucket: Bucket) -> int:
         """The step that these parameters now take."""

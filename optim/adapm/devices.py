@@ -2,7 +2,7 @@
 
     CPU                                                accelerator
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
-    factors of a batch at a time                       of many batches in a group (`low_rank_groups.py`)
+    factors of a batch at a time                       of many groups at once (`groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN, in bfloat16 where asked        torch's own
     compiled from C for large models in float32        compiled wherever there is a compiler (`compiled.py`)

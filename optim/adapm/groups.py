@@ -77,8 +77,8 @@ def cut_parameter(
     if is_distributed(parameter):
         for block in blocks:
             portion = portion_of(block, parameter)
-            view = partial(local_view, block, portion, parameter)
-            yield ParamSlice((block,), place, view(trained), kept, view, portion)
+            here = partial(local_view, block, portion, parameter)
+            yield ParamSlice((block,), place, here(trained), kept, here, portion)
         return
     runs: list[list[Block]] = []
     latest: dict[object, list[Block]] = {}
@@ -245,22 +245,50 @@ def make_units(
     for one in slices:
         alike.setdefault((likeness(one.blocks[0]), one.weight.shape[-len(one.blocks[0].shape) :]), []).append(one)
     units: list[list[Group]] = []
-    by_rank: dict[int, list[Group]] = {}
+    by_rank: dict[int, list[list[ParamSlice]]] = {}
     for members in alike.values():
         first, block = members[0], members[0].blocks[0]
         is_low_rank = block.first_moment is FirstMoment.LOW_RANK
         if is_low_rank and devices.is_accelerator(first.weight.device) and not forms_momentum:
-            size = max(1, max(largest, _ALWAYS_ELEMENTS) // _BLOCKS_TO_FACTORS // (block.rank * sum(block.shape)))
-            by_rank.setdefault(block.rank, []).extend(_cut_groups(members, size, largest, compiles))
+            by_rank.setdefault(block.rank, []).append(members)
         elif not is_low_rank and Group([first], {}, largest, compiles).kernels is not None:
             singles = [one.cut(place, place + 1) for one in members for place in range(len(one.blocks))]
             units.append([hold(singles, largest, compiles, together=False)])
         else:
             size = limit_of(first.weight, largest=largest) // max(1, first.weight.numel() // len(first.blocks))
             units += [[group] for group in _cut_groups(members, max(1, size), largest, compiles)]
-    for groups in by_rank.values():
-        units += _join_groups(groups, limit=max(largest, _ALWAYS_ELEMENTS) // _BLOCKS_TO_FACTORS)
+    for lists in by_rank.values():
+        units += _fill_units(lists, largest, compiles)
     return units
+
+
+def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: bool) -> Iterator[list[Group]]:
+    """Groups of lists of like low-rank slices, by as many as have factors of a quarter of the largest block."""
+    limit = max(largest, _ALWAYS_ELEMENTS) // _BLOCKS_TO_FACTORS
+    unit, elements = list[Group](), 0
+    for members in lists:
+        of_block = members[0].blocks[0].rank * sum(members[0].blocks[0].shape)
+        size, together = max(1, limit // of_block), list[ParamSlice]()
+        for one in members:
+            for start in range(0, len(one.blocks), size):
+                piece = one.cut(start, min(start + size, len(one.blocks)))
+                needed = len(piece.blocks) * of_block
+                is_full = elements > 0 and elements + needed > limit
+                if together and (is_full or len(one.blocks) > 1):
+                    unit.append(hold(together, largest, compiles))
+                    together = []
+                if is_full:
+                    yield unit
+                    unit, elements = [], 0
+                elements += needed
+                if len(one.blocks) > 1:
+                    unit.append(hold([piece], largest, compiles))
+                else:
+                    together.append(piece)
+        if together:
+            unit.append(hold(together, largest, compiles))
+    if unit:
+        yield unit
 
 
 def _cut_groups(members: Iterable[ParamSlice], size: int, largest: int, compiles: bool) -> Iterator[Group]:
@@ -279,21 +307,6 @@ def _cut_groups(members: Iterable[ParamSlice], size: int, largest: int, compiles
             together = []
     if together:
         yield hold(together, largest, compiles)
-
-
-def _join_groups(groups: Iterable[Group], *, limit: int) -> Iterator[list[Group]]:
-    """Lists of groups with so many elements of factors at most."""
-    unit: list[Group] = []
-    elements = 0
-    for group in groups:
-        size = len(group.blocks) * group.block.rank * sum(group.block.shape)
-        if unit and elements + size > limit:
-            yield unit
-            unit, elements = [], 0
-        unit.append(group)
-        elements += size
-    if unit:
-        yield unit
 
 
 def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together: bool = True) -> Group:

@@ -98,6 +98,11 @@ class Layout:
             step = 0.0 if counted is None or counted.is_meta else float(counted)
             alike.setdefault((id(one.options), step, trained.dtype, trained.device), []).append((place, trained))
         self.buckets = [_make_bucket(plan, moving, members, largest, compiles) for members in alike.values()]
+        for one in moving:  # in the order of the plan, as it is printed and saved
+            planned = [block.key(name) for block in plan.by_parameter.get(one.name, ()) for name in block.state_shapes]
+            for key in (*planned, MASTER_WEIGHT):
+                if key in one.state:
+                    one.state[key] = one.state.pop(key)
         self._addresses = _addresses(self.parameters)
         self._values = list(chain.from_iterable(map(dict.values, self._states)))
         self._versions: list[int] = []

@@ -134,7 +134,7 @@ class SolverEntry:
     bases: Callable[..., list[Tensor]] | None = None
     """Where L is a basis Q and R is Q^T M: finds Q^T of several momenta, as `subspace_bases` does."""
     forms_momentum: bool = False
-    """Whether it needs M itself, which is as large as the gradient; torch's decomposition of it waits for the device."""
+    """Whether it needs M itself, as large as the gradient, whose decomposition by torch waits for the device."""
 
     def solve_together(
         self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]

@@ -87,8 +87,8 @@ def update_fused(group: Group, gradients: Gradients, settings: StepSettings) -> 
     torch._fused_adamw_(
         group.weights,
         [one if one.is_contiguous() and one.dtype is dtype else one.to(dtype).contiguous() for one in given],
-        group.state["exp_avg"],
-        group.state["exp_avg_sq"],
+        [one for one in group.state["exp_avg"] if isinstance(one, Tensor)],  # as all are
+        [one for one in group.state["exp_avg_sq"] if isinstance(one, Tensor)],
         [],
         [step] * len(group.weights),
         lr=settings.lr if isinstance(settings.lr, float) else settings.lr.float(),  # on CUDA it reads no other type
@@ -164,9 +164,9 @@ def _find_factors(unit: Sequence[Group], gradients: Gradients, settings: StepSet
     momenta.clear()  # and with them copies of gradients
     changes = []
     for group, factors, new, given, sums in zip(unit, carried, found, copies, squares, strict=True):
-        turned = new.transpose() if group.block.output_axis == 1 else new
+        own = new.transpose() if group.block.output_axis == 1 else new
         # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-        kept = Factors(*(round_as_stored(group.state[name], one) for name, one in zip(_FACTORS, turned, strict=True)))
+        kept = Factors(*(round_as_stored(group.state[name], one) for name, one in zip(_FACTORS, own, strict=True)))
         changes.append(_Change(group, factors, kept, given, sums))
     return changes
 
@@ -184,13 +184,13 @@ def _sketch_of(group: Group, carried: Factors, settings: StepSettings) -> Tensor
     """
     block = group.block
     like = carried.left.new_empty((block.rank, block.shape[1 - block.output_axis]))
-    if settings.counter is not None or not settings.fresh:
-        # For a graph made now, for it cannot draw it.
+    if devices.is_accelerator(like.device) and (settings.counter is not None or not settings.fresh):
+        # Also where it is not used yet: a graph cannot draw it.
         shared = spare_sketch(settings.seed, *like.shape, like.dtype, like.device)
-        if not settings.fresh and devices.is_accelerator(like.device):
+        if not settings.fresh:
             return shared
     drawn = [gaussian_sketch(settings.seed, settings.step, one.name, like) for one in group.blocks]
-    return join(drawn) if carried.left.ndim == 2 else torch.stack(drawn)
+    return drawn[0] if carried.left.ndim == 2 else torch.stack(drawn)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,11 +481,15 @@ def read(stored: Sequence[Stored], dtype: torch.dtype) -> Tensor:
 def round_as_stored(stored: Sequence[Stored], exact: Tensor) -> Tensor:
     """What would be read, in the type of `exact`, after `round_into`."""
     first = stored[0]
-    return first.round_trip(exact) if isinstance(first, EightBit) else exact.to(first.dtype).to(exact.dtype)
+    if isinstance(first, EightBit):
+        return first.round_trip(exact)
+    return exact if first.dtype is exact.dtype else exact.to(first.dtype).to(exact.dtype)
 
 
 def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
     """Write back what was worked out in a copy: of several, or in a wider type than is kept."""
+    if stored[0] is exact:
+        return
     plain = [one for one in stored if isinstance(one, Tensor)]
     if len(plain) < len(stored):
         for one, new in zip(stored, [exact] if len(stored) == 1 else exact.unbind(), strict=True):
@@ -493,7 +497,7 @@ def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
                 one.write(new)
     elif len(plain) > 1:
         torch._foreach_copy_(plain, list(exact.unbind()))
-    elif plain[0] is not exact:
+    else:
         plain[0].copy_(exact)
 
 

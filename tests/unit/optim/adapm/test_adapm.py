@@ -493,3 +493,16 @@ def test_the_state_of_another_optimizer_is_refused_and_changes_nothing():
     with pytest.raises(ValueError, match=r"of another optimizer: it lacks bias_correction, clip, .*solver"):
         optimizer.load_state_dict(other.state_dict())
     assert optimizer.state_dict() == before
+
+
+def test_a_step_counts_as_a_change_of_every_weight_that_moves():
+    """Else autograd would take new weights for those of the forward pass: torch's fused kernel forgets to."""
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, LR)
+    still = next(iter(model.parameters()))
+    for value in model.parameters():
+        value.grad = None if value is still else torch.ones_like(value)
+    before = {value: value._version for value in model.parameters()}
+    optimizer.step()
+    assert still._version == before.pop(still)
+    assert all(value._version > version for value, version in before.items())
