@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from math import prod
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from types import ModuleType
 from typing import Any, ClassVar, Self, Unpack
 from weakref import ref
@@ -241,11 +241,12 @@ class AdaPM(ClosureStep):
 
     @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
     def _update_all(self) -> None:
-        gradients = [parameter.grad for group in self.param_groups for parameter in group["params"]]
-        moving = [gradient for gradient in gradients if gradient is not None]
+        every = [parameter for group in self.param_groups for parameter in group["params"]]
+        parameters = [parameter for parameter in every if parameter.grad is not None]
+        moving: list[Tensor] = [parameter.grad for parameter in parameters]
         if not moving:
             return
-        layout = self._layout_of(moving)
+        layout = self._layout_of(parameters, moving)
         variants = compiled.room_for_variants(moving[0].device) if layout.compiles else nullcontext()
         with self._recording(layout), variants, devices.exact_products(moving[0].device) as precision:
             layout.follow_weights()
@@ -266,19 +267,18 @@ class AdaPM(ClosureStep):
                 update_together(shared)
             layout.write_back()
 
-    def _layout_of(self, gradients: Sequence[Tensor]) -> Layout:
+    def _layout_of(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Layout:
         """What moves in this step: what moved in the last, unless that has changed."""
-        if any(gradient.is_sparse for gradient in gradients):
+        if any(map(attrgetter("is_sparse"), gradients)):
             self._refuse_sparse()
         groups = self.param_groups
         for group in groups:
             if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
                 raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
-        parameters = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
         # Whatever else the groups go by.
         facts = (devices.is_simulated(), self.compile, [*map(id, groups)], [*map(_chosen, groups)])
         known = self._layout
-        if known is not None and known.holds(facts, parameters, [self.state[one] for one in parameters]):
+        if known is not None and known.holds(facts, parameters, self.state):
             return known
         if devices.is_capturing():
             self._refuse_capture_of_host_numbers()
@@ -288,6 +288,7 @@ class AdaPM(ClosureStep):
             )
         self._layout = None  # and with it views of what may go
         made = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
+        made.settle(self.state)
         return made
 
     def _lay_out(self, facts: object, *, moves: Callable[[Tensor], bool]) -> Layout:

@@ -107,14 +107,20 @@ class Layout:
         self._values = list(chain.from_iterable(map(dict.values, self._states)))
         self._versions: list[int] = []
 
-    def holds(self, facts: object, parameters: Sequence[Tensor], states: Sequence[dict[str, Tensor]]) -> bool:
+    def settle(self, states: Mapping[Tensor, dict[str, Tensor]]) -> None:
+        """Take the state of all parameters for that which `holds` asks for."""
+        self._all_states = list(states.values())
+
+    def holds(self, facts: object, parameters: Sequence[Tensor], states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
         """Whether this is what moves now."""
         return (
             self._facts == facts
             and len(parameters) == len(self.parameters)
             and all(map(is_, parameters, self.parameters))
-            and sum(map(len, states)) == len(self._values)
-            and all(map(is_, chain.from_iterable(map(dict.values, states)), self._values))
+            and len(states) == len(self._all_states)
+            and all(map(is_, states.values(), self._all_states))  # and no tensor is hashed
+            and sum(map(len, self._states)) == len(self._values)
+            and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._values))
             and _addresses(parameters) == self._addresses
         )
 
