@@ -30,7 +30,7 @@ from . import compiled, devices
 from .devices import chunk_elements
 from .eight_bit import EightBit, Stored
 
-_ALWAYS_ELEMENTS = 2**18
+ALWAYS_ELEMENTS = 2**18
 """1 MiB of float32: so much memory a step may take however small the model is; less would be many small groups."""
 _BLOCKS_TO_FACTORS = 4
 """The largest block has so many times the elements of the factors that are worked out together, of which a step takes a
@@ -226,7 +226,7 @@ def limit_of(weight: Tensor, *, largest: int, compiles: bool = False) -> int:
     need copies of W and G as well.
     """
     narrow = weight.dtype.itemsize < torch.float32.itemsize and not compiles
-    limit = min(max(largest, _ALWAYS_ELEMENTS), chunk_elements(weight.device, compiles=compiles))
+    limit = min(max(largest, ALWAYS_ELEMENTS), chunk_elements(weight.device, compiles=compiles))
     return max(1, limit // 2 if narrow else limit)
 
 
@@ -264,7 +264,7 @@ def make_units(
 
 def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: bool) -> Iterator[list[Group]]:
     """Groups of lists of like low-rank slices, by as many as have factors of a quarter of the largest block."""
-    limit = max(largest, _ALWAYS_ELEMENTS) // _BLOCKS_TO_FACTORS
+    limit = max(largest, ALWAYS_ELEMENTS) // _BLOCKS_TO_FACTORS
     unit, elements = list[Group](), 0
     for members in lists:
         of_block = members[0].blocks[0].rank * sum(members[0].blocks[0].shape)

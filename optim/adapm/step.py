@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ..plan.blocks import Block, FirstMoment, SecondMoment
-from . import compiled, devices
+from . import compiled, devices, groups
 from .devices import (
     Rows,
     cache_tensors,
@@ -161,7 +161,9 @@ def _find_factors(unit: Sequence[Group], gradients: Gradients, settings: StepSet
         None if group.kernels is None else group.kernels.square_sums_of(momentum)
         for group, momentum in zip(unit, momenta, strict=True)
     ]
-    momenta.clear()  # and with them copies of gradients
+    momenta.clear()  # and with them copies of gradients, but for small ones, which weights are moved by as well
+    if is_apart and sum(one.numel() for given in copies for one in given) > groups.ALWAYS_ELEMENTS:
+        copies = [[] for _ in unit]
     changes = []
     for group, factors, new, given, sums in zip(unit, carried, found, copies, squares, strict=True):
         own = new.transpose() if group.block.output_axis == 1 else new

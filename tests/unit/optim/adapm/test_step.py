@@ -22,7 +22,7 @@ CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", elements)
     monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", elements)
-    monkeypatch.setattr(groups, "_ALWAYS_ELEMENTS", 1)
+    monkeypatch.setattr(groups, "ALWAYS_ELEMENTS", 1)
 
 
 @CLASSES
@@ -193,7 +193,7 @@ def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(
     monkeypatch, cls, dtype, vocabulary, layers, solver
 ):
     """In float32, the type of the arithmetic, also where the weights are bfloat16."""
-    monkeypatch.setattr(groups, "_ALWAYS_ELEMENTS", 1)
+    monkeypatch.setattr(groups, "ALWAYS_ELEMENTS", 1)
     model = _Uneven(vocabulary, layers).to(dtype)
     optimizer = cls.for_model(model, 1e-3, solver=solver, compile=False)
     for value in model.parameters():
