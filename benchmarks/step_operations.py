@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.optimizer_step import CONFIGS, new_model
 from benchmarks.result_file import write_result
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
+from optim.adapm.layout import Bucket
 from optim.adapm.low_rank import Factors, Start
 from optim.adapm.step import _on_device
 
@@ -192,12 +193,15 @@ def as_captured(optimizer: AdaPM | None = None, *, captures: bool = True) -> Ite
         optimizer: On `meta`, where no counter can be read: it is told that this is step 2.
         captures: Whether a graph does.
     """
+
+    def count(bucket: Bucket) -> int:
+        torch._foreach_add_(bucket.counters, 1.0)
+        return 2
+
     with ExitStack() as stack:
         stack.enter_context(patch.object(devices, "is_capturing", lambda: captures))
         if optimizer is not None:
-            stack.enter_context(patch.object(optimizer, "_read_steps", lambda group, some, counters: [2] * len(some)))
-            steps = {each: 2 for group in optimizer.param_groups for each in group["params"]}
-            stack.enter_context(patch.object(optimizer, "_steps", steps))
+            stack.enter_context(patch.object(optimizer, "_count", count))
         yield
 
 
@@ -249,8 +253,8 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
 
     with ExitStack() as stack:
         stack.enter_context(devices.simulate_accelerator())  # else there is no compiler for `meta`
-        stack.enter_context(patch("optim.adapm.step._FUSED_DEVICES", ("meta",)))
-        for module in ("step", "low_rank", "low_rank_groups"):
+        stack.enter_context(patch("optim.adapm.layout._FUSED_DEVICES", ("meta",)))
+        for module in ("step", "low_rank"):
             stack.enter_context(patch(f"optim.adapm.{module}.gaussian_sketch", draw))
         stack.enter_context(patch.object(compiled, "kernels_for", lambda device: kernels))
         stack.enter_context(patch.object(kernels, "_launch", launch))

@@ -122,12 +122,14 @@ def _count(
     by_state: dict[str, int] = {}
     by_block: dict[str, int] = {}
     sizes: dict[Tensor, dict[str, int]] = {}
-    seen: set[int] = set()
+    counted = list(counted)
+    left = _unseen_bytes(tensor for _, example in counted for tensor in _tensors(optimizer.state.get(example, {})))
+    seen: set[tuple[int, int, int]] = set()
     for parameter, example in counted:
         state = optimizer.state.get(example, {})
         if example not in sizes:
             sizes[example] = {
-                key: sum(_new_bytes(tensor, seen) for tensor in _tensors(value)) for key, value in state.items()
+                key: sum(_new_bytes(tensor, seen, left) for tensor in _tensors(value)) for key, value in state.items()
             }
         for key, value in state.items():
             held = sizes[example][key]
@@ -209,15 +211,30 @@ def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
         yield from _plain_tensors(getattr(tensor, name))
 
 
-def _new_bytes(tensor: Tensor, seen: set[int]) -> int:
-    """Bytes of the tensor's storage; 0 where it was counted before."""
-    storage = tensor.untyped_storage()
+def _place(tensor: Tensor) -> tuple[int, int, int]:
+    """Storage, where the tensor begins in it, and its bytes."""
     # The storage's own identity: its data pointer is 0 on `meta`.
-    identity = storage._cdata
-    if identity in seen:
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()) * tensor.itemsize, tensor.nbytes
+
+
+def _unseen_bytes(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Storage → its bytes that none of the tensors looks into, which count as the first tensor's."""
+    left: dict[int, int] = {}
+    seen: set[tuple[int, int, int]] = set()
+    for tensor in tensors:
+        if (place := _place(tensor)) not in seen:
+            seen.add(place)
+            left[place[0]] = left.get(place[0], tensor.untyped_storage().nbytes()) - tensor.nbytes
+    return left
+
+
+def _new_bytes(tensor: Tensor, seen: set[tuple[int, int, int]], left: dict[int, int]) -> int:
+    """Bytes of the tensor; 0 where it was counted before."""
+    place = _place(tensor)
+    if place in seen:
         return 0
-    seen.add(identity)
-    return storage.nbytes()
+    seen.add(place)
+    return tensor.nbytes + left.pop(place[0], 0)
 
 
 def _state_name(key: str) -> str:

@@ -11,19 +11,21 @@ block and v its second moment:
                              = G + b1 / (1 - b1) (L' R' - L R)          so computed: M is never formed
                none        m = G                                        embeddings, LM head, attention outputs
 
-    update     u = m / (sqrt(v) + eps)                                  v: `second_moment.py`
+    update     u = m / (sqrt(v) + eps)                                  v: `step.py`
                u = clip(u, 1)                                           not where the momentum is full
                W = W - lr (u + weight_decay W)                          lr × 0.75 without momentum
 
 Where the paper leaves room, an option decides; the class docstring names each default and its source. The formulas are
-worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
+worked out in `step.py`, for groups of like blocks that `layout.py` makes once; this file is the optimizer around them:
+planning, saving, loading.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from math import prod
+from operator import attrgetter, itemgetter
 from types import ModuleType
 from typing import Any, ClassVar, Self, Unpack
 from weakref import ref
@@ -47,28 +49,15 @@ from ..plan.blocks import (
 from ..plan.groups import as_groups, name_groups, names
 from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
-from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
+from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
-from .eight_bit import pair_with_scales
-from .low_rank_groups import suits_group, update_low_rank
-from .master_weights import KEY as MASTER_WEIGHT
-from .master_weights import MasterWeights, has_master_weight
+from .groups import largest_block
+from .layout import LAID_OUT_BY, MASTER_WEIGHT, Bucket, Layout, Moving, has_master_weight
 from .options import Options, StepOptions, StepSettings, check_group, check_options
-from .sharded import SharedMember, check_sharded, needs_exchange, update_together
-from .step import (
-    Member,
-    Run,
-    find_runs,
-    largest_block,
-    suits_fused_kernel,
-    update_alike,
-    update_fused,
-)
+from .sharded import SharedBlock, check_sharded, update_together
+from .step import update, update_fused
 
-_Alike = tuple[int, torch.dtype, torch.device, Tensor | None]
-"""Step, type, device and its counter there: parameters that may be updated together have these in common."""
-_FUSED = "fused"
-"""Among lists of like blocks, that of the blocks, alike or not, that torch's own kernel moves."""
+_chosen = itemgetter(*LAID_OUT_BY)
 
 
 class AdaPM(ClosureStep):
@@ -88,10 +77,9 @@ class AdaPM(ClosureStep):
         eps: Added to the root of the second moment.
         weight_decay: Decoupled, on matrices; vectors and tables of relative position biases never decay. Scaled by the
             block's learning rate, as in AdamW.
-        solver: "subspace"; "svd" (exact and slow); "gd", the paper's algorithm 2 made to work, and "scaled_gd", its
-            preconditioned form (`solvers.py`).
+        solver: "subspace"; "svd" (exact and slow); "scaled_gd", the paper's algorithm 2 made to work (`solvers.py`).
         inner_iterations: The solver's iterations a step; None for its own default: 1 for "subspace", which is nearly
-            as good as the exact SVD, 5 for the gradient solvers (the paper's K).
+            as good as the exact SVD, 5 for "scaled_gd" (the paper's K).
         refresh_interval: Every so many steps the factors' search starts from a fresh Gaussian sketch; 0 for never.
             The paper's "update frequency" T = 100, which it does not define, is taken for it.
         clip: Bound on each element of u (paper, algorithm 1, line 9), on low-rank and momentum-free blocks; None for
@@ -128,6 +116,8 @@ class AdaPM(ClosureStep):
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
     second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
     plan: BlockPlan
+    _layout: Layout | None
+    """What moved in the last step."""
     _model: "ref[nn.Module] | None" = None
     """From which to plan what is added later; copies do without."""
 
@@ -194,7 +184,6 @@ class AdaPM(ClosureStep):
         self._plan_missing(dict(names(groups)))
         self.compile = compile
         self._prepare_captures()
-        self._masters = MasterWeights()
         self._group_names: list[tuple[str, ...]] = []
         super().__init__(groups, defaults)
 
@@ -252,73 +241,102 @@ class AdaPM(ClosureStep):
 
     @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
     def _update_all(self) -> None:
-        self._refuse_untrainable()
-        parameters = (parameter for group in self.param_groups for parameter in group["params"])
-        device = next((parameter.device for parameter in parameters), torch.device("cpu"))
+        every = [parameter for group in self.param_groups for parameter in group["params"]]
+        parameters = [parameter for parameter in every if parameter.grad is not None]
+        moving: list[Tensor] = [parameter.grad for parameter in parameters]
+        if not moving:
+            return
+        layout = self._layout_of(parameters, moving)
+        variants = compiled.room_for_variants(moving[0].device) if layout.compiles else nullcontext()
+        with self._recording(layout), variants, devices.exact_products(moving[0].device) as precision:
+            layout.follow_weights()
+            shared: list[SharedBlock] = []
+            for bucket in layout.buckets:
+                settings = StepSettings.from_group(
+                    bucket.options,
+                    self._count(bucket),
+                    precision=precision,
+                    counter=bucket.counter if bucket.options["capturable"] else None,
+                )
+                for group in bucket.fused:
+                    update_fused(group, moving, settings)
+                for unit in bucket.units:
+                    update(unit, moving, settings)
+                shared += [SharedBlock(group, group.gather(moving)[0], settings) for group in bucket.shared]
+            if shared:
+                update_together(shared)
+            layout.write_back()
+
+    def _layout_of(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Layout:
+        """What moves in this step: what moved in the last, unless that has changed."""
+        if any(map(attrgetter("is_sparse"), gradients)):
+            self._refuse_sparse()
+        groups = self.param_groups
+        for group in groups:
+            if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
+                raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
+        # Whatever else the groups go by.
+        facts = (devices.is_simulated(), self.compile, [*map(id, groups)], [*map(_chosen, groups)])
+        known = self._layout
+        if known is not None and known.holds(facts, parameters, self.state):
+            return known
+        if devices.is_capturing():
+            self._refuse_capture_of_host_numbers()
+            raise RuntimeError(
+                f"take three steps of {type(self).__name__} with all gradients before a CUDA graph captures one: the "
+                f"first of a training, or after loading a state, make what later ones use, and compile their kernels"
+            )
+        self._layout = None  # and with it views of what may go
+        made = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
+        made.settle(self.state)
+        return made
+
+    def _lay_out(self, facts: object, *, moves: Callable[[Tensor], bool]) -> Layout:
+        moving: list[Moving] = []
+        for group in self.param_groups:
+            named = [(name, value) for name, value in self._parameters_by_name(group) if moves(value)]
+            if any(name not in self.plan.by_parameter and value.numel() > 0 for name, value in named):
+                self._plan_new_parameters(group)
+            for name, parameter in named:
+                self._refuse_unfit(group, name, parameter)
+                moving.append(Moving(group, name, parameter, self.state[parameter]))
+        device = moving[0].parameter.device if moving else torch.device("cpu")
         largest, elements = self._sizes
         compiles = compiled.should_compile(self.compile, elements, device)
-        variants = compiled.room_for_variants(device) if compiles else nullcontext()
-        with self._recording(), variants, devices.exact_products(device) as precision:
-            shared: list[SharedMember] = []
-            for group in self.param_groups:
-                for (step, _, _, counter), lists in self._lists_of_members(group, shared, precision).items():
-                    settings = StepSettings.from_group(group, step, precision=precision, counter=counter)
-                    if fused := lists.pop(_FUSED, []):
-                        update_fused(fused, settings)
-                    grouped = [members for members in lists.values() if suits_group(members[0], settings)]
-                    update_low_rank(grouped, settings, largest=largest, compiles=compiles)
-                    for members in lists.values():
-                        if not suits_group(members[0], settings):
-                            update_alike(members, settings, largest=largest, compiles=compiles)
-            if shared:
-                update_together(shared, largest=largest, compiles=compiles)
-        self._masters.write_back(self.param_groups, self.state)
+        return Layout(self.plan, moving, facts, largest=largest, compiles=compiles)
 
     def _prepare_captures(self) -> None:
-        self._steps: dict[Tensor, int] = {}
-        """Of parameters of capturable groups, when their counters were last read: equal ones stay so in a graph."""
+        self._layout = None
         self._captured: set[Tensor] = set()
         """What graphs read."""
 
     @contextmanager
-    def _recording(self) -> Iterator[None]:
+    def _recording(self, layout: Layout) -> Iterator[None]:
         """Where a CUDA graph captures this step, see that it can, and that what it reads stays."""
         if not devices.is_capturing():
             yield
             return
+        self._refuse_capture_of_host_numbers()
         name = type(self).__name__
-        for group in self.param_groups:
-            if not group["capturable"]:
-                raise RuntimeError(f"a CUDA graph can capture a step of {name} only with capturable=True")
-            moving = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if any(parameter not in self._steps for parameter in moving):
-                raise RuntimeError(
-                    f"take three steps of {name} with all gradients before a CUDA graph captures one: the first of a "
-                    f"training, or after loading a state, make what later ones use, and compile their kernels"
-                )
-            if isinstance(lr := group["lr"], Tensor):
-                if lr.device.type == "cpu" and any(parameter.device.type != "cpu" for parameter in moving):
+        for bucket in layout.buckets:
+            if isinstance(lr := bucket.options["lr"], Tensor):
+                if lr.device.type == "cpu" and any(parameter.device.type != "cpu" for parameter in layout.parameters):
                     raise RuntimeError(f"a learning rate on the CPU is not read by a CUDA graph; give {name} one there")
                 self._captured.add(lr)
         with devices.record_constants(self._captured):
             yield
 
-    def _read_steps(
-        self, group: Mapping[str, Any], parameters: Sequence[Tensor], counters: Sequence[Tensor]
-    ) -> Sequence[int]:
-        if not group["capturable"]:
-            return [int(counter) for counter in counters]
-        if counters and not devices.is_capturing():
-            there = counters[0].device
-            read = torch.stack([counter.to(there) for counter in counters]).tolist()  # waits for the device, once
-            self._steps.update(zip(parameters, map(int, read), strict=True))
-        return [self._steps[parameter] for parameter in parameters]
+    def _refuse_capture_of_host_numbers(self) -> None:
+        if not all(group["capturable"] for group in self.param_groups):
+            raise RuntimeError(f"a CUDA graph can capture a step of {type(self).__name__} only with capturable=True")
+
+    def _count(self, bucket: Bucket) -> int:
+        """The step that these parameters now take."""
+        return bucket.count()
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
-        for group in self.param_groups:
-            for name, parameter in self._parameters_by_name(group):
-                self._masters.trained_weight(group, parameter, self._state_of(group, name, parameter))
+        self._lay_out(None, moves=lambda parameter: True)
 
     def untouched(self) -> list[str]:
         """Return the names of trainable parameters that have had no gradient so far: idle experts, for example."""
@@ -400,7 +418,7 @@ class AdaPM(ClosureStep):
             for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True)
         ]
         super().load_state_dict({**state_dict, "param_groups": groups})
-        self._steps.clear()
+        self._layout = None
         for group in self.param_groups:
             for parameter in group["params"]:
                 if "step" in self.state.get(parameter, {}):
@@ -454,7 +472,6 @@ class AdaPM(ClosureStep):
         if "_group_names" not in vars(self):  # a copy that an earlier version wrote
             self._group_names = [tuple(group["param_names"]) for group in self.param_groups]
         self._prepare_captures()
-        self._masters = MasterWeights()  # what has become of the weights meanwhile, it finds out
         for group in self.param_groups:
             for option, value in _OPTIONS_SINCE.items():
                 group.setdefault(option, value)
@@ -472,66 +489,7 @@ class AdaPM(ClosureStep):
         added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
         vars(self).pop("_sizes", None)
-        vars(self).pop("_runs", None)
         vars(self).pop("_elements", None)
-
-    def _lists_of_members(
-        self, group: dict[str, Any], shared: list[SharedMember], precision: str
-    ) -> dict[_Alike, dict[object, list[Member]]]:
-        """The blocks of the group that have a gradient, moved on to their next step, by what they have in common.
-
-        Those that processes have to move together are added to `shared` instead.
-        """
-        moving = [
-            (name, parameter, parameter.grad)
-            for name, parameter in self._parameters_by_name(group)
-            if parameter.grad is not None and parameter.numel() > 0
-        ]
-        if any(name not in self._runs for name, _, _ in moving):
-            self._plan_new_parameters(group)
-        states = [self._state_of(group, name, parameter) for name, parameter, _ in moving]
-        counters = [state["step"] for state in states]
-        if counters:
-            torch._foreach_add_(counters, 1.0)
-        steps = self._read_steps(group, [parameter for _, parameter, _ in moving], counters)
-        shown: dict[tuple[int, torch.device], Tensor] = {}
-        found: dict[_Alike, dict[object, list[Member]]] = {}
-        for (name, parameter, gradient), state, step in zip(moving, states, steps, strict=True):
-            trained = self._masters.trained_weight(group, parameter, state)
-            counter = shown.setdefault((step, parameter.device), state["step"]) if group["capturable"] else None
-            lists = found.setdefault((step, trained.dtype, parameter.device, counter), {})
-            if is_distributed(parameter):
-                settings = StepSettings.from_group(group, step, precision=precision)
-                members = self._local_members(name, parameter, trained, gradient, state, settings, shared)
-            else:
-                members = ((run.likeness, run.member(trained, gradient, state)) for run in self._runs[name])
-            rounds_by_chance = group["bf16_stochastic_round"] and trained.dtype is torch.bfloat16
-            for likeness, member in members:
-                fused = not rounds_by_chance and suits_fused_kernel(member)
-                lists.setdefault(_FUSED if fused else likeness, []).append(member)
-        return found
-
-    def _local_members(
-        self,
-        name: str,
-        parameter: Tensor,
-        trained: Tensor,
-        gradient: Tensor,
-        state: dict[str, Tensor],
-        settings: StepSettings,
-        shared: list[SharedMember],
-    ) -> Iterator[tuple[object, Member]]:
-        """What this process holds of a parameter that is sharded, or of its copy, and moves by itself."""
-        assert is_distributed(parameter)
-        for block in self.plan.by_parameter[name]:
-            portion = portion_of(block, parameter)
-            weight, slope = (local_view(block, portion, parameter, one) for one in (trained, gradient))
-            kept = {key: state[block.key(key)] for key in block.state_shapes}
-            member = Member((block,), weight, slope, pair_with_scales(kept), tuple(one.start for one in portion.ranges))
-            if needs_exchange(member, portion):
-                shared.append(SharedMember(member, portion, settings))
-            elif weight.numel() > 0:
-                yield (Run((block,)).likeness, portion.shape), member
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
@@ -539,11 +497,6 @@ class AdaPM(ClosureStep):
             {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
         )
         self._check_parameters(group)
-
-    @cached_property
-    def _runs(self) -> Mapping[str, tuple[Run, ...]]:
-        """Parameter name → its blocks, like ones of a stack together."""
-        return {name: find_runs(blocks) for name, blocks in self.plan.by_parameter.items()}
 
     @cached_property
     def _elements(self) -> Mapping[str, int]:
@@ -555,52 +508,33 @@ class AdaPM(ClosureStep):
         """Elements of the plan's largest block, and of all."""
         return largest_block(self.plan), sum(prod(block.shape) for block in self.plan)
 
-    def _state_of(self, group: Mapping[str, Any], name: str, parameter: Tensor) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[parameter]
-        if not state:
-            # It may have become so since it was given.
-            refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
-            check_sharded([parameter], group)
-            # On the CPU, as torch's own counters: reading it must not wait for the device.
-            place = parameter.device if group["capturable"] else "cpu"
-            state["step"] = torch.zeros((), dtype=torch.float32, device=place)
-            if is_distributed(parameter):
-                for block in self.plan.by_parameter.get(name, ()):
-                    for state_name in block.state_shapes:
-                        shape = _sharded_state().local_shape(block, state_name, portion_of(block, parameter))
-                        made = torch.zeros(shape, dtype=block.state_dtypes[state_name], device=parameter.device)
-                        state[block.key(state_name)] = made
-            else:
-                for run in self._runs.get(name, ()):
-                    state.update(run.new_state(parameter.device))
-        return state
-
     def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
         """(key, shape, type) of every state tensor of that parameter, step counter excepted."""
         for block in self.plan.by_parameter.get(name, ()):
             for state_name, shape in block.state_shapes.items():
                 yield block.key(state_name), shape, block.state_dtypes[state_name]
 
-    def _refuse_untrainable(self) -> None:
-        """Raise for gradients and shapes that no step is for, before any weight has moved."""
+    def _refuse_sparse(self) -> None:
         for group in self.param_groups:
-            if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
-                raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
             for name, parameter in self._parameters_by_name(group):
-                if parameter.grad is None:
-                    continue
-                if parameter.grad.is_sparse:
+                if parameter.grad is not None and parameter.grad.is_sparse:
                     raise RuntimeError(
                         f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
                         f"build its nn.Embedding with sparse=False"
                     )
-                # Torch's kernels would read beyond the state of one that has grown.
-                if parameter.numel() not in (0, self._elements.get(name, parameter.numel())):
-                    refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
-                    raise ValueError(
-                        f"{name} is {tuple(parameter.shape)}, another size than when {type(self).__name__} was built; "
-                        f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
-                    )
+
+    def _refuse_unfit(self, group: Mapping[str, Any], name: str, parameter: Tensor) -> None:
+        """Raise for what no step is for, before any weight has moved; it may have become so since it was given."""
+        # Torch's kernels would read beyond the state of one that has grown.
+        has_grown = parameter.numel() not in (0, self._elements.get(name, parameter.numel()))
+        if has_grown or not self.state[parameter]:
+            refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
+            check_sharded([parameter], group)
+        if has_grown:
+            raise ValueError(
+                f"{name} is {tuple(parameter.shape)}, another size than when {type(self).__name__} was built; "
+                f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
+            )
 
     def _parameters_by_name(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
         """(name, parameter) of a group, by the names that it was given with.
@@ -662,6 +596,8 @@ class AdaPM(ClosureStep):
         lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
         if lacking:
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
+        for group in state_dict["param_groups"]:
+            check_options(group)
         groups = {each: group for group in state_dict["param_groups"] for each in group["params"]}
         for identity, name, parameter in self._saved_identities(state_dict):
             tensors = state_dict["state"].get(identity)

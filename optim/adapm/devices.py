@@ -2,7 +2,7 @@
 
     CPU                                                accelerator
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
-    factors of a batch at a time                       of many batches in a group (`low_rank_groups.py`)
+    factors of a batch at a time                       of many groups at once (`groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN, in bfloat16 where asked        torch's own
     compiled from C for large models in float32        compiled wherever there is a compiler (`compiled.py`)
@@ -208,7 +208,13 @@ def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest"
         if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
             return product
-        return rows @ matrix.mT
+        return product_of(rows, matrix.mT)
+
+
+def product_of(one: Tensor, other: Tensor) -> Tensor:
+    """The product of two matrices, or of two batches: torch's `@` makes views of both first."""
+    found: Tensor = torch.bmm(one, other) if one.ndim == other.ndim == 3 else one @ other
+    return found
 
 
 def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:

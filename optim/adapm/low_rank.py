@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from . import devices
-from .devices import cache_tensors, times, times_transposed
+from .devices import cache_tensors, product_of, times, times_transposed
 
 Number = float | Tensor
 """A number of a step, or where it is on the device."""
@@ -183,24 +183,7 @@ def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha:
     return batched
 
 
-def start_rows(right: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
-    """The rows to iterate from: R', or a sketch where asked for, or where R' is zero.
-
-    No iteration moves from R' = 0, which a block keeps while all of its gradients have been zero. What is negligible
-    counts as zero.
-    """
-    if fresh:
-        return sketch()
-    least, reads = _negligible_size(right.dtype), not devices.is_accelerator(right.device)
-    if reads and bool((_largest_elements(right[..., :1, :]) >= least).all()):
-        return right  # so nearly always, and the first rows are enough to see it
-    zero = _largest_elements(right, dim=(-2, -1)) < least
-    if reads and not bool(zero.any()):
-        return right
-    return torch.where(zero, sketch(), right)
-
-
-def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor]:
+def scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The rows at ordinary size, and what they were divided by: no square of theirs leaves the range of floats.
 
     A block whose gradient is zero, such as an expert that no token reaches, has a momentum that shrinks by b1 a step;
@@ -208,13 +191,11 @@ def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor
 
     Args:
         rows: r rows, or a batch of such.
-        together: One divisor for all rows of a block instead of one a row.
 
     Returns:
-        Rows whose largest element is 1, as they are where it is negligible; and the divisors, r × 1 (1 × 1 if
-        `together`).
+        Rows whose largest element is 1, as they are where it is negligible; and the divisors, r × 1.
     """
-    size = _largest_elements(rows, dim=(-2, -1) if together else -1)
+    size = _largest_elements(rows)
     size.masked_fill_(size < _negligible_size(rows.dtype), 1.0)
     return rows / size, size
 
@@ -299,9 +280,9 @@ def orthonormal_rows_together(
     grams = _join_blocks([(gram or gram_matrix)(one) for one in even])
     negligible = are_negligible(grams.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
     transforms = _split_blocks(spanning_transform(grams, negligible).to(rows[0].dtype), rows)
-    first = [transform @ one for transform, one in zip(transforms, even, strict=True)]
+    first = [product_of(transform, one) for transform, one in zip(transforms, even, strict=True)]
     inverses = _split_blocks(inverse_of(second_factor(_join_blocks([_own_products(one) for one in first]))), rows)
-    return [inverse @ one for inverse, one in zip(inverses, first, strict=True)]
+    return [product_of(inverse, one) for inverse, one in zip(inverses, first, strict=True)]
 
 
 def _join_blocks(values: Sequence[Tensor]) -> Tensor:
@@ -407,17 +388,16 @@ def gram_matrix(rows: Tensor) -> Tensor:
 
 
 def _own_products(rows: Tensor) -> Tensor:
-    found: Tensor = torch.bmm(rows, rows.mT) if rows.ndim == 3 else rows @ rows.mT
-    return found
+    return product_of(rows, rows.mT)
 
 
 def _gram_dtype(rows: Tensor) -> torch.dtype:
     return rows.dtype if rows.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
 
 
-def _largest_elements(rows: Tensor, dim: int | tuple[int, int] = -1) -> Tensor:
-    """The largest absolute value of each row, or of each block; faster than by a norm."""
-    return rows.abs().amax(dim=dim, keepdim=True)
+def _largest_elements(rows: Tensor) -> Tensor:
+    """The largest absolute value of each row; faster than by a norm."""
+    return rows.abs().amax(dim=-1, keepdim=True)
 
 
 def _negligible_size(dtype: torch.dtype) -> float:

@@ -83,10 +83,10 @@ def check_options(options: Mapping[str, Any]) -> None:
             "master_weights and bf16_stochastic_round are two ways to the same end, and exclude each other; take "
             "master_weights for exact weights at 4 bytes each, or bf16_stochastic_round for none"
         )
-    if options["capturable"] and SOLVERS[options["solver"]].reads_back:
+    if options["capturable"] and SOLVERS[options["solver"]].forms_momentum:
         raise ValueError(
             f"capturable does not go with solver={options['solver']!r}: torch's decompositions wait for the device; "
-            f"take {' or '.join(name for name, entry in SOLVERS.items() if not entry.reads_back)}"
+            f"take {' or '.join(name for name, entry in SOLVERS.items() if not entry.forms_momentum)}"
         )
     if options["capturable"] and options["bf16_stochastic_round"]:
         raise ValueError(

@@ -26,8 +26,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..errors import ShardedParametersError
-from ..plan.blocks import FirstMoment, SecondMoment
+from ..plan.blocks import Block, FirstMoment, SecondMoment
 from ..plan.sharding import Portion, is_distributed
+from .groups import Group
 from .low_rank import (
     Factors,
     Momentum,
@@ -43,11 +44,10 @@ from .low_rank import (
     spanning_transform,
 )
 from .options import StepSettings
-from .solvers import best_left, divide_by_norm, step_size
+from .solvers import step_size
 from .step import (
-    Member,
     column_square_sums,
-    move_batch,
+    move,
     move_shared_moment,
     read,
     round_as_stored,
@@ -72,12 +72,12 @@ Exchange = Generator[Request, Tensor, Value]
 """Work on a block that ends in a value; it yields the sums that it needs, and is sent them."""
 
 
-class SharedMember(NamedTuple):
+class SharedBlock(NamedTuple):
     """A block that several processes work on together."""
 
-    member: Member
-    """The part that is here."""
-    portion: Portion
+    group: Group
+    """The part that is here, by itself."""
+    gradient: Tensor
     settings: StepSettings
 
 
@@ -97,9 +97,8 @@ def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> Non
         )
 
 
-def needs_exchange(member: Member, portion: Portion) -> bool:
+def needs_exchange(block: Block, portion: Portion) -> bool:
     """Whether the processes need sums from each other to move that block."""
-    block = member.block
     if not any(portion.groups):
         return False
     if block.first_moment is FirstMoment.LOW_RANK:
@@ -109,15 +108,10 @@ def needs_exchange(member: Member, portion: Portion) -> bool:
     return bool(portion.groups[1 - block.output_axis]) or block.head_size > 1
 
 
-def update_together(shared: Sequence[SharedMember], *, largest: int, compiles: bool) -> None:
-    """Move these blocks; every process that holds a part of one must call it with its own part of the same blocks.
-
-    Args:
-        shared: In the same order in every process.
-        largest: Elements of the plan's largest block.
-        compiles: Whether large blocks are moved by compiled code.
-    """
-    _run_together(work for one in shared for work in _move(one, largest=largest, compiles=compiles))
+def update_together(shared: Iterable[SharedBlock]) -> None:
+    """Move these blocks; every process that holds a part of one must call it with its own part of the same blocks, in
+    the same order."""
+    _run_together(work for one in shared for work in _move(one))
 
 
 def _run_together(work: Iterable[Exchange[None]]) -> None:
@@ -160,34 +154,34 @@ def _total(part: Tensor, groups: Groups) -> Exchange[Tensor]:
     return (yield Request(part, groups)) if groups else part
 
 
-def _move(shared: SharedMember, *, largest: int, compiles: bool) -> Iterator[Exchange[None]]:
+def _move(shared: SharedBlock) -> Iterator[Exchange[None]]:
     """The work on one block. The divisor of a low-rank block is work of its own, which needs no round of its own."""
-    member, portion, settings = shared
+    block = shared.group.block
     divisors: list[Tensor] = []
 
     def divisor() -> Exchange[None]:
-        divisors.append((yield from _divisor(member, portion, settings)))
-        if member.block.first_moment is not FirstMoment.LOW_RANK:
-            move(None)
+        divisors.append((yield from _divisor(shared)))
+        if block.first_moment is not FirstMoment.LOW_RANK:
+            finish(None)
 
     def factors() -> Exchange[None]:
-        move((yield from _low_rank_factors(member, portion, settings)))
+        finish((yield from _low_rank_factors(shared)))
 
-    def move(found: Factors | None) -> None:
-        if member.weight.numel() > 0:
-            divided_by = divisors[0] if divisors else None
-            move_batch([member], member.gradient, settings, found, divided_by, largest=largest, compiles=compiles)
+    def finish(found: Factors | None) -> None:
+        if shared.gradient.numel() > 0:
+            move(shared.group, shared.gradient, shared.settings, found, divisors[0] if divisors else None)
 
-    if member.block.second_moment is not SecondMoment.ELEMENT:
+    if block.second_moment is not SecondMoment.ELEMENT:
         yield divisor()
-    if member.block.first_moment is FirstMoment.LOW_RANK:
+    if block.first_moment is FirstMoment.LOW_RANK:
         yield factors()
 
 
-def _divisor(member: Member, portion: Portion, settings: StepSettings) -> Exchange[Tensor]:
+def _divisor(shared: SharedBlock) -> Exchange[Tensor]:
     """sqrt(v / debias) + eps of the outputs that are here, with v moved on."""
-    block, outputs = member.block, member.block.output_axis
-    squares = (row_square_sums if outputs == 0 else column_square_sums)(member.gradient)
+    group, gradient, settings = shared
+    block, portion, outputs = group.block, _portion(group), group.block.output_axis
+    squares = (row_square_sums if outputs == 0 else column_square_sums)(gradient)
     groups = portion.groups[1 - outputs]
     heads = None
     if block.head_size > 1:
@@ -198,19 +192,26 @@ def _divisor(member: Member, portion: Portion, settings: StepSettings) -> Exchan
         groups = (*groups, *portion.groups[outputs])
     total = yield from _total(squares.double(), groups)
     added = total.to(squares.dtype) * ((1.0 - settings.beta2) / (block.head_size * block.shape[1 - outputs]))
-    root = move_shared_moment([member.state["exp_avg_sq"]], added, settings)
+    root = move_shared_moment(group.state["exp_avg_sq"], added, settings)
     return (root if heads is None else root[heads]).unsqueeze(outputs - 1)
 
 
-def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) -> Exchange[Factors]:
+def _portion(group: Group) -> Portion:
+    portion = group.slices[0].portion
+    assert portion is not None
+    return portion
+
+
+def _low_rank_factors(shared: SharedBlock) -> Exchange[Factors]:
     """As `step.py` has it: A and B, so that m is A B and the gradient's part, with the stored factors moved on."""
-    block = member.block
-    compute = torch.promote_types(member.weight.dtype, torch.float32)
-    stored = (member.state["momentum_left"], member.state["momentum_right"])
-    carried = Factors(*(read([factor], compute) for factor in stored))
+    group, slope, settings = shared
+    block, portion = group.block, _portion(group)
+    compute = torch.promote_types(group.weights[0].dtype, torch.float32)
+    stored = (group.state["momentum_left"], group.state["momentum_right"])
+    carried = Factors(*(read(factor, compute) for factor in stored))
     turned = block.output_axis == 1
     start = carried.transpose() if turned else carried
-    gradient = member.gradient.to(compute)
+    gradient = slope.to(compute)
     inputs = portion.ranges[1 - block.output_axis]
 
     def sketch() -> Tensor:
@@ -226,10 +227,10 @@ def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) 
         sketch=sketch,
     )
     found = found.transpose() if turned else found
-    kept = Factors(*(round_as_stored([old], factor) for old, factor in zip(stored, found, strict=True)))
+    kept = Factors(*(round_as_stored(old, factor) for old, factor in zip(stored, found, strict=True)))
     mixed = mixed_factors(carried, kept, settings.mixture)
     for old, new in zip(stored, kept, strict=True):
-        round_into([old], new)
+        round_into(old, new)
     return mixed
 
 
@@ -286,36 +287,6 @@ def _scaled_gd(
     return Factors(left, right)
 
 
-def _gd(momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch) -> Exchange[Factors]:
-    left, right = momentum.carried.left.mT, momentum.carried.right
-    gram = yield from _gram(right, among.inputs)
-    if fresh or not bool(gram.any()):
-        right = sketch()
-        gram = yield from _gram(right, among.inputs)
-        product = yield from _total(momentum.rows_times_transposed(right), among.inputs)
-        left = best_left(gram, product)
-    for k in range(iterations):
-        eta = step_size(k, iterations)
-        # As in `solvers.py`: with other = U / s, the step is the same in y = rows / s.
-        unit, scale, gram = yield from _scaled_with_gram(right, among.inputs)
-        y = left / scale
-        product = yield from _total(momentum.rows_times_transposed(unit), among.inputs)
-        left = scale * (y - eta * divide_by_norm(gram, gram @ y - product))
-        unit, scale, gram = yield from _scaled_with_gram(left, among.outputs)
-        y = right / scale
-        product = yield from _total(momentum.rows_times(unit), among.outputs)
-        right = scale * (y - eta * divide_by_norm(gram, gram @ y - product))
-    return Factors(left.mT, right)
-
-
-def _scaled_with_gram(rows: Tensor, groups: Groups) -> Exchange[tuple[Tensor, Tensor, Tensor]]:
-    """The rows at ordinary size, what they were multiplied with, and their Gram matrix."""
-    gram = yield from _gram(rows, groups)
-    factor = _powers_of_two(gram.diagonal().amax())
-    scale = factor.to(rows.dtype)
-    return rows * scale, scale, (gram * factor.square()).to(rows.dtype)
-
-
 def _gram(rows: Tensor, groups: Groups) -> Exchange[Tensor]:
     """X X^T in float64, of rows that are divided: worked out at ordinary size and in their own type."""
     even, size = scaled_rows(rows) if rows.shape[-1] > 0 else (rows, rows.new_ones((rows.shape[0], 1)))
@@ -351,6 +322,5 @@ def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
 SHARDED_SOLVERS: dict[str, Solver] = {
     "subspace": _subspace,
     "scaled_gd": _scaled_gd,
-    "gd": _gd,
 }
 """`svd` is not among them: it needs the whole matrix."""

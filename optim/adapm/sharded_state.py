@@ -18,17 +18,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from ..plan.blocks import SCALE, Block, SecondMoment
+from ..plan.blocks import Block
 from ..plan.sharding import Portion, is_distributed, local_ranges, portion_of
-
-
-def local_shape(block: Block, state_name: str, portion: Portion) -> tuple[int, ...]:
-    """The shape of what is here of that state."""
-    whole = block.state_shapes[state_name]
-    followed = _followed_axes(block, state_name)
-    return tuple(
-        size if axis is None else len(portion.ranges[axis]) for size, axis in zip(whole, followed, strict=True)
-    )
+from .groups import followed_axes
 
 
 def as_whole(local: Tensor, block: Block, state_name: str, parameter: DTensor) -> Tensor:
@@ -57,7 +49,7 @@ def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> 
             local = saved.to_local()
             return local if portion.is_even else _redistribute(local, block, state_name, parameter, to_even=False)
         saved = saved.full_tensor()
-    for dimension, axis in enumerate(_followed_axes(block, state_name)):
+    for dimension, axis in enumerate(followed_axes(block, state_name)):
         if axis is not None:
             here = portion.ranges[axis]
             saved = saved.narrow(dimension, here.start if here else 0, len(here))
@@ -83,21 +75,8 @@ def divide_like(saved: Tensor, parameter: DTensor) -> DTensor:
     )
 
 
-def _followed_axes(block: Block, state_name: str) -> tuple[int | None, ...]:
-    """The axis of the block that each dimension of that state follows, where a part of the block needs a part of it."""
-    if state_name.endswith(SCALE):
-        return (_followed_axes(block, state_name.removesuffix(SCALE))[0], None)
-    if state_name == "momentum_left":
-        return (0, None)
-    if state_name == "momentum_right":
-        return (None, 1)
-    if state_name == "exp_avg_sq" and block.second_moment is not SecondMoment.ELEMENT:
-        return (block.output_axis if block.head_size == 1 else None,)
-    return tuple(range(len(block.shape)))
-
-
 def _placements(block: Block, state_name: str, portion: Portion, parameter: DTensor) -> tuple[Placement, ...]:
-    followed = _followed_axes(block, state_name)
+    followed = followed_axes(block, state_name)
     found: list[Placement] = []
     for axis, own in zip(portion.axes, parameter.placements, strict=True):
         if axis is None or axis not in followed:
@@ -112,7 +91,7 @@ def _placements(block: Block, state_name: str, portion: Portion, parameter: DTen
 def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTensor, *, to_even: bool) -> Tensor:
     """Send the rows of a part to where a `DTensor` of the state's shape has them; or from there to where they are."""
     portion = portion_of(block, parameter)
-    followed = _followed_axes(block, state_name)
+    followed = followed_axes(block, state_name)
     (uneven,) = _uneven_axes(block, portion)
     if uneven not in followed:
         return local

@@ -2,8 +2,7 @@
 
     subspace     warm-started subspace iteration, the default: nearly as good as the exact SVD
     svd          the exact minimiser, slow
-    gd           the paper's algorithm 2, K steps of gradient descent, made to work
-    scaled_gd    its preconditioned form
+    scaled_gd    the paper's algorithm 2, K steps of gradient descent, made to work
 
 Every solver takes one block, or a batch of blocks of one shape with a leading dimension B.
 
@@ -16,19 +15,15 @@ before, with the step size eta_k = (1 + cos(pi k / K)) / 2. As printed that does
   eta of 1 hardly move them, even from the best start: most of the momentum is missed (`docs/LOG.md`), where `subspace`
   misses far less.
 
-`gd` and `scaled_gd` start from a sketch where there is nothing to start from, with the L that suits it best, and
-measure their steps in the curvature of f:
+`scaled_gd` starts from a sketch where there is nothing to start from, and measures its steps in the curvature of f:
 
-    gd           L <- L - eta_k (L R - M) R^T / ||R||_2^2          R <- R - eta_k L^T (L R - M) / ||L||_2^2
-    scaled_gd    L <- L - eta_k (L R - M) R^T (R R^T)^-1           R <- R - eta_k (L^T L)^-1 L^T (L R - M)
+    L <- L - eta_k (L R - M) R^T (R R^T)^-1           R <- R - eta_k (L^T L)^-1 L^T (L R - M)
 
-so that eta_k ≤ 1 never increases f: ||R||_2^2 is the Lipschitz constant of grad_L, and R R^T its Hessian (Tong, Ma,
-Chi, "Accelerating Ill-Conditioned Low-Rank Matrix Estimation via Scaled Gradient Descent", 2021). L moves first and R
-sees it, so that at eta = 1 a step of `scaled_gd` is one of alternating least squares; both at once would overshoot.
-
-`scaled_gd` finds the same L R whatever basis its factors have, so that it takes an orthonormal one of the factor that
-it holds (`orthonormal_rows`), whose Gram matrix is the identity: no inverse, and one rule for directions that depend on
-each other. `gd` works on factors of ordinary size: the squares of those of an idle block would not be numbers any more.
+so that eta_k ≤ 1 never increases f: R R^T is the Hessian in L (Tong, Ma, Chi, "Accelerating Ill-Conditioned Low-Rank
+Matrix Estimation via Scaled Gradient Descent", 2021). L moves first and R sees it, so that at eta = 1 a step is one of
+alternating least squares; both at once would overshoot. It finds the same L R whatever basis its factors have, so that
+it takes an orthonormal one of the factor that it holds (`orthonormal_rows`), whose Gram matrix is the identity: no
+inverse, and one rule for directions that depend on each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,13 +38,9 @@ from .low_rank import (
     Factors,
     Momentum,
     Sketch,
-    gram_matrix,
     orthonormal_rows,
     orthonormal_rows_together,
     rows_to_iterate_from,
-    scaled_rows,
-    spanning_transform,
-    start_rows,
 )
 
 
@@ -113,36 +104,8 @@ def svd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> 
     return Factors(left[..., :rank] * spoilt, values[..., :rank, None] * right[..., :rank, :] * spoilt)
 
 
-def gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
-    """K steps of gradient descent, each divided by the squared spectral norm of the other factor.
-
-    Args:
-        momentum: M, m × n.
-        iterations: K; the paper has 5.
-        fresh: Start from a sketch instead of L' and R'.
-        sketch: Draws that start; also where R' is zero.
-    """
-    right = start_rows(momentum.carried.right, fresh=fresh, sketch=sketch)
-    # L^T, r × m: thin matrices are rows. A sketch has no L to go with it: take the best one.
-    left = momentum.carried.left.mT
-    if right is not momentum.carried.right:
-        restarted = (right != momentum.carried.right).any(dim=-1, keepdim=True).any(dim=-2, keepdim=True)
-        best = best_left(gram_matrix(right), momentum.rows_times_transposed(right))
-        left = torch.where(restarted, best, left)
-    for k in range(iterations):
-        eta = step_size(k, iterations)
-        # With other = s U, the step is the same in y = s rows: y <- y - eta (U U^T y - U M) / ||U||_2^2.
-        unit, size = scaled_rows(right, together=True)
-        gram, y = unit @ unit.mT, left * size
-        left = (y - eta * divide_by_norm(gram, gram @ y - momentum.rows_times_transposed(unit))) / size
-        unit, size = scaled_rows(left, together=True)
-        gram, y = unit @ unit.mT, right * size
-        right = (y - eta * divide_by_norm(gram, gram @ y - momentum.rows_times(unit))) / size
-    return Factors(left.mT, right)
-
-
 def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
-    """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `gd`.
+    """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `subspace`.
 
     The first, of eta = 1, is one of `subspace`, so that the same directions are left out and start from a sketch.
     """
@@ -161,25 +124,6 @@ def step_size(k: int, steps: int) -> float:
     return 0.5 * (1.0 + cos(pi * k / steps))
 
 
-def best_left(gram: Tensor, product: Tensor) -> Tensor:
-    """(R R^T)^-1 R M^T, which is L^T, from the Gram matrix R R^T in float64 and R M^T; R is a sketch."""
-    transform = spanning_transform(gram, torch.zeros_like(gram[..., :1], dtype=torch.bool)).to(product.dtype)
-    return transform.mT @ (transform @ product)
-
-
-def divide_by_norm(gram: Tensor, rows: Tensor) -> Tensor:
-    """rows / ||gram||_2; zero where the Gram matrix is, since no gradient comes through a zero factor."""
-    largest = _finite_eigenvalues(gram).amax(dim=-1)[..., None, None]
-    return torch.where(largest > 0.0, rows / largest, rows * 0.0)
-
-
-def _finite_eigenvalues(gram: Tensor) -> Tensor:
-    """Eigenvalues, ascending; NaN for a Gram matrix that is not finite, which LAPACK would refuse."""
-    finite = gram.isfinite().all(dim=-1).all(dim=-1)[..., None, None]
-    values: Tensor = torch.linalg.eigvalsh(torch.where(finite, gram, 0.0))
-    return torch.where(finite[..., 0], values, torch.nan)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SolverEntry:
     """One way to find the factors of a low-rank momentum."""
@@ -190,9 +134,7 @@ class SolverEntry:
     bases: Callable[..., list[Tensor]] | None = None
     """Where L is a basis Q and R is Q^T M: finds Q^T of several momenta, as `subspace_bases` does."""
     forms_momentum: bool = False
-    """Whether it needs M itself, which is as large as the gradient."""
-    reads_back: bool = False
-    """Whether the host waits for the device in it."""
+    """Whether it needs M itself, as large as the gradient, whose decomposition by torch waits for the device."""
 
     def solve_together(
         self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
@@ -209,6 +151,5 @@ SOLVERS: dict[str, SolverEntry] = {
     # docs/LOG.md: one iteration is nearly as good as the exact SVD
     "subspace": SolverEntry(solve=subspace, inner_iterations=1, bases=subspace_bases),
     "scaled_gd": SolverEntry(solve=scaled_gd, inner_iterations=5),  # the paper's K
-    "gd": SolverEntry(solve=gd, inner_iterations=5, reads_back=True),  # the paper's K
-    "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True, reads_back=True),  # exact at once
+    "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True),  # exact at once
 }

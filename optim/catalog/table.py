@@ -97,8 +97,8 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
     _choice(
         "solver",
         "subspace",
-        "how the factors of the momentum are found; svd is exact and slow, gd the paper's own, made to work",
-        *("subspace", "scaled_gd", "gd", "svd"),
+        "how the factors of the momentum are found; svd is exact and slow, scaled_gd the paper's own, made to work",
+        *("subspace", "scaled_gd", "svd"),
     ),
     _count(
         "inner_iterations",

@@ -1,4 +1,4 @@
-"""The gradient solvers on an explicit M, with explicit residuals: the paper's algorithm 2, and what was made of it."""
+"""Gradient descent on an explicit M, with explicit residuals: the paper's algorithm 2, and what was made of it."""
 
 from math import cos, pi
 
@@ -11,15 +11,6 @@ def as_printed(M: Tensor, L: Tensor, R: Tensor, K: int = 5) -> tuple[Tensor, Ten
     for k in range(K):
         eta = 0.5 * (1 + cos(pi * k / K))
         L, R = L - eta * (L @ R - M) @ R.T, R - eta * L.T @ (L @ R - M)
-    return L, R
-
-
-def normalised(M: Tensor, L: Tensor, R: Tensor, K: int = 5) -> tuple[Tensor, Tensor]:
-    """`gd`: one factor after the other, each step over the other's squared spectral norm."""
-    for k in range(K):
-        eta = 0.5 * (1 + cos(pi * k / K))
-        L = L - eta * (L @ R - M) @ R.T / torch.linalg.matrix_norm(R, ord=2) ** 2
-        R = R - eta * L.T @ (L @ R - M) / torch.linalg.matrix_norm(L, ord=2) ** 2
     return L, R
 
 

@@ -148,7 +148,6 @@ CASES: dict[str, tuple[str, type[AdaPM], torch.dtype, str]] = {
     "llama mini": ("llama", AdaPMMini, torch.float64, "subspace"),
     "llama mini float32": ("llama", AdaPMMini, torch.float32, "subspace"),
     "llama scaled_gd": ("llama", AdaPM, torch.float64, "scaled_gd"),
-    "gpt2 gd": ("gpt2", AdaPM, torch.float64, "gd"),
     "gpt2 of two tokens scaled_gd": ("gpt2", AdaPM, torch.float64, "scaled_gd"),
     "phi3": ("phi3", AdaPM, torch.float64, "subspace"),
     "phi3 mini": ("phi3", AdaPMMini, torch.float64, "subspace"),
@@ -398,4 +397,4 @@ def test_a_checkpoint_of_four_processes_goes_on_in_any_number(found, case):
 
 def test_the_exact_solver_says_that_it_needs_whole_matrices(found):
     assert "solver='svd'" in found[2][0]["svd"]
-    assert "subspace, scaled_gd, gd" in found[2][0]["svd"]
+    assert "subspace, scaled_gd" in found[2][0]["svd"]

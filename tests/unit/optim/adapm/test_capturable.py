@@ -171,7 +171,6 @@ def test_a_capture_before_its_time_is_refused(on_an_accelerator):
     [
         ({"bf16_stochastic_round": True}, "take master_weights"),
         ({"solver": "svd"}, "take subspace or scaled_gd"),
-        ({"solver": "gd"}, "wait for the device"),
     ],
 )
 def test_what_a_graph_cannot_repeat_is_refused(options, message):

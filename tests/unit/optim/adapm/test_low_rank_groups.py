@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.transient_memory import peak_transient_bytes
-from optim.adapm import AdaPM, AdaPMMini, devices, low_rank_groups
+from optim.adapm import AdaPM, AdaPMMini, devices, groups
 from optim.plan.blocks import FirstMoment
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
@@ -25,8 +25,8 @@ def on_an_accelerator() -> Iterator[None]:
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """No block shares a group, or a copy of gradients, with another."""
-    monkeypatch.setattr(low_rank_groups, "_BLOCKS_TO_FACTORS", 2**60)
-    monkeypatch.setattr(low_rank_groups, "_COPIED_BELOW", 0)
+    monkeypatch.setattr(groups, "_BLOCKS_TO_FACTORS", 2**60)
+    monkeypatch.setattr(groups, "_COPIED_BELOW", 0)
 
 
 def moved(model: nn.Module, optimizer: AdaPM, steps: range, *, idle: str = "") -> None:
@@ -60,8 +60,8 @@ def test_products_block_by_block_are_those_of_copies_side_by_side(monkeypatch, c
     """And of what goes by in pieces where there is no room to keep the copies."""
     models = [tiny_gpt2(dtype=torch.float64) for _ in range(2)]
     moved(models[0], AdaPM.for_model(models[0], 1e-3), range(4))
-    monkeypatch.setattr(low_rank_groups, "_COPIED_BELOW", copied_below)
-    monkeypatch.setattr(low_rank_groups, "limit_of", lambda weight, *, largest: 0)
+    monkeypatch.setattr(groups, "_COPIED_BELOW", copied_below)
+    monkeypatch.setattr(groups.Group, "limit", lambda self, *, compiles=False: 0)
     moved(models[1], AdaPM.for_model(models[1], 1e-3), range(4))
     for one, other in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.transient_memory import peak_transient_bytes
-from optim.adapm import AdaPM, AdaPMMini, devices
-from optim.adapm import step as adapm_step
-from optim.adapm.step import largest_block
+from optim.adapm import AdaPM, AdaPMMini, devices, groups
+from optim.adapm.groups import largest_block
 from worker.checks.tiny_models import tiny_gpt2, train
 
 pytestmark = pytest.mark.usefixtures("branch")
@@ -23,11 +22,11 @@ CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", elements)
     monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", elements)
-    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
+    monkeypatch.setattr(groups, "ALWAYS_ELEMENTS", 1)
 
 
 @CLASSES
-@pytest.mark.parametrize("solver", ["subspace", "scaled_gd", "gd", "svd"])
+@pytest.mark.parametrize("solver", ["subspace", "scaled_gd", "svd"])
 def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, solver):
     together, apart = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
     optimizer = cls.for_model(together, 1e-3, solver=solver, refresh_interval=3)
@@ -101,7 +100,7 @@ def route(model: nn.Module, steps: range, *, sick_from: int = 99) -> Iterator[No
 
 @CLASSES
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("solver", ["subspace", "scaled_gd", "gd"])
+@pytest.mark.parametrize("solver", ["subspace", "scaled_gd"])
 def test_a_stack_of_experts_moves_as_its_experts_do_one_by_one(monkeypatch, cls, turned, solver):
     together, apart = experts(turned), experts(turned)
     for model, one_by_one in ((together, False), (apart, True)):
@@ -189,12 +188,12 @@ class _Uneven(nn.Module):
 @CLASSES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("vocabulary", "layers"), [(8000, 2), (20, 8)])
-@pytest.mark.parametrize("solver", ["subspace", "scaled_gd", "gd"])
+@pytest.mark.parametrize("solver", ["subspace", "scaled_gd"])
 def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(
     monkeypatch, cls, dtype, vocabulary, layers, solver
 ):
     """In float32, the type of the arithmetic, also where the weights are bfloat16."""
-    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
+    monkeypatch.setattr(groups, "ALWAYS_ELEMENTS", 1)
     model = _Uneven(vocabulary, layers).to(dtype)
     optimizer = cls.for_model(model, 1e-3, solver=solver, compile=False)
     for value in model.parameters():

@@ -1,0 +1,407 @@
+"""Groups: like blocks that move together. They are made once, and hold until what moves changes.
+
+A *slice* is one block of a parameter, or neighbours of a stack of experts. Slices that are alike make a *group*: B
+blocks of one shape to which the same formulas with the same numbers apply. The state of a group is one tensor B × …, of
+which each block's is a view under the parameter, as `state_dict` has it. Weights and gradients stay where they are.
+
+Groups are bounded, so that what a step takes for a while does not grow with a model's depth:
+
+    worked out by torch's operators    one block, or as many as a piece (`devices.py`) and the plan's largest block
+                                       have elements, or 1 MiB
+    low rank on an accelerator         as many as have factors of a quarter of the largest block; gradients are then
+                                       taken in pieces as above, and groups of one rank are solved together
+    moved by our kernel                any number
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import prod
+from operator import methodcaller
+from types import EllipsisType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..plan.blocks import SCALE, Block, BlockPlan, FirstMoment, SecondMoment
+from ..plan.sharding import Portion, is_distributed, local_view, portion_of
+from . import compiled, devices
+from .devices import chunk_elements
+from .eight_bit import EightBit, Stored
+
+ALWAYS_ELEMENTS = 2**18
+"""1 MiB of float32: so much memory a step may take however small the model is; less would be many small groups."""
+_BLOCKS_TO_FACTORS = 4
+"""The largest block has so many times the elements of the factors that are worked out together, of which a step takes a
+handful of copies."""
+_COPIED_BELOW = 2**21
+"""Elements of a block that are read and written in the time of a launch: 16 MiB at 4 TB/s take 4 us."""
+
+
+@dataclass(frozen=True, eq=False)
+class ParamSlice:
+    """One block of a parameter, or neighbours of a stack: B × m × n where it is several."""
+
+    blocks: tuple[Block, ...]
+    place: int
+    """Of the parameter among those that move."""
+    weight: Tensor
+    """W, or what is trained in its place."""
+    kept: dict[str, Tensor]
+    """The parameter's state."""
+    view: Callable[[Tensor], Tensor] | None = None
+    """This part of a tensor like the parameter; None where it is all of it."""
+    portion: Portion | None = None
+    """What of the block is here, where several processes share it."""
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """This part of a tensor like the parameter."""
+        return tensor if self.view is None else self.view(tensor)
+
+    def cut(self, start: int, stop: int) -> "ParamSlice":
+        """Some of the blocks; one as a matrix by itself."""
+        if (start, stop) == (0, len(self.blocks)):
+            return self
+        chosen: Any = slice(start, stop) if stop > start + 1 else start
+        of = self.of
+        return replace(
+            self, blocks=self.blocks[start:stop], weight=self.weight[chosen], view=lambda tensor: of(tensor)[chosen]
+        )
+
+
+def cut_parameter(
+    blocks: Sequence[Block], place: int, parameter: Tensor, trained: Tensor, kept: dict[str, Tensor]
+) -> Iterator[ParamSlice]:
+    """The slices of a parameter: its blocks, like neighbours of a stack together."""
+    if is_distributed(parameter):
+        for block in blocks:
+            portion = portion_of(block, parameter)
+            here = partial(local_view, block, portion, parameter)
+            yield ParamSlice((block,), place, here(trained), kept, here, portion)
+        return
+    runs: list[list[Block]] = []
+    latest: dict[object, list[Block]] = {}
+    for block in blocks:
+        kind = (likeness(block), block.part)
+        run = latest.get(kind)
+        if run is None or block.index is None or run[-1].index != block.index - 1:
+            run = latest[kind] = []
+            runs.append(run)
+        run.append(block)
+    for run in runs:
+        first = run[0]
+        view: Callable[[Tensor], Tensor] | None = None
+        if len(run) > 1:
+            view = partial(_view_stack, first, len(run))
+        elif first.index is not None:
+            view = first.view
+        elif first.part is not None:
+            view = methodcaller("narrow", first.part.axis, first.part.start, first.part.length)
+        yield ParamSlice(tuple(run), place, trained if view is None else view(trained), kept, view)
+
+
+def _view_stack(first: Block, count: int, tensor: Tensor) -> Tensor:
+    assert first.index is not None
+    stack, part = tensor.narrow(0, first.index, count), first.part
+    return stack if part is None else stack.narrow(part.axis + 1, part.start, part.length)
+
+
+def likeness(block: Block) -> tuple[object, ...]:
+    """What blocks of a group have in common."""
+    moments = (block.first_moment, block.second_moment, block.state_dtype, block.decays)
+    return (*moments, block.shape, block.rank, block.output_axis, block.head_size)
+
+
+Part = int | slice | EllipsisType
+"""Of the blocks of a group: one as a matrix by itself, some, or `...` for all."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Like blocks that move together."""
+
+    slices: Sequence[ParamSlice]
+    state: dict[str, Sequence[Stored]]
+    """What is kept, by the names of `Block.state_shapes`: one tensor B × …, without B for a single block; or one for
+    each block where blocks that do not move now have their state in the same memory."""
+    largest: int
+    """Elements of the plan's largest block."""
+    compiles: bool
+    """Whether compiled code may move them."""
+
+    def __post_init__(self) -> None:
+        self.block = self.slices[0].blocks[0]
+        """Any of them: they are alike."""
+        self.weights = [one.weight for one in self.slices]
+        self.blocks = [block for one in self.slices for block in one.blocks]
+        self.compute = torch.promote_types(self.weights[0].dtype, torch.float32)
+        """Type of the arithmetic."""
+
+    def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """G of each slice, from the gradients of the parameters that move."""
+        return [gradients[one.place] if one.view is None else one.view(gradients[one.place]) for one in self.slices]
+
+    def cut(self, part: Part) -> "Group":
+        """Some of the blocks."""
+        if part is ...:
+            return self
+        start, stop = (part, part + 1) if isinstance(part, int) else (part.start, part.stop)
+        slices = [*self.slices[start:stop]] if len(self.slices) > 1 else [self.slices[0].cut(start, stop)]
+        state = {name: [one[0][part]] if len(one) == 1 else one[start:stop] for name, one in self.state.items()}
+        return Group(slices, state, self.largest, self.compiles)
+
+    @cached_property
+    def singles(self) -> "Group":
+        """The same blocks, each a slice by itself with state of its own."""
+        slices = [one.cut(place, place + 1) for one in self.slices for place in range(len(one.blocks))]
+        count = len(slices)
+        state = {
+            name: [stored[0][place] for place in range(count)] if len(stored) == 1 < count else stored
+            for name, stored in self.state.items()
+        }
+        return Group(slices, state, self.largest, self.compiles)
+
+    @cached_property
+    def pieces(self) -> list[tuple[Part, "Group"]]:
+        """The blocks by so many as torch's operators may work on at a time."""
+        size = max(1, self.limit() // max(1, self.weights[0].numel() // len(self.slices[0].blocks)))
+        return self._by(size)
+
+    @cached_property
+    def products(self) -> list[tuple[Part, "Group"]]:
+        """The blocks by those whose products with thin matrices are one call: small ones in a copy."""
+        is_copied = self.is_narrow or self.weights[0].numel() // len(self.slices[0].blocks) < _COPIED_BELOW
+        return self.pieces if is_copied or len(self.slices) == 1 else self._by(1)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether weights are narrower than the arithmetic."""
+        return self.weights[0].dtype.itemsize < torch.float32.itemsize
+
+    def _by(self, size: int) -> list[tuple[Part, "Group"]]:
+        count = len(self.blocks)
+        if count <= size:
+            return [(0 if count == 1 else ..., self)]
+        cuts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+        parts: list[Part] = [one.start if one.stop == one.start + 1 else one for one in cuts]
+        return [(part, self.cut(part)) for part in parts]
+
+    def limit(self, *, compiles: bool = False) -> int:
+        """How many elements of such blocks may be worked on at a time."""
+        return limit_of(self.weights[0], largest=self.largest, compiles=compiles)
+
+    @cached_property
+    def kernels(self) -> ModuleType | None:
+        """`kernels.py`, where its kernel moves such blocks."""
+        block = self.block
+        if not self.compiles or len(block.shape) != 2:
+            return None
+        kernels = compiled.kernels_for(self.weights[0].device)
+        # Factors are read for it, other state it reads itself.
+        moved = [block.state_dtypes[name] for name in ("exp_avg", "exp_avg_sq") if name in block.state_dtypes]
+        suits = kernels is not None and all(map(kernels.is_supported, (self.weights[0].dtype, *moved)))
+        return kernels if suits else None
+
+    @cached_property
+    def _suits_compiled(self) -> bool:
+        element = self.block.second_moment is SecondMoment.ELEMENT
+        touched = (*self.weights, *(self.singles.state["exp_avg_sq"] if element else ()))
+        return self.compiles and compiled.is_worth_compiling(self.block.shape, self.weights[0].device, *touched)
+
+    def is_compiled(self, gradient: Tensor) -> bool:
+        """Whether compiled code moves them, with a gradient like this."""
+        return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient.device, gradient)
+
+
+def largest_block(plan: BlockPlan) -> int:
+    """Elements of the plan's largest block."""
+    return max((prod(block.shape) for block in plan), default=0)
+
+
+def limit_of(weight: Tensor, *, largest: int, compiles: bool = False) -> int:
+    """How many elements of blocks like this one may be worked on at a time, where the largest has `largest`.
+
+    Half as many where torch's operators, not compiled code, work on weights that are narrower than the arithmetic: they
+    need copies of W and G as well.
+    """
+    narrow = weight.dtype.itemsize < torch.float32.itemsize and not compiles
+    limit = min(max(largest, ALWAYS_ELEMENTS), chunk_elements(weight.device, compiles=compiles))
+    return max(1, limit // 2 if narrow else limit)
+
+
+def make_units(
+    slices: Iterable[ParamSlice], *, forms_momentum: bool, largest: int, compiles: bool
+) -> list[list[Group]]:
+    """Groups of slices of one type, on one device; those of a list are worked out together.
+
+    Args:
+        slices: In any order.
+        forms_momentum: Whether the solver needs whole momenta, so that no two low-rank groups go together.
+        largest: Elements of the plan's largest block.
+        compiles: Whether compiled code may move them.
+    """
+    alike: dict[object, list[ParamSlice]] = {}
+    for one in slices:
+        alike.setdefault((likeness(one.blocks[0]), one.weight.shape[-len(one.blocks[0].shape) :]), []).append(one)
+    units: list[list[Group]] = []
+    by_rank: dict[int, list[list[ParamSlice]]] = {}
+    for members in alike.values():
+        first, block = members[0], members[0].blocks[0]
+        is_low_rank = block.first_moment is FirstMoment.LOW_RANK
+        if is_low_rank and devices.is_accelerator(first.weight.device) and not forms_momentum:
+            by_rank.setdefault(block.rank, []).append(members)
+        elif not is_low_rank and Group([first], {}, largest, compiles).kernels is not None:
+            singles = [one.cut(place, place + 1) for one in members for place in range(len(one.blocks))]
+            units.append([hold(singles, largest, compiles, together=False)])
+        else:
+            size = limit_of(first.weight, largest=largest) // max(1, first.weight.numel() // len(first.blocks))
+            units += [[group] for group in _cut_groups(members, max(1, size), largest, compiles)]
+    for lists in by_rank.values():
+        units += _fill_units(lists, largest, compiles)
+    return units
+
+
+def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: bool) -> Iterator[list[Group]]:
+    """Groups of lists of like low-rank slices, by as many as have factors of a quarter of the largest block."""
+    limit = max(largest, ALWAYS_ELEMENTS) // _BLOCKS_TO_FACTORS
+    unit, elements = list[Group](), 0
+    for members in lists:
+        of_block = members[0].blocks[0].rank * sum(members[0].blocks[0].shape)
+        size, together = max(1, limit // of_block), list[ParamSlice]()
+        for one in members:
+            for start in range(0, len(one.blocks), size):
+                piece = one.cut(start, min(start + size, len(one.blocks)))
+                needed = len(piece.blocks) * of_block
+                is_full = elements > 0 and elements + needed > limit
+                if together and (is_full or len(one.blocks) > 1):
+                    unit.append(hold(together, largest, compiles))
+                    together = []
+                if is_full:
+                    yield unit
+                    unit, elements = [], 0
+                elements += needed
+                if len(one.blocks) > 1:
+                    unit.append(hold([piece], largest, compiles))
+                else:
+                    together.append(piece)
+        if together:
+            unit.append(hold(together, largest, compiles))
+    if unit:
+        yield unit
+
+
+def _cut_groups(members: Iterable[ParamSlice], size: int, largest: int, compiles: bool) -> Iterator[Group]:
+    """Like slices as groups of so many blocks at most, in order; a stack is a group by itself, or several."""
+    together: list[ParamSlice] = []
+    for one in members:
+        count = len(one.blocks)
+        if count > 1:
+            yield from (
+                hold([one.cut(start, min(start + size, count))], largest, compiles) for start in range(0, count, size)
+            )
+            continue
+        together.append(one)
+        if len(together) == size:
+            yield hold(together, largest, compiles)
+            together = []
+    if together:
+        yield hold(together, largest, compiles)
+
+
+def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together: bool = True) -> Group:
+    """A group of these slices, with its state, which is zero where there is none yet.
+
+    Args:
+        slices: Alike; of any shapes where their state is not held together.
+        largest: As for `Group`.
+        compiles: As for `Group`.
+        together: Whether state is one tensor, or one for each block.
+    """
+    held: dict[str, list[Tensor]] = {name: [] for name in slices[0].blocks[0].state_shapes}
+    for part in [slices] if together else [[one] for one in slices]:
+        block = part[0].blocks[0]
+        for name, found in held.items():
+            owners = [(one.kept, member.key(name)) for one in part for member in one.blocks]
+            like = torch.empty(0, dtype=block.state_dtypes[name], device=part[0].weight.device)
+            found += hold_together(owners, state_shape(block, name, part[0].portion), like)
+    return Group(slices, _pair_with_scales(held), largest, compiles)
+
+
+def state_shape(block: Block, name: str, portion: Portion | None) -> tuple[int, ...]:
+    """The shape of what is kept here under that name."""
+    whole = block.state_shapes[name]
+    if portion is None:
+        return whole
+    followed = followed_axes(block, name)
+    return tuple(
+        size if axis is None else len(portion.ranges[axis]) for size, axis in zip(whole, followed, strict=True)
+    )
+
+
+def followed_axes(block: Block, name: str) -> tuple[int | None, ...]:
+    """The axis of the block that each dimension of that state follows, where a part of the block needs a part of it."""
+    if name.endswith(SCALE):
+        return (followed_axes(block, name.removesuffix(SCALE))[0], None)
+    if name == "momentum_left":
+        return (0, None)
+    if name == "momentum_right":
+        return (None, 1)
+    if name == "exp_avg_sq" and block.second_moment is not SecondMoment.ELEMENT:
+        return (block.output_axis if block.head_size == 1 else None,)
+    return tuple(range(len(block.shape)))
+
+
+def hold_together(
+    owners: Sequence[tuple[dict[str, Tensor], str]], shape: tuple[int, ...], like: Tensor
+) -> list[Tensor]:
+    """What is kept under these names as one tensor B × …, of which each is a view; without B where it is one.
+
+    Zero where nothing is kept. What lies apart, as after loading, is brought together, but where it has memory in
+    common with others: that is left as it is, in a list.
+    """
+    if not any(key in kept for kept, key in owners):
+        whole = like.new_zeros((len(owners), *shape) if len(owners) > 1 else shape)
+        _share(owners, whole)
+        return [whole]
+    parts = [kept[key] if key in kept else kept.setdefault(key, like.new_zeros(shape)) for kept, key in owners]
+    first = parts[0]
+    if len(parts) == 1:
+        if not first.is_contiguous():
+            _share(owners, first.contiguous())
+        return [kept[key] for kept, key in owners]
+    offset, size, storage = first.storage_offset(), first.numel(), first.untyped_storage()._cdata
+    if all(
+        part.is_contiguous()
+        and part.untyped_storage()._cdata == storage
+        and part.storage_offset() == offset + place * size
+        for place, part in enumerate(parts)
+    ):
+        return [first.as_strided((len(parts), *first.shape), (size, *first.stride()), offset)]
+    owned: dict[int, int] = {}
+    for part in parts:
+        memory = part.untyped_storage()
+        owned[memory._cdata] = owned.get(memory._cdata, memory.nbytes()) - part.nbytes
+    if any(owned.values()):
+        return parts
+    whole = torch.stack(parts)
+    _share(owners, whole)
+    return [whole]
+
+
+def _share(owners: Sequence[tuple[dict[str, Tensor], str]], whole: Tensor) -> None:
+    for (kept, key), own in zip(owners, whole.unbind() if len(owners) > 1 else [whole], strict=True):
+        kept[key] = own
+
+
+def _pair_with_scales(held: dict[str, list[Tensor]]) -> dict[str, Sequence[Stored]]:
+    """State by name, in which codes and their scales have become one."""
+    paired: dict[str, Sequence[Stored]] = {}
+    for name, tensors in held.items():
+        if (scales := held.get(f"{name}{SCALE}")) is not None:
+            if len(scales) != len(tensors):  # one of them is apart
+                tensors, scales = ([*one[0]] if len(one) == 1 else one for one in (tensors, scales))
+            paired[name] = [EightBit(codes, scale) for codes, scale in zip(tensors, scales, strict=True)]
+        elif not name.endswith(SCALE):
+            paired[name] = tensors
+    return paired

@@ -1,0 +1,207 @@
+"""What moves in a step, made once: which parameters, in which groups, with which counters and copies of weights.
+
+A layout holds as long as the same parameters have gradients, lie where they lay, and have the state that it has.
+Whether it does is asked at every step (`Layout.holds`); how it came about is not.
+
+Weights in a narrower type than float32 may be trained by a float32 copy (`master_weights`): a step moves the copy, and
+rounds it to the weight. Weights that somebody else changes between two steps (a loaded checkpoint, a tied
+initialization) are followed: an element that is no longer its copy rounded is taken over.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from operator import is_
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..plan.blocks import BlockPlan, FirstMoment, SecondMoment
+from ..plan.sharding import is_distributed
+from . import devices
+from .groups import Group, ParamSlice, cut_parameter, hold, hold_together, make_units
+from .sharded import needs_exchange
+from .solvers import SOLVERS
+
+STEP, MASTER_WEIGHT = "step", "master_weight"
+"""Where a parameter's state has its counter, and the copy of its weight."""
+LAID_OUT_BY = ("master_weights", "bf16_stochastic_round", "capturable", "solver")
+"""Options that a layout depends on."""
+
+
+def has_master_weight(group: Mapping[str, Any], parameter: Tensor) -> bool:
+    """Whether a parameter of that group is trained by a copy."""
+    return bool(group["master_weights"]) and parameter.dtype.itemsize < torch.float32.itemsize
+
+
+class Moving(NamedTuple):
+    """A parameter that moves in a step."""
+
+    options: Mapping[str, Any]
+    """Its group."""
+    name: str
+    parameter: Tensor
+    state: dict[str, Tensor]
+
+
+@dataclass(eq=False)
+class Bucket:
+    """The groups of parameters that have their options, step, type and device in common."""
+
+    options: Mapping[str, Any]
+    parameters: list[Tensor]
+    counters: list[Tensor]
+    """Of all parameters, in one tensor; or in one for each."""
+    counter: Tensor
+    """Of any of them."""
+    fused: list[Group]
+    units: list[list[Group]]
+    shared: list[Group]
+    """Blocks that several processes have to move together, each by itself."""
+    step: int = 0
+    """When the counters were last read: equal ones stay so in a graph."""
+
+    def count(self) -> int:
+        """Move the counters on by one, and read one, which waits for a device."""
+        torch._foreach_add_(self.counters, 1.0)
+        if not devices.is_capturing():
+            self.step = int(self.counter)
+        return self.step
+
+
+class Layout:
+    """What moves in a step."""
+
+    def __init__(
+        self, plan: BlockPlan, moving: Sequence[Moving], facts: object, *, largest: int, compiles: bool
+    ) -> None:
+        """Put what moves into groups, and allocate its state.
+
+        Args:
+            plan: With the blocks of all parameters.
+            moving: In the order of the gradients that a step is given.
+            facts: What else the groups go by.
+            largest: Elements of the plan's largest block.
+            compiles: Whether compiled code may move blocks.
+        """
+        self.compiles = compiles
+        self._facts, self._states = facts, [one.state for one in moving]
+        self.parameters = [one.parameter for one in moving]
+        self.masters: list[tuple[Tensor, Tensor]] = []
+        """Weights, and the copies that are trained in their place."""
+        alike: dict[object, list[tuple[int, Tensor]]] = {}
+        for place, one in enumerate(moving):
+            trained = self._trained_weight(one)
+            counted = one.state.get(STEP)
+            step = 0.0 if counted is None or counted.is_meta else float(counted)
+            alike.setdefault((id(one.options), step, trained.dtype, trained.device), []).append((place, trained))
+        self.buckets = [_make_bucket(plan, moving, members, largest, compiles) for members in alike.values()]
+        for one in moving:  # in the order of the plan, as it is printed and saved
+            planned = [block.key(name) for block in plan.by_parameter.get(one.name, ()) for name in block.state_shapes]
+            for key in (*planned, MASTER_WEIGHT):
+                if key in one.state:
+                    one.state[key] = one.state.pop(key)
+        self._addresses = _addresses(self.parameters)
+        self._values = list(chain.from_iterable(map(dict.values, self._states)))
+        self._versions: list[int] = []
+
+    def settle(self, states: Mapping[Tensor, dict[str, Tensor]]) -> None:
+        """Take the state of all parameters for that which `holds` asks for."""
+        self._all_states = list(states.values())
+
+    def holds(self, facts: object, parameters: Sequence[Tensor], states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
+        """Whether this is what moves now."""
+        return (
+            self._facts == facts
+            and len(parameters) == len(self.parameters)
+            and all(map(is_, parameters, self.parameters))
+            and len(states) == len(self._all_states)
+            and all(map(is_, states.values(), self._all_states))  # and no tensor is hashed
+            and sum(map(len, self._states)) == len(self._values)
+            and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._values))
+            and _addresses(parameters) == self._addresses
+        )
+
+    def follow_weights(self) -> None:
+        """Let copies take over the elements of weights that are no longer the copy, rounded."""
+        for (parameter, master), version in zip_longest(self.masters, self._versions):
+            if parameter._version != version:
+                master.copy_(torch.where(master.to(parameter.dtype) == parameter, master, parameter.to(torch.float32)))
+
+    def write_back(self) -> None:
+        """Round every copy to its weight, after a step."""
+        for parameter, master in self.masters:
+            parameter.copy_(master)
+        self._versions = [parameter._version for parameter, _ in self.masters]
+
+    def _trained_weight(self, one: Moving) -> Tensor:
+        """What a step is to move: the parameter's copy, made when it is first asked for, or else the parameter."""
+        if not has_master_weight(one.options, one.parameter):
+            one.state.pop(MASTER_WEIGHT, None)
+            return one.parameter.detach()
+        if MASTER_WEIGHT not in one.state:
+            one.state[MASTER_WEIGHT] = one.parameter.detach().to(torch.float32)
+        self.masters.append((one.parameter, one.state[MASTER_WEIGHT]))
+        return one.state[MASTER_WEIGHT]
+
+
+def _make_bucket(
+    plan: BlockPlan, moving: Sequence[Moving], members: Sequence[tuple[int, Tensor]], largest: int, compiles: bool
+) -> Bucket:
+    first = moving[members[0][0]]
+    # On the CPU, as torch's own counters: reading it must not wait for the device.
+    device = first.parameter.device if first.options["capturable"] else torch.device("cpu")
+    owners = [(moving[place].state, STEP) for place, _ in members]
+    counters = hold_together(owners, (), torch.empty(0, dtype=torch.float32, device=device))
+    fused: dict[bool, list[ParamSlice]] = {True: [], False: []}
+    others, shared = list[ParamSlice](), list[Group]()
+    for place, trained in members:
+        one = moving[place]
+        blocks = plan.by_parameter.get(one.name, ()) if one.parameter.numel() > 0 else ()
+        for part in cut_parameter(blocks, place, one.parameter, trained, one.state):
+            if part.portion is not None and needs_exchange(part.blocks[0], part.portion):
+                shared.append(hold([part], largest, compiles))
+            elif part.weight.numel() == 0:
+                hold([part], largest, compiles)
+            elif _suits_fused_kernel(part, one):
+                fused[part.blocks[0].decays] += [part.cut(index, index + 1) for index in range(len(part.blocks))]
+            else:
+                others.append(part)
+    return Bucket(
+        options=first.options,
+        parameters=[moving[place].parameter for place, _ in members],
+        counters=counters,
+        counter=first.state[STEP],
+        fused=[hold(parts, largest, compiles, together=False) for parts in fused.values() if parts],
+        units=make_units(
+            others,
+            forms_momentum=SOLVERS[first.options["solver"]].forms_momentum,
+            largest=largest,
+            compiles=compiles,
+        ),
+        shared=shared,
+    )
+
+
+_FUSED_DEVICES = ("cpu", "cuda")
+
+
+def _suits_fused_kernel(part: ParamSlice, one: Moving) -> bool:
+    """Whether torch's own AdamW kernel does all that these blocks need: full moments, of one type, without gaps."""
+    block, weight = part.blocks[0], part.weight
+    return (
+        block.first_moment is FirstMoment.FULL
+        and block.second_moment is SecondMoment.ELEMENT
+        and block.state_dtype is weight.dtype is one.parameter.dtype
+        and weight.device.type in _FUSED_DEVICES
+        and weight.is_contiguous()
+        and not (one.options["bf16_stochastic_round"] and weight.dtype is torch.bfloat16)
+    )
+
+
+def _addresses(parameters: Sequence[Tensor]) -> list[int]:
+    if "torch.distributed.tensor" in sys.modules:
+        parameters = [one._local_tensor if is_distributed(one) else one for one in parameters]
+    return list(map(Tensor.data_ptr, parameters))
