@@ -36,6 +36,9 @@ USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/l
 """What a validation loss is called, in the order in which it is looked for."""
 END_UNKNOWN = frozenset({"csv", "tensorboard", "trackio"})
 """Sources that do not say whether a run ended; it counts as finished."""
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Where launchers say which of several processes one is. They may train one model together or each its own, so a
+process beyond the first keeps its variable in its run's configuration, and the judgement decides."""
 IMPORTED = "imported"
 """The setting under which an imported run keeps what its source says of it beside its configuration: names, host,
 summary, and by `map` which of its fields are the run's candidate, learning rate and seed."""
@@ -152,6 +155,8 @@ class MetricSummary(Record):
     """At the highest step; null where it was not finite."""
     first_at: float
     last_at: float
+    left_out: int = 0
+    """Values beyond a step that the run went back to later, as from a checkpoint: they count nowhere else."""
 
 
 class ExternalRun(Record):
@@ -223,7 +228,8 @@ class ExternalExperiment(Record):
 
 
 class ExternalSeries(Record):
-    """What a run told, by metric: the last value that was told of each step."""
+    """What a run told, by metric: the last value that was told of each step. A run that went back to an earlier step
+    has no values of the steps beyond it that were told before."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 

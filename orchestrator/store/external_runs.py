@@ -5,14 +5,18 @@
 A spool's lines have numbers, and so many from its beginning are kept: what comes again is skipped, what would leave a
 gap is not taken, and the answer says from where on to send. So a spool may be sent any number of times, by any number
 of processes. Nothing here has a lease, or is ever queued.
+
+Each spool of a logged run is a session of its training. One that began after another had ended, at a step that this one
+had passed, went back to it: what the earlier session told of later steps is left out.
 """
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -48,6 +52,8 @@ ROWS_AT_ONCE: Final = 500
 """Removed in one transaction, since others want to write meanwhile."""
 
 
+LOGGED: Final = "log"
+"""The source of runs whose spools are sessions of one training; those of imported runs are corrections."""
 LABELS: Final = tuple[str, ...]
 STORED: Final[dict[str, Any]] = {
     "config": dict[str, JsonValue],
@@ -101,9 +107,12 @@ def append(
         changes: dict[str, Any] = {}
         if new:
             changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
+            _grow(connection, run_id, batch.part, chunk, new)
+            if _may_go_back(connection, row, batch, new):
+                with suppress(DamagedError):  # then what is new is added to what was known
+                    changes["metrics"] = json.dumps(_summaries(connection, row), sort_keys=True)
         _require_short_summary({**row._mapping, **changes})
         if new:
-            _grow(connection, run_id, batch.part, chunk, new)
             connection.execute(sa.update(external_runs).where(external_runs.c.id == run_id).values(changes))
             count_change(connection)
         return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
@@ -274,6 +283,30 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
     return {"state": state, "state_at": state_at, "lines": lines, "torn_lines": torn, "metrics": kept}
 
 
+def _may_go_back(connection: Connection, row: Any, batch: LinesBatch, new: Sequence[SpoolLine | None]) -> bool:
+    """Whether new lines of one session may leave out lines of another one, or be left out: not where they are of the
+    newest session, and beyond every step that is known."""
+    other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
+    if row.source != LOGGED or connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
+        return False
+    highest = max((known["last_step"] for known in _intact(row, "metrics").values()), default=-1)
+    lowest = min((line.step for line in new if line is not None and line.step is not None), default=highest + 1)
+    return bool(lowest <= highest or batch.run.started_at < row.state_at)
+
+
+def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
+    """The summary of every metric, from all lines. Raises `DamagedError`."""
+    metrics: dict[str, dict[str, Any]] = {}
+    counted, left_out = _told_lines(connection, row)
+    for at, step, values in counted:
+        for name, value in values.items():
+            _sum_up(metrics, name, step, float(value), at)
+    for _, _, values in left_out:
+        for name in values.keys() & metrics.keys():
+            metrics[name]["left_out"] = metrics[name].get("left_out", 0) + 1
+    return metrics
+
+
 def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, at: float) -> None:
     """The value that was told last of the lowest and of the highest step."""
     told = value if math.isfinite(value) else None
@@ -411,7 +444,8 @@ def series(
 ) -> ExternalSeries:
     """These metrics of a run, or all: the value that was told last of each step. Raises `NotFoundError`,
     `ConflictError` where more than `most_values` were told, and `DamagedError` where a chunk cannot be read."""
-    known = run(connection, run_id).metrics
+    record = run(connection, run_id)
+    known = record.metrics
     asked = known.keys() & set(metrics) if metrics else known.keys()
     count = sum(known[name].points for name in asked)
     if most_values is not None and count > most_values:
@@ -419,26 +453,50 @@ def series(
             f"external run {run_id} has {count:,} values of these {len(asked):,} metrics, and one answer at most "
             f"{most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
         )
-    query = sa.select(external_chunks).where(external_chunks.c.run_id == run_id)
-    lines = sorted(
-        (
-            (line["at"], line["step"], {name: value for name, value in line["metrics"].items() if name in asked})
-            for row in connection.execute(query.order_by(external_chunks.c.first_line, external_chunks.c.part))
-            for line in read_chunk(row._mapping)
-            if "step" in line and "metrics" in line and not asked.isdisjoint(line["metrics"])
-        ),
-        key=itemgetter(0),
-    )  # stable: of two that were told at the same moment the later line counts
     told: dict[str, dict[int, float]] = {}
-    for _, step, values in lines:
-        for name, value in values.items():
-            told.setdefault(name, {})[step] = float(value)
+    for _, step, values in _told_lines(connection, record)[0]:
+        for name in values.keys() & asked:
+            told.setdefault(name, {})[step] = float(values[name])
     ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
     return ExternalSeries(
         run_id=run_id,
         steps={name: tuple(step for step, _ in each) for name, each in ascending.items()},
         values={name: tuple(value for _, value in each) for name, each in ascending.items()},
     )
+
+
+ToldLine = tuple[float, int, dict[str, Any]]
+"""Time, step, metrics."""
+
+
+def _told_lines(connection: Connection, run: Any) -> tuple[list[ToldLine], list[ToldLine]]:
+    """(what a run told of its steps, in the order of its telling; what of that a later session went back behind).
+    `run` has `id` and `source`. Raises `DamagedError`."""
+    query = sa.select(external_chunks).where(external_chunks.c.run_id == run.id)
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in connection.execute(query.order_by(external_chunks.c.first_line, external_chunks.c.part)):
+        parts.setdefault(row.part, []).extend(read_chunk(row._mapping))
+    ends = _last_steps(parts) if run.source == LOGGED else {}
+    counted: list[ToldLine] = []
+    left_out: list[ToldLine] = []
+    for part, lines in parts.items():
+        for line in lines:
+            if "step" in line and "metrics" in line:
+                told = line["at"], line["step"], line["metrics"]
+                (counted if line["step"] <= ends.get(part, math.inf) else left_out).append(told)
+    return sorted(counted, key=itemgetter(0)), left_out  # stable: of two of the same moment the later line counts
+
+
+def _last_steps(sessions: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+    """The last step that counts of each session: the lowest at which one began that came after its end."""
+    times = {part: (min(at), max(at)) for part, lines in sessions.items() if (at := [line["at"] for line in lines])}
+    ordered = sorted(times, key=lambda part: times[part][0])
+    first_steps = [
+        min((line["step"] for line in sessions[part] if "step" in line), default=math.inf) for part in ordered
+    ]
+    lowest_from = [*reversed([*accumulate(reversed(first_steps), min)]), math.inf]
+    begins = [times[part][0] for part in ordered]
+    return {part: lowest_from[bisect_right(begins, end)] for part, (_, end) in times.items()}
 
 
 def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:
