@@ -28,6 +28,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.annotations import MOST_LABELS, LabelChange, sort_labels
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import (
+    LOGGED,
     LONGEST_SUMMARY,
     MOST_VALUES,
     ExternalExperiment,
@@ -52,8 +53,6 @@ ROWS_AT_ONCE: Final = 500
 """Removed in one transaction, since others want to write meanwhile."""
 
 
-LOGGED: Final = "log"
-"""The source of runs whose spools are sessions of one training; those of imported runs are corrections."""
 LABELS: Final = tuple[str, ...]
 STORED: Final[dict[str, Any]] = {
     "config": dict[str, JsonValue],
@@ -356,11 +355,12 @@ def _experiment_records(connection: Connection, rows: Sequence[Any]) -> tuple[Ex
             this.c.experiment_number,
             this.c.state,
             this.c.candidate,
+            this.c.source,
             sa.func.count().label("runs"),
             sa.func.max(this.c.updated_at).label("updated_at"),
         )
         .where(this.c.experiment_number.in_([row.number for row in rows]))
-        .group_by(this.c.experiment_number, this.c.state, this.c.candidate)
+        .group_by(this.c.experiment_number, this.c.state, this.c.candidate, this.c.source)
         .order_by(sa.func.min(this.c.created_at), this.c.candidate)
     )
     groups: dict[int, list[Any]] = {}
@@ -384,6 +384,7 @@ def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
         runs=sum(by_state.values()),
         by_state=by_state,
         candidates=tuple(dict.fromkeys(group.candidate for group in groups)),
+        sources=tuple(sorted({group.source for group in groups})),
         labels=labels,
         damaged=fault and f"the stored labels of external experiment {row.id} {fault}",
     )
