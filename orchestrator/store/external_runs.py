@@ -7,16 +7,16 @@ gap is not taken, and the answer says from where on to send. So a spool may be s
 of processes. Nothing here has a lease, or is ever queued.
 
 Each spool of a logged run is a session of its training. One that began after another had ended, at a step that this one
-had passed, went back to it: what the earlier session told of later steps is left out.
+had passed, and tells of a metric that this one told of, went back to it: what the earlier session told of later steps
+is left out.
 """
 
 import json
 import math
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -107,7 +107,7 @@ def append(
         if new:
             changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
             _grow(connection, run_id, batch.part, chunk, new)
-            if _may_go_back(connection, row, batch, new):
+            if _may_go_back(connection, row, batch, chunk, new):
                 with suppress(DamagedError):  # then what is new is added to what was known
                     changes["metrics"] = json.dumps(_summaries(connection, row), sort_keys=True)
         _require_short_summary({**row._mapping, **changes})
@@ -282,15 +282,23 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
     return {"state": state, "state_at": state_at, "lines": lines, "torn_lines": torn, "metrics": kept}
 
 
-def _may_go_back(connection: Connection, row: Any, batch: LinesBatch, new: Sequence[SpoolLine | None]) -> bool:
+def _may_go_back(
+    connection: Connection, row: Any, batch: LinesBatch, chunk: Any, new: Sequence[SpoolLine | None]
+) -> bool:
     """Whether new lines of one session may leave out lines of another one, or be left out: not where they are of the
-    newest session, and beyond every step that is known."""
+    newest session, beyond every step that is known, and of metrics that its newest chunk has."""
     other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
     if row.source != LOGGED or connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
         return False
     highest = max((known["last_step"] for known in _intact(row, "metrics").values()), default=-1)
     lowest = min((line.step for line in new if line is not None and line.step is not None), default=highest + 1)
-    return bool(lowest <= highest or batch.run.started_at < row.state_at)
+    if chunk is None or lowest <= highest or batch.run.started_at < row.state_at:
+        return True
+    try:
+        known_names = _metric_names(read_chunk(chunk._mapping))
+    except DamagedError:
+        return True
+    return not {name for line in new if line is not None for name in line.metrics} <= known_names
 
 
 def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
@@ -489,15 +497,28 @@ def _told_lines(connection: Connection, run: Any) -> tuple[list[ToldLine], list[
 
 
 def _last_steps(sessions: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """The last step that counts of each session: the lowest at which one began that came after its end."""
-    times = {part: (min(at), max(at)) for part, lines in sessions.items() if (at := [line["at"] for line in lines])}
-    ordered = sorted(times, key=lambda part: times[part][0])
-    first_steps = [
-        min((line["step"] for line in sessions[part] if "step" in line), default=math.inf) for part in ordered
-    ]
-    lowest_from = [*reversed([*accumulate(reversed(first_steps), min)]), math.inf]
-    begins = [times[part][0] for part in ordered]
-    return {part: lowest_from[bisect_right(begins, end)] for part, (_, end) in times.items()}
+    """The last step that counts of each session: the lowest at which one began that came after its end and told of a
+    metric that it told of, too. An evaluation of its checkpoints, which did not, leaves it as it is."""
+    spans = {
+        part: (
+            min(line["at"] for line in lines),
+            max(line["at"] for line in lines),
+            min((line["step"] for line in lines if "step" in line), default=math.inf),
+            _metric_names(lines),
+        )
+        for part, lines in sessions.items()
+        if lines
+    }
+    return {
+        part: min(
+            (first for began, _, first, others in spans.values() if began > end and names & others), default=math.inf
+        )
+        for part, (_, end, _, names) in spans.items()
+    }
+
+
+def _metric_names(lines: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    return frozenset(name for line in lines if "step" in line for name in line.get("metrics", ()))
 
 
 def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:

@@ -105,16 +105,32 @@ def sessions_of(random: Random) -> list[list[SpoolLine]]:
 
 
 def slow_series(sessions: list[list[SpoolLine]]) -> dict[str, dict[int, float]]:
-    """Line by line: one is left out where a session that began after its own had ended began at an earlier step."""
+    """Line by line: one is left out where a session that began after its own had ended began at an earlier step, and
+    has a metric of its own session."""
+
+    def names(lines: list[SpoolLine]) -> set[str]:
+        return {name for line in lines for name in line.metrics}
+
     told: dict[str, list[tuple[float, int, int, float]]] = {}
     for number, lines in enumerate(sessions):
         later = [other for other in sessions if other[0].at > max(line.at for line in lines)]
-        first_steps = [min(line.step for line in other if line.step is not None) for other in later if len(other) > 1]
+        alike = [other for other in later if names(other) & names(lines)]
+        first_steps = [min(line.step for line in other if line.step is not None) for other in alike]
         for line in lines:
             if line.step is not None and all(line.step <= first for first in first_steps):
                 for name, value in line.metrics.items():
                     told.setdefault(name, []).append((line.at, number, line.step, value))
     return {name: {step: value for _, _, step, value in sorted(values)} for name, values in told.items()}
+
+
+def test_an_evaluation_of_checkpoints_after_the_training_leaves_the_training_as_it_is(external: ExternalRuns) -> None:
+    lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics={"train_loss": 2.0}) for step in (10, 20))
+    external.append("one", LinesBatch(run=header(), part="training", lines=lines))
+    external.append("one", batch({10: 3.0, 20: 2.5}, part="evaluation", run=header(started_at=BEGAN + 100)))
+    later = tuple(SpoolLine(at=BEGAN + 200 + step, step=step, metrics={"val_loss": 2.0}) for step in (10, 20))
+    external.append("one", LinesBatch(run=header(started_at=BEGAN + 200), part="evaluation-2", lines=later))
+    assert external.series("one").steps == {"train_loss": (10, 20), "val_loss": (10, 20)}
+    assert external.run("one").metrics["train_loss"].left_out == 0
 
 
 @pytest.mark.parametrize("seed", range(12))
