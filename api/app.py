@@ -83,7 +83,7 @@ def create_app(
         },  # ours are `worker/reporting/tracing.py` and `Meters`
     )
     studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
-    reader = Reader(services.experiments, services.runs, services.analysis)
+    reader = Reader(services)
     app.state.bench = state = AppState(
         services=services,
         studies=studies,

@@ -13,14 +13,19 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 
+from orchestrator.jobs import RunStatus
 from orchestrator.names import CandidateName, Name
-from orchestrator.records import Conclusion, Difference, Interval, LearningRateRow
+from orchestrator.records import AnyExperiment, Conclusion, Difference, Interval, LearningRateRow, StateCounts
 from worker.records.notebook import html_table
 from worker.records.result import Exact, Finite, Record, StoredText, Whole
 from worker.spec.run import LearningRate, Seed
 
+LOGGED = "log"
+"""The source of runs whose spools are sessions of one training; those of imported runs are corrections."""
 Origin = Literal["external"]
 """Where figures are from: a loop that the bench did not run."""
+ToldBy = Literal["logged", "imported"]
+"""Who told of runs that the bench did not measure: a loop that logged them, or another tool's files."""
 ExternalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 MetricName = Annotated[StoredText, Field(min_length=1, max_length=128)]
 MOST_LINES = 2_000
@@ -36,6 +41,9 @@ USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/l
 """What a validation loss is called, in the order in which it is looked for."""
 END_UNKNOWN = frozenset({"csv", "tensorboard", "trackio"})
 """Sources that do not say whether a run ended; it counts as finished."""
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Where launchers say which of several processes one is. They may train one model together or each its own, so a
+process beyond the first keeps its variable in its run's configuration, and the judgement decides."""
 IMPORTED = "imported"
 """The setting under which an imported run keeps what its source says of it beside its configuration: names, host,
 summary, and by `map` which of its fields are the run's candidate, learning rate and seed."""
@@ -48,6 +56,19 @@ class ExternalState(StrEnum):
     """It has not said that it ended: it trains, or its process was killed."""
     FINISHED = "finished"
     FAILED = "failed"
+
+
+STATUSES = {
+    ExternalState.RUNNING: RunStatus.RUNNING,
+    ExternalState.FINISHED: RunStatus.SUCCEEDED,
+    ExternalState.FAILED: RunStatus.FAILED,
+}
+"""The state of a run of the bench that each is like."""
+
+
+def told_by(source: str) -> ToldBy:
+    """Who told of a run of that source."""
+    return "logged" if source == LOGGED else "imported"
 
 
 class RunHeader(Record):
@@ -63,7 +84,7 @@ class RunHeader(Record):
     config: dict[str, JsonValue] = Field(default_factory=dict)
     """Whatever else was set; nothing of it is interpreted but that it differs between candidates."""
     tags: Annotated[tuple[StoredText, ...], Field(max_length=100)] = ()
-    source: Annotated[StoredText, Field(max_length=60)] = "log"
+    source: Annotated[StoredText, Field(max_length=60)] = LOGGED
     """`log`, or what it was imported from: `csv`, `wandb` and so on."""
     started_at: Finite = 0.0
     """On the clock of who told it."""
@@ -152,6 +173,8 @@ class MetricSummary(Record):
     """At the highest step; null where it was not finite."""
     first_at: float
     last_at: float
+    left_out: int = 0
+    """Values beyond a step that the run went back to later, as from a checkpoint: they count nowhere else."""
 
 
 class ExternalRun(Record):
@@ -211,9 +234,26 @@ class ExternalExperiment(Record):
     runs: int
     by_state: dict[ExternalState, int]
     candidates: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    """Of its runs: `log`, or what they were imported from."""
     labels: tuple[str, ...] = ()
     damaged: str | None = None
     """What of it cannot be read, and why, in a sentence; null of nearly all."""
+
+    @property
+    def told_by(self) -> tuple[ToldBy, ...]:
+        """Who told of its runs: people may log into one experiment and import into it, too."""
+        return tuple(dict.fromkeys(map(told_by, self.sources)))
+
+    @property
+    def counts(self) -> StateCounts:
+        """Its runs by their states, as of an experiment of the bench."""
+        by_status = {STATUSES[state]: count for state, count in self.by_state.items()}
+        return StateCounts(total=self.runs, by_status=by_status)
+
+    def runs_planned(self) -> int:
+        """How many runs there are: nobody told how many there will be."""
+        return self.runs
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
@@ -222,8 +262,13 @@ class ExternalExperiment(Record):
         return html_table(heads, [(self.id, self.name, states, ", ".join(self.candidates))])
 
 
+Listed = AnyExperiment | ExternalExperiment
+"""An experiment of any source."""
+
+
 class ExternalSeries(Record):
-    """What a run told, by metric: the last value that was told of each step."""
+    """What a run told, by metric: the last value that was told of each step. A run that went back to an earlier step
+    has no values of the steps beyond it that were told before."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 

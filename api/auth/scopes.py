@@ -48,7 +48,6 @@ TABLE = {
     Access.VIEWER: """
     GET /
     GET /compare                                                     whole
-    GET /compare/figures/overlay.{form}                              heavy
     GET /compare/figures/panel.{form}                                heavy
     GET /deleted
     GET /docs
@@ -58,9 +57,7 @@ TABLE = {
     GET /experiments/{experiment_id}/figures/{name}.{form}           heavy
     GET /experiments/{experiment_id}/table.{suffix}                  heavy
     GET /external
-    GET /external/{external_id}                                      whole
-    GET /external/{external_id}/figures/curves.{form}                heavy
-    GET /external/{external_id}/figures/panel.{form}                 heavy
+    GET /external/{rest:path}
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
@@ -133,9 +130,6 @@ TABLE = {
     GET /experiments/{experiment_id}/edit
     POST /experiments/{experiment_id}/edit
     POST /experiments/{experiment_id}/restore
-    GET /external/{external_id}/delete
-    POST /external/{external_id}/delete
-    POST /external/{external_id}/labels
     GET /selection
     POST /selection
     GET /new

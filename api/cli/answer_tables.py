@@ -288,7 +288,7 @@ def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
 def judgement_view(judged: ExternalJudgement) -> RenderableType:
     """Show the objections to the verdicts, the table, the verdicts, and the conditions that nobody checked."""
     head = Text(plain(judged.experiment), style="bold")
-    head.append(f"  (external runs: logged, not measured by the bench; {plain(judged.metric)})", style="yellow")
+    head.append(f"  (logged or imported, not measured by the bench; {plain(judged.metric)})", style="yellow")
     table = plain_table(
         "candidate", "lr", plain(judged.metric)[:24], f"Δ to {plain(judged.baseline)[:16]}", "runs", "rates"
     )

@@ -7,10 +7,9 @@ from rich.text import Text
 
 from api.cli.console import plain, text_table
 from dashboards.text import costs, formats, words
-from orchestrator.external_runs import ExternalExperiment
+from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.jobs import Outcome
 from orchestrator.records import (
-    AnyExperiment,
     AttemptRecord,
     DamagedExperiment,
     EventRecord,
@@ -20,11 +19,14 @@ from orchestrator.records import (
     StateCounts,
 )
 
-NONE_YET = "no experiments yet; `adapm-bench init` writes a first specification, `adapm-bench submit` queues it"
+NONE_YET = (
+    "no experiments yet; `adapm-bench init` writes a first specification, `adapm-bench submit` queues it, "
+    "`adapm-bench import` takes over what your own loop or another tool has logged"
+)
 NONE_SUCH = "no experiments match"
 
 
-def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_YET) -> RenderableType:
+def experiments_table(experiments: Iterable[Listed], nothing: str = NONE_YET) -> RenderableType:
     """One line an experiment; labels where any has some."""
     listed = list(experiments)
     if not listed:
@@ -38,7 +40,7 @@ def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_
             counts_text(e.counts),
             steps_text(e),
             formats.moment(e.created_at),
-            formats.moment(e.ended_at),
+            formats.UNKNOWN if isinstance(e, ExternalExperiment) else formats.moment(e.ended_at),
         )
         for e in listed
     ]
@@ -46,18 +48,9 @@ def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_
     return text_table(head, rows)
 
 
-def external_table(experiments: Iterable[ExternalExperiment]) -> RenderableType:
-    """One line an experiment of external runs."""
-    rows = [(one.id, one.name, words.external_facts(one), ", ".join(one.candidates)) for one in experiments]
-    if not rows:
-        return Text(
-            "no external runs; adapm-bench import sends what a loop of your own has logged, and takes over what other "
-            "tools have"
-        )
-    return text_table(("id", "external experiment", "runs", "candidates"), rows)
-
-
-def _mark(experiment: AnyExperiment) -> str:
+def _mark(experiment: Listed) -> str:
+    if isinstance(experiment, ExternalExperiment):
+        return ", ".join(experiment.told_by)
     if isinstance(experiment, DamagedExperiment):
         return "damaged"
     return "refused today" if experiment.refused else ""
@@ -90,8 +83,10 @@ def counts_text(counts: StateCounts) -> str:
     return f"{counts.total}: {states}" if states else str(counts.total)
 
 
-def steps_text(experiment: AnyExperiment) -> str:
-    """How much of the budget is done: `480/2,880 (17 %)`."""
+def steps_text(experiment: Listed) -> str:
+    """How much of the budget is done: `480/2,880 (17 %)`; unknown of runs that were logged or imported."""
+    if isinstance(experiment, ExternalExperiment):
+        return formats.UNKNOWN
     done, total = experiment.progress.steps_done, experiment.progress.steps_total
     return f"{done:,}/{total:,} ({formats.percent(done / total if total else None)})"
 
@@ -132,6 +127,23 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         lines = [plain(line.expandtabs(4)) for line in note.text.split("\n")]
         parts += [Text(by, style="dim"), Text("\n".join(lines)), Text()]
     return Group(*parts, runs_table(runs))
+
+
+def told_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> RenderableType:
+    """An experiment of logged or imported runs, and these."""
+    facts = (
+        ("experiment", experiment.id),
+        ("not measured", ", ".join(experiment.told_by)),
+        ("runs", counts_text(experiment.counts)),
+        ("answer", f"adapm-bench compare {experiment.id}"),
+    )
+    rows = [
+        (run.id, run.candidate, formats.rate(run.lr), formats.UNKNOWN if run.seed is None else str(run.seed), run.state,
+         run.source)
+        for run in runs
+    ]  # fmt: skip
+    table = text_table(("run", "candidate", "lr", "seed", "state", "source"), rows)
+    return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), table)
 
 
 def run_view(

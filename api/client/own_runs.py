@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, header_line
-from orchestrator.external_runs import RunHeader
+from orchestrator.external_runs import RANK_VARIABLES, RunHeader
 from worker.repeating import Repeating
 
 log = logging.getLogger("adapm_bench")
@@ -61,10 +62,12 @@ def start_run(
     `adapm-runs`. `url`: a service to send to while it trains; default $ADAPM_BENCH_URL, else none. Raises `ValueError`
     for what could not be judged or kept; a disk that cannot be written to is only warned of.
 
-    Of the processes of a distributed training the one whose $RANK is 0 logs, and the others' runs keep nothing.
+    Of the processes of a distributed training the first one logs, by `torch.distributed` or $RANK; the others' runs
+    keep nothing. Where only srun or mpirun say which process it is, each logs, and the judgement takes the first of
+    those with the same candidate, rate and seed.
     """
     try:
-        settings = {str(name): plain_value(value) for name, value in (config or {}).items()}
+        settings = _process_settings() | {str(name): plain_value(value) for name, value in (config or {}).items()}
         header = RunHeader(
             experiment=experiment,
             candidate=candidate,
@@ -84,28 +87,49 @@ def start_run(
     if not run_id.replace("-", "").replace("_", "").isalnum() or not run_id.isascii() or len(run_id) > 64:
         raise ValueError(f"id={run_id!r}: use up to 64 letters, digits, - and _")
     where = Path(folder or os.environ.get(FOLDER_VARIABLE) or FOLDER)
-    _require_same_run(where, run_id, header)
-    return OwnRun(run_id, header, where, url or os.environ.get(URL_VARIABLE), key)
+    last_step = _last_step(where, run_id, header)
+    return OwnRun(run_id, header, where, url or os.environ.get(URL_VARIABLE), key, last_step=last_step)
 
 
-def _require_same_run(folder: Path, run_id: str, header: RunHeader) -> None:
-    """Raise `ValueError` where the run is there and is another one: the service would refuse its lines."""
+def _process_settings() -> dict[str, Any]:
+    """The variable by which a launcher says that this is not the first of its processes."""
+    values = {name: os.environ.get(name, "") for name in RANK_VARIABLES}
+    return {name: int(value) for name, value in values.items() if value.isdecimal() and int(value)}
+
+
+def _is_first_process() -> bool:
+    """Whether this process logs for all that train one model together, as far as it is known that they do."""
+    distributed = sys.modules.get("torch.distributed")  # what did not import it is not part of it
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return bool(distributed.get_rank() == 0)
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _last_step(folder: Path, run_id: str, header: RunHeader) -> int:
+    """The last step of the run's newest session in that folder, -1 without one. Raises `ValueError` where the run is
+    another one: the service would refuse its lines."""
+    sessions: list[tuple[float, int]] = []
     for path in sorted(folder.glob(f"{run_id}.*{SUFFIX}")):
         with suppress(OSError, SpoolError):
-            known = RunSpool(path).run
+            spool = RunSpool(path)
+            known, step = spool.run, spool.last_step()
+            sessions += [] if step is None else [(known.started_at, step)]
             for name in ("experiment", "candidate", "lr", "seed"):
                 if getattr(known, name) != getattr(header, name):
                     raise ValueError(
                         f"{name}={getattr(header, name)!r}: run {run_id} began with {getattr(known, name)!r} ({path}); "
                         "go on with the same, or give another id"
                     )
+    return max(sessions, default=(0.0, -1))[1]
 
 
 class OwnRun:
     """A run that is being logged. Thread-safe; as a context it finishes by itself, as failed where an error leaves."""
 
-    def __init__(self, run_id: str, header: RunHeader, folder: Path, url: str | None, key: str | None) -> None:
-        """What `start_run` calls."""
+    def __init__(
+        self, run_id: str, header: RunHeader, folder: Path, url: str | None, key: str | None, *, last_step: int = -1
+    ) -> None:
+        """What `start_run` calls; `last_step` is that of the session before."""
         self.id = run_id
         self.header = header
         self.path: Path | None = None
@@ -115,10 +139,10 @@ class OwnRun:
         self._lock = threading.Lock()
         self._file: int | None = None
         self._torn = False
-        self._step = -1
+        self._step = last_step
         self._warned: set[str] = set()
         self._sending: Repeating | None = None
-        if os.environ.get("RANK", "0") == "0":
+        if _is_first_process():
             self._open(folder)
         if self.path is not None and url is not None:
             sender = _Sender(self.path, url, key)
@@ -128,8 +152,9 @@ class OwnRun:
     def log(self, metrics: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any) -> None:
         """Keep metrics at a step: any numbers, by names of your own; `val_loss` is what runs are judged by.
 
-        Without a `step` it is the one behind the last. Steps may come in any order, and of two values at one step the
-        later counts, so that a run that goes on from a checkpoint just logs again. NaN and infinity are kept: a run
+        Without a `step` it is the one behind the last, also of a run that goes on. Steps may come in any order, and of
+        two values at one step the later counts. A run that goes on from a checkpoint just logs again: what it had
+        logged of later steps before is left out. NaN and infinity are kept: a run
         whose last loss is none of the finite numbers has diverged. What is no number is left out.
         """
         if self._file is None:

@@ -30,6 +30,8 @@ FOLDER = Path("adapm-runs")
 """Where spools lie, below the folder that a training was started in, unless $ADAPM_BENCH_RUNS says where."""
 FOLDER_VARIABLE = "ADAPM_BENCH_RUNS"
 MOST_LINES = 1_000
+TAIL_BYTES = 2**17
+"""Read for the last step: a line has at most 200 metrics, some 40 kB."""
 MOST_BYTES = 2**18
 """In one request; the service reads 1 MiB."""
 
@@ -89,6 +91,13 @@ class RunSpool:
                     yield _line(line)
                 number, offset = number + 1, offset + len(line)
                 self._place = number, offset
+
+    def last_step(self) -> int | None:
+        """The step of the last line that has one, of those that are read to find it."""
+        with self.path.open("rb") as file:
+            file.seek(max(self.path.stat().st_size - TAIL_BYTES, 0))
+            lines = map(_line, reversed(file.read().splitlines()))
+        return next((line.step for line in lines if line is not None and line.step is not None), None)
 
     def batches(self, first: int) -> Iterator[LinesBatch]:
         """All lines from that number on, in pieces that a request may have."""

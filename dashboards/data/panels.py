@@ -123,7 +123,7 @@ class Panels:
     """What the form of a further one begins with."""
     metrics: Mapping[str, str]
     """What can be drawn, and what it is called."""
-    axes: Mapping[XColumn, str]
+    axes = AXIS_TITLES
     most = MOST_PANELS
     most_smoothing = MOST_SMOOTHING
 
@@ -136,11 +136,9 @@ def page_panels(
     fresh: Panel,
     *,
     metrics: Mapping[str, str] = METRICS,
-    axes: Mapping[XColumn, str] = AXIS_TITLES,
 ) -> Panels:
     """The panels of the page at `path`; `figures` is the address of their figure, with what it needs besides."""
     panels = [Panel.parse(word, metrics) for word in view.panels]
-    panels = [panel if panel.x in axes else replace(panel, x=next(iter(axes))) for panel in panels]
     cards = (
         PanelCard(
             index=index,
@@ -159,7 +157,6 @@ def page_panels(
         fields=fields,
         fresh=fresh,
         metrics=metrics,
-        axes=axes,
     )
 
 

@@ -6,11 +6,12 @@ changes only when a run ends, and takes about a second to fit: it is kept for ea
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TypeVar
 
+from dashboards.data.any_run import AnyRun
 from dashboards.data.series import (
     CURVE_FIELDS,
     MARK_FIELDS,
@@ -18,6 +19,8 @@ from dashboards.data.series import (
     Series,
     evaluation_rows,
     evenly_spaced_rows,
+    external_columns,
+    external_series,
     series,
     spiky_rows,
 )
@@ -27,7 +30,8 @@ from orchestrator.analysis.cells import select_cell
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import larger_presets
-from orchestrator.columns import Columns, columns_of, concatenate
+from orchestrator.columns import FIELDS, Columns, columns_of, concatenate
+from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import (
@@ -38,9 +42,8 @@ from orchestrator.records import (
     ExperimentWithRuns,
     RunRecord,
 )
-from orchestrator.services.analysis import Analysis
-from orchestrator.services.experiments import Experiments
-from orchestrator.services.runs import Runs
+from orchestrator.run_table.fields import EXTERNAL
+from orchestrator.services.composition import Services
 from orchestrator.sweeps.records import SweepReport
 from orchestrator.sweeps.report import is_importance_loaded, outline
 
@@ -87,7 +90,7 @@ class Snapshot:
 class Brief:
     """An experiment in a line: what a list of many shows of it."""
 
-    experiment: AnyExperiment
+    experiment: AnyExperiment | ExternalExperiment
     rows: tuple[LeaderboardLine, ...]
     """Candidates with a result, best first."""
     device_hours: float
@@ -106,8 +109,9 @@ class CachedFit:
 class Reader:
     """Reads snapshots, laws and series; keeps the newest ones, within bounds. Thread-safe."""
 
-    def __init__(self, experiments: Experiments, runs: Runs, analysis: Analysis) -> None:
-        self.experiments, self.runs, self.analysis = experiments, runs, analysis
+    def __init__(self, services: Services) -> None:
+        self.experiments, self.runs, self.analysis = services.experiments, services.runs, services.analysis
+        self.external_runs = services.external_runs
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._briefs: OrderedDict[str, tuple[int, Brief]] = OrderedDict()
         self._laws: OrderedDict[LawKey, CachedFit] = OrderedDict()
@@ -132,8 +136,11 @@ class Reader:
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
 
-    def brief(self, experiment: AnyExperiment) -> Brief:
-        """The experiment in a line; its rows are read once for each version. Of a damaged one there are none."""
+    def brief(self, experiment: AnyExperiment | ExternalExperiment) -> Brief:
+        """The experiment in a line; its rows are read once for each version. Of a damaged one there are none, and of
+        one that the bench did not run: its page judges it."""
+        if isinstance(experiment, ExternalExperiment):
+            return Brief(experiment=experiment, rows=(), device_hours=0.0)
         if isinstance(experiment, DamagedExperiment):
             runs = self.runs.read_all(experiment.id)
             hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
@@ -202,11 +209,33 @@ class Reader:
             self._live.pop(run.id, None)
         return thinned
 
+    def run(self, key: str) -> AnyRun:
+        """The run of any source that addresses call so, with its experiment's name. Raises `NotFoundError`."""
+        if key.startswith(EXTERNAL):
+            told = self.external_runs.run(key.removeprefix(EXTERNAL))
+            return AnyRun(record=told, experiment=told.experiment)
+        run = self.runs.get(key)
+        return AnyRun(record=run, experiment=self.experiments.get_any(run.experiment_id).name)
+
     def own_series(self, run: RunRecord) -> Series:
         """The run's rows for the figure of its own page."""
         columns = self._columns(run)
         ended = run.status in TERMINAL
         return spiky_rows(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
+
+    def many_series(self, runs: Sequence[AnyRun], fields: Sequence[str]) -> Iterator[tuple[AnyRun, Columns, Series]]:
+        """The points of each run that has any: these fields, and all rows for figures."""
+        measured = {run.record.id: run for run in runs if run.measured}
+        known = [name for name in fields if name in FIELDS]
+        for run_id, columns in self.runs.many_series(list(measured), known) if measured else ():
+            run = measured[run_id]
+            seconds = run.measured.device_seconds if run.measured else 0.0
+            yield run, columns, series(columns, ended=run.ended, device_seconds=seconds)
+        for run in runs:
+            if run.external:
+                told = self.external_runs.series(run.record.id, (*fields, *USUAL_METRICS))
+                columns = external_columns(told, fields)
+                yield run, columns, external_series(columns, ended=run.ended)
 
     def _columns(self, run: RunRecord) -> Columns:
         """All points so far. Of a first attempt only what came since the last look is read, the last known point

@@ -1,20 +1,26 @@
-"""Which experiments the first page lists, and in which order: by words, by state and by labels, as its URL says."""
+"""Which experiments the first page lists, and in which order: by words, state, source and labels, as its URL says."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 from dashboards.view_state import state_filter
 from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
+from orchestrator.errors import DeletedError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
 from orchestrator.run_table.filters import FilterError
 from orchestrator.services.experiments import Experiments
+from orchestrator.services.external_runs import ExternalRuns
 
+Source = Literal["all", "bench", "logged", "imported"]
+SOURCES: tuple[Source, ...] = get_args(Source)
 StateFilter = Literal["all", "active", "done", "failed"]
 STATES: tuple[StateFilter, ...] = get_args(StateFilter)
-SORT_KEYS: Mapping[str, Callable[[AnyExperiment], Any]] = {
+SORT_KEYS: Mapping[str, Callable[[Listed], Any]] = {
     "submitted": lambda one: (one.created_at,),
     "name": lambda one: _alphabetic(one.name),
     "state": lambda one: (one.counts.done(), one.counts.by_status.get(RunStatus.FAILED, 0) == 0),
@@ -34,6 +40,8 @@ class Search:
 
     text: str = ""
     state: StateFilter = "all"
+    source: Source = "all"
+    """Whether the bench measured the runs, or another loop or tool told of them."""
     labels: tuple[str, ...] = ()
     """All of which an experiment has."""
     sort: str = NEWEST_FIRST
@@ -41,7 +49,8 @@ class Search:
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
-        """Read the query of a URL. Raises `FilterError` for a state or a label that there can be none of."""
+        """Read the query of a URL. Raises `FilterError` for a state, a source or a label that there can be
+        none of."""
         pairs = list(query)
         given = dict(pairs)
         labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
@@ -51,6 +60,7 @@ class Search:
         return cls(
             text=given.get("q", "").strip()[:LONGEST_TEXT],
             state=state_filter(given.get("state"), STATES, "all"),
+            source=state_filter(given.get("source"), SOURCES, "all"),
             labels=labels,
             sort=sort if sort.removeprefix("-") in SORT_KEYS else NEWEST_FIRST,
         )
@@ -67,8 +77,13 @@ class Search:
         """The query of a URL for the same words in another state, `?` included."""
         pairs = [("q", self.text)] if self.text else []
         pairs += [("state", state)] if state != "all" else []
+        pairs += [("source", self.source)] if self.source != "all" else []
         pairs += [("sort", self.sort)] if self.sort != NEWEST_FIRST else []
         return "?" + urlencode(pairs + [("label", label) for label in self.labels])
+
+    def query_for_source(self, source: Source) -> str:
+        """The query of a URL for the same of another source, `?` included."""
+        return replace(self, source=source).query_for_state(self.state)
 
     def query_sorted_by(self, column: str) -> str:
         """The query of a URL for the same by that column; by the same column once more, the other way round."""
@@ -81,15 +96,18 @@ class Search:
 
     def words(self) -> str:
         """What is looked for, for people."""
-        return " ".join(filter(None, (self.text, *self.labels, "" if self.state == "all" else f"({self.state})")))
+        chosen = (f"({word})" for word in (self.state, self.source) if word != "all")
+        return " ".join(filter(None, (self.text, *self.labels, *chosen)))
 
-    def fits(self, experiment: AnyExperiment) -> bool:
-        """Whether every word occurs somewhere in what the experiment is, and its state is the one."""
-        return self._is_in_state(experiment) and all(
-            word in _searched_text(experiment) for word in self.text.lower().split()
+    def fits(self, experiment: Listed) -> bool:
+        """Whether every word occurs somewhere in what the experiment is, and its state and source are those."""
+        return (
+            self.source in ("all", *(experiment.told_by if isinstance(experiment, ExternalExperiment) else ("bench",)))
+            and self._is_in_state(experiment)
+            and all(word in _searched_text(experiment) for word in self.text.lower().split())
         )
 
-    def _is_in_state(self, experiment: AnyExperiment) -> bool:
+    def _is_in_state(self, experiment: Listed) -> bool:
         counts = experiment.counts
         if self.state == "active":
             return not counts.done()
@@ -98,8 +116,26 @@ class Search:
         return self.state == "all" or counts.done()
 
 
-def find_experiments(experiments: Experiments, query: Search, limit: int) -> list[AnyExperiment]:
-    """The experiments that fit, at most `limit`, in the order that is asked for; unasked the newest first."""
+def logged_instead(external_runs: ExternalRuns, experiment_id: str, error: NotFoundError) -> ExternalExperiment:
+    """The experiment of runs that another loop or tool told of, where the bench has none of that id. Raises `error`."""
+    with suppress(NotFoundError):
+        if not isinstance(error, DeletedError):
+            return external_runs.experiment(experiment_id)
+    raise error
+
+
+def find_experiments(experiments: Experiments, external_runs: ExternalRuns, query: Search, limit: int) -> list[Listed]:
+    """The experiments of all sources that fit, at most `limit`, in the order that is asked for; unasked the newest
+    first."""
+    is_narrow = replace(query, labels=()) != Search()
+    told = external_runs.experiments(limit=MOST_SEARCHED if is_narrow else limit, labels=query.labels)
+    found: list[Listed] = [one for one in told if query.fits(one)]
+    if query.source in ("all", "bench"):
+        found += _measured_experiments(experiments, replace(query, source="all"), limit)
+    return sorted(found, key=SORT_KEYS[query.sort.removeprefix("-")], reverse=query.sort.startswith("-"))[:limit]
+
+
+def _measured_experiments(experiments: Experiments, query: Search, limit: int) -> list[AnyExperiment]:
     if replace(query, labels=()) == Search():
         return list(experiments.page(limit=limit, labels=query.labels))
     descending = query.sort.startswith("-")
@@ -133,7 +169,10 @@ def _labels(text: str) -> tuple[str, ...]:
         raise FilterError(f"the label {text[:LONGEST_TEXT]!r} {error}") from error
 
 
-def _searched_text(experiment: AnyExperiment) -> str:
+def _searched_text(experiment: Listed) -> str:
+    if isinstance(experiment, ExternalExperiment):
+        words = (experiment.id, experiment.name, *experiment.candidates, *experiment.sources, *experiment.labels)
+        return " ".join(words).lower()
     spec = experiment.spec
     if spec is None:
         return " ".join([experiment.id, experiment.name, "damaged", *experiment.labels]).lower()

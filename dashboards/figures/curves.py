@@ -46,8 +46,6 @@ SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 BROKEN_OFF = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.OUT_OF_MEMORY})
 PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
 """Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
-MOST_EXTERNAL_LINES = 48
-"""More of them nobody tells apart."""
 
 
 @dataclass(frozen=True, kw_only=True)

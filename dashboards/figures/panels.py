@@ -1,12 +1,12 @@
 """The figures of panels (`dashboards/data/panels.py`): a line for each run, or means with their bands."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dashboards.data.compared import fields_of
+from dashboards.data.any_run import AnyRun
 from dashboards.data.panels import METRICS, Panel
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
@@ -15,29 +15,23 @@ from dashboards.data.series import (
     Series,
     across_seeds,
     even_indices,
-    external_columns,
-    external_metric,
-    external_series,
     numbers,
-    series,
     smooth,
     thin_band,
     window_of,
 )
-from dashboards.figures.base import ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
+from dashboards.figures.base import HEADROOM, ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
 from dashboards.palette import Style, ThemeName, numbered_style, variant
-from dashboards.text.words import candidate_title, run_title
+from dashboards.text.words import candidate_title
 from dashboards.view_state import ViewState
 from orchestrator.columns import Array
-from orchestrator.external_runs import USUAL_METRICS, ExternalRun, ExternalSeries, ExternalState
-from orchestrator.jobs import TERMINAL
 from orchestrator.records import RunRecord
-from orchestrator.run_table.fields import EXTERNAL
 
 MOST_LINES = 96
 """Runs of one panel, the first ones."""
 LEGEND_SHARE = 0.3
 """Of a panel's height: many means are more names than fit, and the plot needs its room."""
+LOSSES = frozenset({"train_loss", "val_loss"})
 FEW_POINTS = 60
 """So few are marked, too: what is reported now and then has no line to speak of."""
 
@@ -60,8 +54,9 @@ def experiment_panel(view: ExperimentView) -> Figure:
     """The panel that is asked for: of a comparison its compared runs, of a scaling experiment those of every cell, of a
     sweep all trials."""
     panel = Panel.parse(view.panel)
-    lines = run_lines(view.reader, _experiment_runs(view, panel), panel, view.snapshot.styles)
-    return draw_panel(lines.values(), panel, view.theme)
+    runs = [AnyRun(record=run) for run in _experiment_runs(view, panel)]
+    lines = panel_lines(view.reader, runs, panel, view.snapshot.styles)
+    return draw_panel(lines, panel, view.theme)
 
 
 def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
@@ -79,13 +74,7 @@ def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
 class PanelLine:
     """What a run brings to a panel."""
 
-    title: str
-    candidate: str
-    optimizer: str
-    """Of which the candidate is one, or the candidate."""
-    is_external: bool = False
-    """Whether another loop told of it: no mean is over runs of both origins."""
-    fields: Mapping[str, str]
+    run: AnyRun
     look: Style | None
     own_look: Style | None
     """Of its candidate, for means."""
@@ -93,65 +82,26 @@ class PanelLine:
     """The metric is its `smoothed` column."""
 
 
-def run_lines(
-    reader: Reader, runs: Sequence[RunRecord], panel: Panel, styles: Mapping[str, Style]
-) -> dict[str, PanelLine]:
-    """The lines of runs that were measured here, by their ids; `styles` are by run, or by candidate where these are
-    drawn. A run that did not report the metric has none."""
-    if panel.metric not in METRICS:
-        return {}
-    shown = {run.id: run for run in runs[:MOST_LINES]}
+def panel_lines(reader: Reader, runs: Iterable[AnyRun], panel: Panel, styles: Mapping[str, Style]) -> list[PanelLine]:
+    """The lines of runs of any source; `styles` are by key, or by candidate where these are drawn. A run that did not
+    report the metric, or what the panel goes over, has none."""
+    shown = [run for run in runs if run.has_metric(panel.metric)][:MOST_LINES]
     wanted = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
     found: dict[str, Series] = {}
-    for run_id, columns in reader.runs.many_series(list(shown), wanted):
-        run, values = shown[run_id], columns.column(panel.metric)
-        if np.isfinite(values).any():
-            whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
-            found[run_id] = _metric_series(whole, values, panel)
-    return {
-        run.id: PanelLine(
-            title=run_title(run),
-            candidate=run.candidate,
-            optimizer=run.optimizer,
-            fields=fields_of(run),
-            look=styles.get(run.id) or styles.get(run.candidate),
-            own_look=styles.get(run.candidate),
-            rows=found[run.id],
-        )
-        for run in shown.values()
-        if run.id in found
-    }
-
-
-def external_lines(
-    runs: Iterable[ExternalRun],
-    told: Callable[[str, Sequence[str]], ExternalSeries],
-    panel: Panel,
-    styles: Mapping[str, Style],
-) -> dict[str, PanelLine]:
-    """As `run_lines`, of external runs, whose ids have `external:` before them. `told` reads metrics of a run by
-    its id. One that did not tell what the panel goes over has no line."""
-    lines: dict[str, PanelLine] = {}
-    for run in runs:
-        if external_metric(run.metrics, panel.metric) is None or len(lines) == MOST_LINES:
-            continue
-        names = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
-        columns = external_columns(told(run.id, (*names, *USUAL_METRICS)), names)
+    for run, columns, whole in reader.many_series(shown, wanted):
         values = columns.column(panel.metric)
-        whole = external_series(columns, ended=run.state is not ExternalState.RUNNING)
-        if not np.isfinite(values[np.isfinite(getattr(whole, panel.x))]).any():
-            continue
-        lines[EXTERNAL + run.id] = PanelLine(
-            title=run_title(run),
-            candidate=run.candidate,
-            optimizer=run.candidate,
-            is_external=True,
-            fields=fields_of(run),
-            look=styles.get(EXTERNAL + run.id) or styles.get(run.candidate),
+        if np.isfinite(values[np.isfinite(getattr(whole, panel.x))]).any():
+            found[run.key] = _metric_series(whole, values, panel)
+    return [
+        PanelLine(
+            run=run,
+            look=styles.get(run.key) or styles.get(run.candidate),
             own_look=styles.get(run.candidate),
-            rows=_metric_series(whole, values, panel),
+            rows=found[run.key],
         )
-    return lines
+        for run in shown
+        if run.key in found
+    ]
 
 
 def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName) -> Figure:
@@ -168,7 +118,22 @@ def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName) -> 
         layout["xaxis"] |= {"type": "log", "nticks": 6}
     if panel.log:
         layout["yaxis"] |= {"type": "log", "nticks": 6}
+    elif panel.metric in LOSSES and (bounds := _loss_bounds([each.rows.smoothed for each in lines])):
+        layout["yaxis"]["range"] = list(bounds)
     return figure(data, layout, theme, empty=f"None of these runs has reported {title}.")
+
+
+def _loss_bounds(columns: Iterable[Array]) -> tuple[float, float] | None:
+    """From the lowest loss to a little above the highest that a run begins with: one that diverges leaves the figure
+    instead of flattening the others. None where none of them does, or where losses are below zero: training losses of a
+    reward rise and fall."""
+    known = [values for each in columns if (values := each[np.isfinite(each)]).size]
+    if not known or any(bool((values < 0).any()) for values in known):
+        return None
+    first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
+    if max(float(each.max()) for each in known) <= HEADROOM * first:
+        return None
+    return low - 0.05 * (first - low), HEADROOM * first
 
 
 def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
@@ -185,28 +150,30 @@ def _lines(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
         known = known[even_indices(known.size, MAX_POINTS)]
         colour = look.colour(theme)
         mode = "lines+markers" if known.size <= FEW_POINTS else "lines"
-        drawn = line(x[known], one.smoothed[known], plain(each.title), colour, mode=mode)
+        drawn = line(x[known], one.smoothed[known], plain(each.run.title()), colour, mode=mode)
         data.append(drawn | {"line": {"width": 1.5, "color": colour, "dash": look.dash}, "marker": {"size": 4}})
     return data
 
 
 def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
-    """A mean for each value of the field, never over different optimizers or origins."""
-    groups: dict[tuple[str, bool, str], list[PanelLine]] = {}
+    """A mean for each value of the field, never over different optimizers or sources."""
+    groups: dict[tuple[str, str, str], list[PanelLine]] = {}
     for each in lines:
-        owner = each.candidate if panel.by in ("candidate", "lr", "seed") else each.optimizer
-        groups.setdefault((owner, each.is_external, each.fields.get(panel.by, "none")), []).append(each)
-    has_several = len({(owner, is_external) for owner, is_external, _ in groups}) > 1
+        run = each.run
+        owner = run.candidate if panel.by in ("candidate", "lr", "seed") else run.optimizer
+        key = owner, run.source, run.fields().get(panel.by, "none")
+        groups.setdefault(key, []).append(each)
+    has_several = len({(owner, source) for owner, source, _ in groups}) > 1
     values = list(dict.fromkeys(value for _, _, value in groups))
     data: list[dict[str, Any]] = []
-    for index, ((owner, is_external, value), some) in enumerate(groups.items()):
+    for index, ((owner, source, value), some) in enumerate(groups.items()):
         found = thin_band(across_seeds([each.rows for each in some], "smoothed", panel.x))
         if not found.x.size:
             continue
         look = some[0].own_look if panel.by == "candidate" or has_several else None
         look = variant(look, 0 if panel.by == "candidate" else values.index(value)) if look else numbered_style(index)
         colour = look.colour(theme)
-        title = f"{owner} · external" if is_external else candidate_title(owner, some[0].optimizer)
+        title = candidate_title(owner, some[0].run.optimizer) if source == "bench" else f"{owner} · {source}"
         name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
         if len(some) > 1:
             data += band(numbers(found.x), numbers(found.low), numbers(found.high), colour, 0.16)

@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, ParamSpec
 
 from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import ExperimentView, Figure
-from dashboards.figures.compare import overlay
 from dashboards.figures.curves import experiment_curves
 from dashboards.figures.panels import draw_panel, experiment_panel
 from dashboards.figures.rates import learning_rates
@@ -34,7 +33,7 @@ SweepFigure = Literal["objective", "slices", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-FigurePage = AnswerKind | Literal["profiles", "run", "compare", "external", "memory", "study", "every experiment"]
+FigurePage = AnswerKind | Literal["profiles", "run", "compare", "memory", "study", "every experiment"]
 P = ParamSpec("P")
 
 
@@ -149,20 +148,15 @@ PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page=
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
-EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=draw_panel)
 RUNS_PANEL = FigureEntry(
     name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel, is_listed=False
 )
-EXTERNAL_PANEL = FigureEntry(
-    name="external-panel", title="External runs", page="external", draw=draw_panel, is_listed=False
-)
-OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
 PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
 STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
-    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE, EXTERNAL_CURVES, OVERLAY,
-    RUNS_PANEL, EXTERNAL_PANEL, PANEL, PLAN, STUDY,
+    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE,
+    RUNS_PANEL, PANEL, PLAN, STUDY,
 )  # fmt: skip
 """Every figure that there is."""
 BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES, PANEL)}

@@ -91,7 +91,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
         asked = read_query()
         try:
             asked = view.table_query()
-            if asked.group is not None:
+            if asked.group:
                 groups = table.groups(asked)
             else:
                 found = table.page(replace(asked, limit=ROWS_SHOWN + 1))

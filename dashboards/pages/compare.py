@@ -12,15 +12,14 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.data.compared import ComparedRun, group_fields
+from dashboards.data.any_run import AnyRun, group_fields
 from dashboards.data.panels import METRICS as PANEL_METRICS
 from dashboards.data.panels import Panel, edited_address, page_panels
 from dashboards.data.reader import Reader
-from dashboards.data.series import AXIS_TITLES, OWN_FIELDS, Series, external_columns, external_series, spiky_rows
 from dashboards.figures import compare
-from dashboards.figures.compare import METRICS, CompareView
-from dashboards.figures.panels import external_lines, run_lines
-from dashboards.figures.registry import OVERLAY, RUNS_PANEL
+from dashboards.figures.compare import CompareView
+from dashboards.figures.panels import panel_lines
+from dashboards.figures.registry import RUNS_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.curation import deleted_experiment
 from dashboards.palette import ThemeName
@@ -28,9 +27,8 @@ from dashboards.render import page
 from dashboards.text import formats
 from dashboards.text.words import field_value
 from orchestrator.errors import NotFoundError
-from orchestrator.external_runs import USUAL_METRICS, ExternalState
 from orchestrator.records import AnyExperiment
-from orchestrator.run_table.fields import EXTERNAL, RunField, TableRow, find_field
+from orchestrator.run_table.fields import RunField, TableRow, find_field
 from orchestrator.run_table.filters import (
     Condition,
     Conjunction,
@@ -40,7 +38,6 @@ from orchestrator.run_table.filters import (
     lower_ascii,
     parse_filter,
 )
-from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.run_table import RunTable, read_query
 from orchestrator.specs.differences import differences_of
@@ -53,12 +50,11 @@ SEARCHED = ("id", "experiment", "candidate", "optimizer", "model")
 LISTED = ("candidate", "lr", "seed", "experiment", "model", "state", "val_loss")
 
 
-def compare_pages(reader: Reader, external_runs: ExternalRuns, monitor: Monitor, table: RunTable) -> APIRouter:
+def compare_pages(reader: Reader, monitor: Monitor, table: RunTable) -> APIRouter:
     """The page and its figures."""
     router = APIRouter(include_in_schema=False)
-    handlers = ComparePages(reader, external_runs, monitor, table)
+    handlers = ComparePages(reader, monitor, table)
     router.get("/compare")(handlers.page)
-    router.get("/compare/figures/overlay.{form}")(handlers.overlay)
     router.get("/compare/figures/panel.{form}")(handlers.panel)
     return router
 
@@ -66,9 +62,8 @@ def compare_pages(reader: Reader, external_runs: ExternalRuns, monitor: Monitor,
 class ComparePages:
     """What answers."""
 
-    def __init__(self, reader: Reader, external_runs: ExternalRuns, monitor: Monitor, table: RunTable) -> None:
-        self._reader, self._external_runs, self._monitor = reader, external_runs, monitor
-        self._table = table
+    def __init__(self, reader: Reader, monitor: Monitor, table: RunTable) -> None:
+        self._reader, self._monitor, self._table = reader, monitor, table
 
     def page(self, request: Request) -> Response:
         """The chosen runs, and the search for others."""
@@ -79,8 +74,8 @@ class ComparePages:
             return RedirectResponse(edited, status_code=303)
         picker = find_runs(self._table, request.query_params.get("find"), view.runs)
         figures = f"/compare/figures/panel.json?runs={quote(','.join(view.runs))}"
-        fields = group_fields([run.record for run in runs])
-        external = [run.key for run in runs if run.external]
+        fields = group_fields(runs)
+        differences = differences_of({run.key: run.specification() for run in runs})
         return page(
             "experiments/compare.html",
             status=422 if picker.fault else 200,
@@ -88,31 +83,15 @@ class ComparePages:
             view=view,
             panels=page_panels("/compare", view, figures, fields, Panel(), metrics=metrics),
             runs=runs,
-            external=len(external),
-            undrawn=compare.undrawn_runs(runs, view.x),
-            undrawn_over=AXIS_TITLES[view.x],
+            external=sum(run.external is not None for run in runs),
             unknown=unknown,
             styles=compare.run_styles(runs),
             results=compare.result_rows(runs) if runs else (),
-            differences=compare.difference_rows(
-                differences_of({run.key: run.specification() for run in runs}), external
-            ),
+            different=compare.difference_rows(differences),
+            equal=differences.equal,
             picker=picker,
-            axes=[(view.replace(x=name).query(), text, view.x == name) for name, text in AXIS_TITLES.items()],
-            metrics=[(view.replace(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
             most=compare.MOST_RUNS,
         )
-
-    def overlay(self, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
-        """One metric of every run."""
-        view = CompareView.parse(request.query_params.multi_items())
-        runs, _ = self._find(view.runs)
-        tag = self._tag(runs)
-        if (unchanged := unchanged_answer(tag, request)) is not None:
-            return unchanged
-        figure = OVERLAY.draw(runs, [self._series(run) for run in runs], view, theme)
-        title = OVERLAY.title.format(runs=len(runs), metric=compare.metric_title(runs, view.metric))
-        return figure_answer(figure, form, theme, name="compared-runs", title=title, tag=tag)
 
     def panel(self, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure that a reader added."""
@@ -122,41 +101,23 @@ class ComparePages:
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
         panel = Panel.parse(view.panels[0] if view.panels else "", _metrics(runs))
-        styles = compare.run_styles(runs)
-        measured = [run.measured for run in runs if run.measured]
-        told = [run.external for run in runs if run.external]
-        lines = run_lines(self._reader, measured, panel, styles)
-        lines |= external_lines(told, self._external_runs.series, panel, styles)
-        figure = RUNS_PANEL.draw([lines[run.key] for run in runs if run.key in lines], panel, theme)
+        lines = panel_lines(self._reader, runs, panel, compare.run_styles(runs))
+        figure = RUNS_PANEL.draw(lines, panel, theme)
         title = RUNS_PANEL.title.format(runs=len(runs))
         return figure_answer(figure, form, theme, name="panel", title=title, tag=tag)
 
-    def _find(self, keys: Iterable[str]) -> tuple[list[ComparedRun], dict[str, AnyExperiment | None]]:
+    def _find(self, keys: Iterable[str]) -> tuple[list[AnyRun], dict[str, AnyExperiment | None]]:
         """(runs that exist, keys of those that do not: with the experiment where it is deleted)."""
-        found: list[ComparedRun] = []
+        found: list[AnyRun] = []
         unknown: dict[str, AnyExperiment | None] = {}
         for key in keys:
             try:
-                found.append(self._get(key))
+                found.append(self._reader.run(key))
             except NotFoundError as error:
                 unknown[key] = deleted_experiment(self._reader.experiments, error)
         return found, unknown
 
-    def _get(self, key: str) -> ComparedRun:
-        if key.startswith(EXTERNAL):
-            told = self._external_runs.run(key.removeprefix(EXTERNAL))
-            return ComparedRun(record=told, experiment=told.experiment)
-        run = self._reader.runs.get(key)
-        return ComparedRun(record=run, experiment=self._reader.experiments.get_any(run.experiment_id).name)
-
-    def _series(self, run: ComparedRun) -> Series:
-        if (told := run.external) is None:
-            assert run.measured is not None
-            return self._reader.own_series(run.measured)
-        columns = external_columns(self._external_runs.series(told.id, (*OWN_FIELDS, *USUAL_METRICS)), OWN_FIELDS)
-        return spiky_rows(external_series(columns, ended=told.state is not ExternalState.RUNNING), columns)
-
-    def _tag(self, runs: Iterable[ComparedRun]) -> str:
+    def _tag(self, runs: Iterable[AnyRun]) -> str:
         """The versions of the runs' experiments, and of external runs: what happens in others costs no points."""
         experiments = dict.fromkeys(run.record.experiment_id for run in runs if run.measured)
         versions = [str(self._reader.experiments.version(each)) for each in experiments]
@@ -164,7 +125,7 @@ class ComparePages:
         return f'"{"-".join(versions)}"'
 
 
-def _metrics(runs: Iterable[ComparedRun]) -> dict[str, str]:
+def _metrics(runs: Iterable[AnyRun]) -> dict[str, str]:
     """What can be drawn in panels, and what it is called: the bench's metrics, and what external runs told besides."""
     told = sorted({name for run in runs if run.external for name in run.external.metrics})
     return {name: name for name in told} | dict(PANEL_METRICS)
@@ -176,7 +137,8 @@ class FoundRun:
 
     key: str
     """What addresses call it."""
-    is_external: bool
+    source: str
+    """`bench`, `logged` or `imported`."""
     title: str
     facts: str
     """Where it belongs, and how far it is."""
@@ -219,7 +181,7 @@ def _describe_row(row: TableRow, columns: Sequence[RunField]) -> FoundRun:
     known = (each for each in facts if each != formats.UNKNOWN)
     return FoundRun(
         key=row.cursor(),
-        is_external=row.is_external,
+        source=row.source,
         title=f"{candidate} lr {lr}, seed {seed}",
         facts=" · ".join(known),
     )

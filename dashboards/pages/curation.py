@@ -19,12 +19,15 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
+from dashboards.data.search import logged_instead
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import missing_page, page, refused_page, visitor_id
-from orchestrator.annotations import AnnotationChange
+from orchestrator.annotations import AnnotationChange, LabelChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.records import AnyExperiment, ExperimentRecord
 from orchestrator.services.experiments import Experiments
+from orchestrator.services.external_runs import ExternalRuns
 
 MOST_SEEDS = 256
 """Of one experiment."""
@@ -38,10 +41,10 @@ P = ParamSpec("P")
 Sent = Annotated[Pairs, Depends(read_form_pairs)]
 
 
-def curation_pages(experiments: Experiments) -> APIRouter:
+def curation_pages(experiments: Experiments, external_runs: ExternalRuns) -> APIRouter:
     """The routes of this file."""
     router = APIRouter(include_in_schema=False)
-    handlers = CurationPages(experiments)
+    handlers = CurationPages(experiments, external_runs)
     router.get("/deleted")(handlers.list_deleted)
     for name, ask, act in (
         ("edit", handlers.ask_to_edit, handlers.edit),
@@ -102,8 +105,8 @@ CHANGED_SINCE = (
 class CurationPages:
     """What answers."""
 
-    def __init__(self, experiments: Experiments) -> None:
-        self._experiments = experiments
+    def __init__(self, experiments: Experiments, external_runs: ExternalRuns) -> None:
+        self._experiments, self._external_runs = experiments, external_runs
 
     def list_deleted(self) -> HTMLResponse:
         """What was deleted and can be restored, the newest experiment first."""
@@ -112,7 +115,7 @@ class CurationPages:
 
     def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
         """The form of labels and note."""
-        return _form(self._experiments.get(experiment_id))
+        return _form(self._find(experiment_id))
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form, or show the note as it will look. What cannot be taken comes back as it
@@ -122,8 +125,13 @@ class CurationPages:
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
+            if isinstance(found := self._find(experiment_id), ExternalExperiment):
+                labels, had = set(wanted.labels or ()), set(found.labels)
+                change = LabelChange(add=tuple(labels - had), remove=tuple(had - labels))
+                self._external_runs.change_labels(found.id, change)
+                return RedirectResponse(f"/experiments/{found.id}", status_code=303)
             if "preview" in sent:
-                return _form(self._experiments.get(experiment_id), sent=sent, preview=True)
+                return _form(found, sent=sent, preview=True)
             self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:
             faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
@@ -166,7 +174,9 @@ class CurationPages:
 
     def ask_to_delete(self, experiment_id: str) -> Response:
         """What a deletion would mean."""
-        return self._ask("curation/delete.html", experiment_id)
+        with suppress(NotFoundError):
+            return self._ask("curation/delete.html", experiment_id)
+        return page("curation/delete.html", experiment=self._find(experiment_id))
 
     def delete(self, experiment_id: str) -> Response:
         """Delete it, and offer it back on the front page."""
@@ -174,6 +184,9 @@ class CurationPages:
             self._experiments.delete(experiment_id)
         except ConflictError as error:
             return self._ask("curation/delete.html", experiment_id, trouble=str(error), status=409)
+        except NotFoundError as error:
+            self._external_runs.delete_experiment(logged_instead(self._external_runs, experiment_id, error).id)
+            return RedirectResponse("/", status_code=303)
         return RedirectResponse(f"/?deleted={experiment_id}", status_code=303)
 
     def restore(self, experiment_id: str) -> Response:
@@ -183,6 +196,12 @@ class CurationPages:
         except ConflictError as error:
             return refused_page(409, "Too late", str(error))
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
+
+    def _find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
+        try:
+            return self._experiments.get(experiment_id)
+        except NotFoundError as error:
+            return logged_instead(self._external_runs, experiment_id, error)
 
     def _ask(
         self, template: str, experiment_id: str, *, trouble: str | None = None, status: int = 200, **values: Any
@@ -200,11 +219,11 @@ class CurationPages:
     def _form_with_faults(
         self, experiment_id: str, sent: dict[str, str], faults: Sequence[str], status: int
     ) -> HTMLResponse:
-        return _form(self._experiments.get(experiment_id), sent=sent, faults=faults, status=status)
+        return _form(self._find(experiment_id), sent=sent, faults=faults, status=status)
 
 
 def _form(
-    experiment: ExperimentRecord,
+    experiment: ExperimentRecord | ExternalExperiment,
     *,
     sent: dict[str, str] | None = None,
     faults: Sequence[str] = (),
@@ -212,7 +231,7 @@ def _form(
     preview: bool = False,
 ) -> HTMLResponse:
     """The form with what is stored, or with what was sent."""
-    note = experiment.note.text if experiment.note else ""
+    note = experiment.note.text if isinstance(experiment, ExperimentRecord) and experiment.note else ""
     typed = {"labels": ", ".join(experiment.labels), "note": note} | (sent or {})
     return page(
         "curation/edit.html",

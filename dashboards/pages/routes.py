@@ -1,6 +1,6 @@
 """The pages: each is rendered whole by the server from a snapshot; scripts only keep it fresh and draw figures.
 
-/                                        experiments, newest first
+/                                        experiments of every source, newest first
 /experiments/{id}                        leaderboard, figures, runs
 /experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
@@ -13,7 +13,7 @@
 /keys                                    for admins: keys, and who changed what
 /memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
-/external, /external/{id}, …             runs that other loops told of, and what they come to
+/external, /external/…                   where experiments of logged and imported runs were: they lead to /experiments/…
 /new                                     the submit form, and the same as YAML
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
@@ -32,7 +32,7 @@ from dashboards.data import tables
 from dashboards.data.live import Pulse, changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
-from dashboards.data.search import Search, find_experiments
+from dashboards.data.search import Search, find_experiments, logged_instead
 from dashboards.data.trials import SweepView, sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
@@ -43,7 +43,7 @@ from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
-from dashboards.pages.external import external_pages
+from dashboards.pages.logged import LoggedPages
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
@@ -64,7 +64,6 @@ from orchestrator.services.monitor import Monitor
 from orchestrator.studies.reports import Studies
 
 EXPERIMENTS_SHOWN = 50
-EXTERNAL_SHOWN = 10
 BESTS_SHOWN = 4
 """Candidates that the first page shows of an experiment."""
 TRIALS_SHOWN = 500
@@ -82,29 +81,33 @@ def pages(
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
     laws = FitPages(reader, monitor)
-    html, data = (
-        PageHandlers(reader, laws, services),
-        FigureHandlers(reader, laws),
-    )
+    html, data = PageHandlers(reader, laws, services), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(or_not_found_page(experiments, html.experiment))
+    router.get("/external")(lambda: RedirectResponse("/", status_code=301))
+    router.get("/external/{rest:path}")(former_address)
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
     router.include_router(study_pages(studies))
     router.include_router(all_runs_pages(services.run_table))
-    router.include_router(selection_pages(services))
+    router.include_router(selection_pages(services, reader))
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications, services.analysis))
-    router.include_router(curation_pages(experiments))
-    router.include_router(compare_pages(reader, services.external_runs, monitor, services.run_table))
+    router.include_router(curation_pages(experiments, services.external_runs))
+    router.include_router(compare_pages(reader, monitor, services.run_table))
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
-    router.include_router(external_pages(services.external_runs))
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())
     return router
+
+
+def former_address(rest: str, request: Request) -> Response:
+    """Where an experiment of logged or imported runs was, before there was one list of all."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/experiments/{rest}{query}", status_code=301)
 
 
 class PageHandlers:
@@ -114,7 +117,7 @@ class PageHandlers:
         self._reader = reader
         self._laws = laws
         self._monitor = services.monitor
-        self._external_runs = services.external_runs
+        self._logged = LoggedPages(reader)
         self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], Response]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
@@ -128,13 +131,13 @@ class PageHandlers:
         activity = self._monitor.activity(waiting=1)
         return page(
             "experiments/home.html",
-            briefs=[self._reader.brief(one) for one in find_experiments(experiments, query, EXPERIMENTS_SHOWN)],
+            briefs=[
+                self._reader.brief(one)
+                for one in find_experiments(experiments, self._reader.external_runs, query, EXPERIMENTS_SHOWN)
+            ],
             version=version,
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
-            external=()
-            if query.narrows_by_more_than_labels()
-            else self._external_runs.experiments(limit=EXTERNAL_SHOWN, labels=query.labels),
             query=query,
             undo=find_restorable(experiments, request.query_params.get("deleted")),
             any_deleted=bool(experiments.page(limit=1, deleted=True)),
@@ -143,9 +146,13 @@ class PageHandlers:
         )
 
     def experiment(self, experiment_id: str, request: Request) -> Response:
-        """One experiment; of a scaling experiment its law, or the comparison of one cell."""
+        """One experiment; of a scaling experiment its law, or the comparison of one cell; of runs that were logged or
+        imported their judgement."""
+        try:
+            whole = self._reader.experiments.get(experiment_id)
+        except NotFoundError as error:
+            return self._logged.page(logged_instead(self._reader.external_runs, experiment_id, error), request)
         view = ViewState.parse(request.query_params.multi_items())
-        whole = self._reader.experiments.get(experiment_id)
         answer = AnswerKind.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
         return self._by_answer[answer](whole, view, request)
 
@@ -200,6 +207,7 @@ class FigureHandlers:
     def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
         self._laws = laws
+        self._logged = LoggedPages(reader)
 
     def experiment(
         self,
@@ -211,6 +219,22 @@ class FigureHandlers:
         narrow: bool = False,
     ) -> Response:
         """A figure of an experiment, as the view in the query asks for it."""
+        try:
+            return self._measured(experiment_id, name, form, request, theme, narrow=narrow)
+        except NotFoundError as error:
+            found = logged_instead(self._reader.external_runs, experiment_id, error)
+        return self._logged.figure(found, name, form, request, theme)
+
+    def _measured(
+        self,
+        experiment_id: str,
+        name: FigureName,
+        form: FileForm,
+        request: Request,
+        theme: ThemeName,
+        *,
+        narrow: bool,
+    ) -> Response:
         view = ViewState.parse(request.query_params.multi_items())
         if (by_law := BY_LAW.get(name)) is not None:
             return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)

@@ -3,8 +3,8 @@
 GET  /selection?action=delete&runs=…&experiments=…    asks: what it would mean, for each
 POST /selection                                       does it, and says what could not be done
 
-Plain forms without a script. A run's label and its deletion are those of its experiment; external runs, whose ids have
-`external:` before them, are removed one by one.
+Plain forms without a script. A run's label and its deletion are those of its experiment; runs that were logged or
+imported, whose ids have `external:` before them, are removed one by one.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,13 +16,16 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import TypeAdapter, ValidationError
 
+from dashboards.data.any_run import AnyRun
+from dashboards.data.reader import Reader
+from dashboards.data.search import logged_instead
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import page, refused_page, visitor_id
-from orchestrator.annotations import AnnotationChange, Label
+from orchestrator.annotations import AnnotationChange, Label, LabelChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, NotFoundError
-from orchestrator.external_runs import ExternalRun
+from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.jobs import ACTIONABLE, RunAction
-from orchestrator.records import AnyExperiment, RunRecord
+from orchestrator.records import RunRecord
 from orchestrator.run_table.fields import EXTERNAL
 from orchestrator.services.composition import Services
 
@@ -38,24 +41,37 @@ LABEL: TypeAdapter[str] = TypeAdapter(Label)
 class Selection:
     """What was selected, as far as it exists."""
 
-    runs: tuple[RunRecord, ...]
-    external: tuple[ExternalRun, ...]
-    experiments: tuple[AnyExperiment, ...]
+    runs: tuple[AnyRun, ...]
+    experiments: tuple[Listed, ...]
     """The selected ones and those of the selected runs."""
+    chosen: frozenset[str]
+    """Ids of the experiments that were selected themselves."""
     unknown: tuple[str, ...]
 
     def ids(self) -> list[tuple[str, str]]:
         """The fields of a form that selects the same."""
-        runs = [*(run.id for run in self.runs), *(EXTERNAL + run.id for run in self.external)]
-        chosen = {run.experiment_id for run in self.runs}
-        alone = [one.id for one in self.experiments if one.id not in chosen]
-        return [*(("runs", each) for each in runs), *(("experiments", each) for each in alone)]
+        alone = (one.id for one in self.experiments if one.id in self.chosen)
+        return [*(("runs", run.key) for run in self.runs), *(("experiments", each) for each in alone)]
+
+    def retriable(self) -> list[RunRecord]:
+        """The runs that can be tried again."""
+        measured = (run.measured for run in self.runs)
+        return [run for run in measured if run is not None and run.status in ACTIONABLE[RunAction.RETRY]]
+
+    def deleted_experiments(self) -> list[Listed]:
+        """Experiments that a deletion removes whole."""
+        return [one for one in self.experiments if one.id in self.chosen or not isinstance(one, ExternalExperiment)]
+
+    def deleted_runs(self) -> list[ExternalRun]:
+        """Runs that a deletion removes one by one."""
+        told = (run.external for run in self.runs)
+        return [run for run in told if run is not None and run.experiment_id not in self.chosen]
 
 
-def selection_pages(services: Services) -> APIRouter:
+def selection_pages(services: Services, reader: Reader) -> APIRouter:
     """The page and what it does."""
     router = APIRouter(include_in_schema=False)
-    handlers = SelectionPages(services)
+    handlers = SelectionPages(services, reader)
     router.get("/selection")(handlers.ask)
     router.post("/selection")(handlers.act)
     return router
@@ -64,8 +80,8 @@ def selection_pages(services: Services) -> APIRouter:
 class SelectionPages:
     """What answers."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, services: Services, reader: Reader) -> None:
+        self._services, self._reader = services, reader
 
     def ask(self, request: Request) -> Response:
         """What the action would mean."""
@@ -107,16 +123,22 @@ class SelectionPages:
         """(what is changed, how) for each that the action is about."""
         runs, experiments, external = self._services.runs, self._services.experiments, self._services.external_runs
         if action == "retry":
-            retried = _retriable_runs(found)
-            return [(f"/runs/{one.id}", partial(runs.apply, one.id, RunAction.RETRY)) for one in retried]
+            return [(f"/runs/{one.id}", partial(runs.apply, one.id, RunAction.RETRY)) for one in found.retriable()]
         if action == "label":
-            return [(f"/experiments/{one.id}", partial(self._add_label, one.id, label)) for one in found.experiments]
-        return [
-            *((f"/experiments/{one.id}", partial(experiments.delete, one.id)) for one in found.experiments),
-            *((f"/external-runs/{one.id}", partial(external.delete_run, one.id)) for one in found.external),
+            return [(f"/experiments/{one.id}", partial(self._add_label, one, label)) for one in found.experiments]
+        changes: list[tuple[str, Callable[[], object]]] = []
+        for one in found.deleted_experiments():
+            delete = external.delete_experiment if isinstance(one, ExternalExperiment) else experiments.delete
+            changes.append((f"/experiments/{one.id}", partial(delete, one.id)))
+        return changes + [
+            (f"/external-runs/{run.id}", partial(external.delete_run, run.id)) for run in found.deleted_runs()
         ]
 
-    def _add_label(self, experiment_id: str, label: str) -> None:
+    def _add_label(self, experiment: Listed, label: str) -> None:
+        if isinstance(experiment, ExternalExperiment):
+            self._services.external_runs.change_labels(experiment.id, LabelChange(add=(label,)))
+            return
+        experiment_id = experiment.id
         for tried in range(1, MOST_TRIES + 1):
             found = self._services.experiments.get_any(experiment_id)
             if label in found.labels:
@@ -133,35 +155,36 @@ class SelectionPages:
                     raise
 
     def _find(self, pairs: Iterable[tuple[str, str]]) -> Selection:
-        runs: list[RunRecord] = []
-        external: list[ExternalRun] = []
-        experiments: dict[str, AnyExperiment] = {}
+        runs: list[AnyRun] = []
+        experiments: dict[str, Listed] = {}
+        chosen: set[str] = set()
         unknown: list[str] = []
         for name, value in _selected_items(pairs):
             try:
                 if len(value.removeprefix(EXTERNAL)) > LONGEST_ID:
                     raise NotFoundError(f"no id is as long as {value!r}")
-                if name == "experiments":
-                    experiments[value] = self._services.experiments.get_any(value)
-                elif value.startswith(EXTERNAL):
-                    external.append(self._services.external_runs.run(value.removeprefix(EXTERNAL)))
+                if name == "runs":
+                    runs.append(self._reader.run(value))
+                    experiment_id = runs[-1].record.experiment_id
                 else:
-                    run = self._services.runs.get(value)
-                    if run.experiment_id not in experiments:
-                        experiments[run.experiment_id] = self._services.experiments.get_any(run.experiment_id)
-                    runs.append(run)
+                    experiment_id = value
+                if experiment_id not in experiments:
+                    experiments[experiment_id] = self._experiment(experiment_id)
+                chosen |= {experiment_id} if name == "experiments" else set()
             except NotFoundError:
                 unknown.append(f"{'experiment' if name == 'experiments' else 'run'} {value[:LONGEST_ID]}")
         return Selection(
-            runs=tuple(sorted(runs, key=lambda run: run.id)),
-            external=tuple(sorted(external, key=lambda run: run.id)),
+            runs=tuple(sorted(runs, key=lambda run: run.key)),
             experiments=tuple(experiments.values()),
+            chosen=frozenset(chosen),
             unknown=tuple(unknown),
         )
 
-
-def _retriable_runs(found: Selection) -> list[RunRecord]:
-    return [run for run in found.runs if run.status in ACTIONABLE[RunAction.RETRY]]
+    def _experiment(self, experiment_id: str) -> Listed:
+        try:
+            return self._services.experiments.get_any(experiment_id)
+        except NotFoundError as error:
+            return logged_instead(self._services.external_runs, experiment_id, error)
 
 
 def _selected_items(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -202,7 +225,6 @@ def _question(
         status=status,
         found=found,
         action=action,
-        retried=_retriable_runs(found),
         back=back,
         label=label,
         faults=tuple(faults),

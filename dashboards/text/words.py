@@ -11,7 +11,7 @@ from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
 from orchestrator.analysis import verdicts
-from orchestrator.external_runs import ExternalExperiment, ExternalRun
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
@@ -31,6 +31,8 @@ from worker.words import pluralize
 
 MOST_SEEDS = 256
 """Of an experiment."""
+CANDIDATES_NAMED = 6
+"""Of an experiment that the bench did not plan, in a list."""
 Tone = Literal["good", "live", "wait", "warn", "bad"]
 
 
@@ -153,7 +155,7 @@ def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
     return Chip(text="running", tone="live")
 
 
-def planned_counts(experiment: AnyExperiment) -> StateCounts:
+def planned_counts(experiment: AnyExperiment | ExternalExperiment) -> StateCounts:
     """The states of an experiment's runs out of all that there will be: a sweep's trials are added one by one."""
     return experiment.counts.model_copy(update={"total": experiment.runs_planned()})
 
@@ -264,14 +266,6 @@ def candidate_title(candidate: str, optimizer: str) -> str:
     return entry.title if entry else candidate
 
 
-def run_title(run: RunRecord | ExternalRun) -> str:
-    """What tells a run from its neighbours; of an external one that it is one."""
-    is_external = isinstance(run, ExternalRun)
-    title = run.candidate if isinstance(run, ExternalRun) else candidate_title(run.candidate, run.optimizer)
-    seed = formats.UNKNOWN if run.seed is None else run.seed
-    return f"{title} · lr {formats.rate(run.lr)} · seed {seed}" + " · external" * is_external
-
-
 def loss_title(comparison: Comparison) -> str:
     """What a figure's loss axis is called."""
     return LOSS_IN_NATS if comparison.loss_unit else comparison.loss_name
@@ -349,8 +343,12 @@ def seeds_to_ask(comparison: Comparison, planned: int) -> int:
     return min(max((each.seeds_to_decide or planned for each in undecided), default=planned), MOST_SEEDS)
 
 
-def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
-    """What all runs of the experiment share, in few words; of a damaged one what is wrong."""
+def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str, ...]:
+    """What all runs of the experiment share, in few words; of a damaged one what is wrong, and of one that another loop
+    or tool told of its candidates."""
+    if isinstance(experiment, ExternalExperiment):
+        names = experiment.candidates
+        return (experiment.damaged or ", ".join(names[:CANDIDATES_NAMED]) + ", …" * (len(names) > CANDIDATES_NAMED),)
     if isinstance(experiment, DamagedExperiment):
         return (experiment.damaged,)
     spec = experiment.spec
@@ -443,12 +441,6 @@ def power_details(power: DesignPower) -> tuple[str, ...]:
 
 def _seeds(count: int | None) -> str:
     return "more than a thousand seeds" if count is None else pluralize(count, "seed")
-
-
-def external_facts(experiment: ExternalExperiment) -> str:
-    """`18 runs: 17 finished, 1 running`."""
-    states = ", ".join(f"{count} {state}" for state, count in experiment.by_state.items())
-    return f"{pluralize(experiment.runs, 'run')}: {states}" if states else "no runs"
 
 
 def field_value(field: RunField, value: Value) -> str:

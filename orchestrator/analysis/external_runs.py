@@ -21,6 +21,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
     IMPORTED,
+    RANK_VARIABLES,
     USUAL_METRICS,
     ExternalExperiment,
     ExternalJudgement,
@@ -85,6 +86,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         concerns=(
             *_concerns(judged, of_row),
             *_unequal_grids(judgeable, names, metric),
+            *_rewound_runs(judgeable, metric),
             *left_out,
         ),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
@@ -128,7 +130,7 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
     """The runs that can be judged, one for each candidate, rate and seed; and why the others cannot."""
     why: dict[str, Counter[str]] = {}
     judged: dict[tuple[str, float | None, int | None], ExternalRun] = {}
-    for run in sorted(runs, key=lambda run: (run.started_at, run.created_at, run.id)):
+    for run in sorted(runs, key=lambda run: (_rank(run), run.started_at, run.created_at, run.id)):
         of_metric = run.metrics.get(metric)
         key = run.candidate, run.lr, run.seed
         if of_metric is None:
@@ -139,6 +141,8 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
             reason = "not said to be finished (still training, or killed)"
         elif run.state is ExternalState.FAILED and of_metric.last is not None:
             reason = "failed before the end"
+        elif key in judged and _rank(run):
+            reason = "of further processes of one training (srun or mpirun), of which the first counts"
         elif key in judged:
             reason = "repeating candidate, rate and seed of an earlier one, which counts"
         else:
@@ -151,6 +155,11 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
         for reason, counts in why.items()
     )
     return tuple(judged.values()), tuple(left_out)
+
+
+def _rank(run: ExternalRun) -> str:
+    """What its launcher called its process; empty for the first one."""
+    return next((str(run.config[name]) for name in RANK_VARIABLES if name in run.config), "")
 
 
 # Design and facts
@@ -383,6 +392,16 @@ def _unequal_grids(runs: Sequence[ExternalRun], names: Iterable[str], metric: st
                 f"{name}'s learning rates were chosen among unequal budgets: of one seed they ended after "
                 f"{_numbers(sorted({step for budgets in unequal for step in budgets}))} steps"
             )
+
+
+def _rewound_runs(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
+    """Whose values beyond a step are of a branch that was given up."""
+    if rewound := Counter(run.candidate for run in runs if run.metrics[metric].left_out):
+        counts = ", ".join(f"{name}: {count}" for name, count in rewound.items())
+        yield (
+            f"{pluralize(rewound.total(), 'run')} went back to an earlier step, as from a checkpoint: what was logged "
+            f"beyond it before is left out ({counts})"
+        )
 
 
 MOST_SETTINGS = 8

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import Literal
 
 LONGEST_NAME = 200
 DEEPEST_PATH = 12
@@ -81,11 +82,16 @@ class TableRow:
     """One run of the table."""
 
     id: str
-    is_external: bool
-    """Whether a loop outside of the bench told of it."""
+    source: Literal["bench", "logged", "imported"]
+    """Whether the bench measured it, or a loop or a tool outside of the bench told of it."""
     experiment_id: str
     values: tuple[Value, ...]
     """One for each column."""
+
+    @property
+    def is_external(self) -> bool:
+        """Whether it was not measured here."""
+        return self.source != "bench"
 
     def cursor(self) -> str:
         """What names the run among those of both origins."""
@@ -98,10 +104,13 @@ EXTERNAL = "external:"
 
 @dataclass(frozen=True, kw_only=True)
 class RunGroup:
-    """The runs that share a value."""
+    """The runs of one origin that share the value of each field: what was told is in no mean of what was measured."""
 
-    value: Value
+    values: tuple[Value, ...]
+    origin: Literal["bench", "external"]
     runs: int
     best: float | None
     """The lowest of their validation losses."""
     mean: float | None
+    worst: float | None
+    """The highest."""

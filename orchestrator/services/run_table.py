@@ -10,6 +10,7 @@ from orchestrator.run_table.fields import (
     RunField,
     RunGroup,
     TableRow,
+    Value,
     find_field,
 )
 from orchestrator.run_table.filters import Filter, FilterError, parse_filter
@@ -31,7 +32,7 @@ class TableQuery:
     where: Filter | None = None
     sort: RunField = field(default_factory=lambda: find_field("created_at"))
     descending: bool = True
-    group: RunField | None = None
+    group: tuple[RunField, ...] = ()
     limit: int = 100
     after: str | None = None
     """The cursor of the last run of the page before."""
@@ -53,7 +54,7 @@ def read_query(
             where=parse_filter(where),
             sort=find_field(order.removeprefix("-")),
             descending=order.startswith("-"),
-            group=find_field(group) if group else None,
+            group=tuple(find_field(name) for name in dict.fromkeys(group.split())),
             limit=min(max(limit, 1), MOST_ROWS),
             after=after or None,
         )
@@ -90,8 +91,8 @@ class RunTable:
             asked = replace(asked, after=rows[-1].cursor())
 
     def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
-        """The runs by the field that the query groups by, the largest group first."""
-        if query.group is None:
+        """The runs by the fields that the query groups by, the largest group first."""
+        if not query.group:
             return ()
         with self._database.reading() as connection:
             return run_table.groups(connection, by=query.group, where=query.where)
@@ -102,13 +103,18 @@ class RunTable:
         return run_table.MOST_GROUPS
 
 
-def group_filter(by: RunField, group: RunGroup) -> str:
+def group_filter(by: Sequence[RunField], group: RunGroup) -> str:
     """The filter that finds the runs of a group."""
-    if group.value is None:
+    each = [_value_filter(field, value) for field, value in zip(by, group.values, strict=True)]
+    return " and ".join([*each, f"origin = {group.origin}"])
+
+
+def _value_filter(by: RunField, value: Value) -> str:
+    if value is None:
         return f'"{by.name}" = null'
-    if by.kind is FieldKind.TEXT or isinstance(group.value, str):
-        quoted = str(group.value).replace("\\", "\\\\").replace('"', '\\"')
+    if by.kind is FieldKind.TEXT or isinstance(value, str):
+        quoted = str(value).replace("\\", "\\\\").replace('"', '\\"')
         return f'"{by.name}" = "{quoted}"'
     if by.kind is FieldKind.JSON:  # `=` would find texts of these digits, too
-        return f'"{by.name}" >= {group.value!r} and "{by.name}" <= {group.value!r}'
-    return f'"{by.name}" = {group.value!r}'
+        return f'"{by.name}" >= {value!r} and "{by.name}" <= {value!r}'
+    return f'"{by.name}" = {value!r}'

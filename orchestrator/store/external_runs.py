@@ -5,6 +5,10 @@
 A spool's lines have numbers, and so many from its beginning are kept: what comes again is skipped, what would leave a
 gap is not taken, and the answer says from where on to send. So a spool may be sent any number of times, by any number
 of processes. Nothing here has a lease, or is ever queued.
+
+Each spool of a logged run is a session of its training. One that began after another had ended, at a step that this one
+had passed, and tells of a metric that this one told of, went back to it: what the earlier session told of later steps
+is left out.
 """
 
 import json
@@ -24,6 +28,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.annotations import MOST_LABELS, LabelChange, sort_labels
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import (
+    LOGGED,
     LONGEST_SUMMARY,
     MOST_VALUES,
     ExternalExperiment,
@@ -101,9 +106,12 @@ def append(
         changes: dict[str, Any] = {}
         if new:
             changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
+            _grow(connection, run_id, batch.part, chunk, new)
+            if _may_go_back(connection, row, batch, chunk, new):
+                with suppress(DamagedError):  # then what is new is added to what was known
+                    changes["metrics"] = json.dumps(_summaries(connection, row), sort_keys=True)
         _require_short_summary({**row._mapping, **changes})
         if new:
-            _grow(connection, run_id, batch.part, chunk, new)
             connection.execute(sa.update(external_runs).where(external_runs.c.id == run_id).values(changes))
             count_change(connection)
         return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
@@ -274,6 +282,38 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
     return {"state": state, "state_at": state_at, "lines": lines, "torn_lines": torn, "metrics": kept}
 
 
+def _may_go_back(
+    connection: Connection, row: Any, batch: LinesBatch, chunk: Any, new: Sequence[SpoolLine | None]
+) -> bool:
+    """Whether new lines of one session may leave out lines of another one, or be left out: not where they are of the
+    newest session, beyond every step that is known, and of metrics that its newest chunk has."""
+    other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
+    if row.source != LOGGED or connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
+        return False
+    highest = max((known["last_step"] for known in _intact(row, "metrics").values()), default=-1)
+    lowest = min((line.step for line in new if line is not None and line.step is not None), default=highest + 1)
+    if chunk is None or lowest <= highest or batch.run.started_at < row.state_at:
+        return True
+    try:
+        known_names = _metric_names(read_chunk(chunk._mapping))
+    except DamagedError:
+        return True
+    return not {name for line in new if line is not None for name in line.metrics} <= known_names
+
+
+def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
+    """The summary of every metric, from all lines. Raises `DamagedError`."""
+    metrics: dict[str, dict[str, Any]] = {}
+    counted, left_out = _told_lines(connection, row)
+    for at, step, values in counted:
+        for name, value in values.items():
+            _sum_up(metrics, name, step, float(value), at)
+    for _, _, values in left_out:
+        for name in values.keys() & metrics.keys():
+            metrics[name]["left_out"] = metrics[name].get("left_out", 0) + 1
+    return metrics
+
+
 def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, at: float) -> None:
     """The value that was told last of the lowest and of the highest step."""
     told = value if math.isfinite(value) else None
@@ -323,11 +363,12 @@ def _experiment_records(connection: Connection, rows: Sequence[Any]) -> tuple[Ex
             this.c.experiment_number,
             this.c.state,
             this.c.candidate,
+            this.c.source,
             sa.func.count().label("runs"),
             sa.func.max(this.c.updated_at).label("updated_at"),
         )
         .where(this.c.experiment_number.in_([row.number for row in rows]))
-        .group_by(this.c.experiment_number, this.c.state, this.c.candidate)
+        .group_by(this.c.experiment_number, this.c.state, this.c.candidate, this.c.source)
         .order_by(sa.func.min(this.c.created_at), this.c.candidate)
     )
     groups: dict[int, list[Any]] = {}
@@ -351,6 +392,7 @@ def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
         runs=sum(by_state.values()),
         by_state=by_state,
         candidates=tuple(dict.fromkeys(group.candidate for group in groups)),
+        sources=tuple(sorted({group.source for group in groups})),
         labels=labels,
         damaged=fault and f"the stored labels of external experiment {row.id} {fault}",
     )
@@ -411,7 +453,8 @@ def series(
 ) -> ExternalSeries:
     """These metrics of a run, or all: the value that was told last of each step. Raises `NotFoundError`,
     `ConflictError` where more than `most_values` were told, and `DamagedError` where a chunk cannot be read."""
-    known = run(connection, run_id).metrics
+    record = run(connection, run_id)
+    known = record.metrics
     asked = known.keys() & set(metrics) if metrics else known.keys()
     count = sum(known[name].points for name in asked)
     if most_values is not None and count > most_values:
@@ -419,26 +462,63 @@ def series(
             f"external run {run_id} has {count:,} values of these {len(asked):,} metrics, and one answer at most "
             f"{most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
         )
-    query = sa.select(external_chunks).where(external_chunks.c.run_id == run_id)
-    lines = sorted(
-        (
-            (line["at"], line["step"], {name: value for name, value in line["metrics"].items() if name in asked})
-            for row in connection.execute(query.order_by(external_chunks.c.first_line, external_chunks.c.part))
-            for line in read_chunk(row._mapping)
-            if "step" in line and "metrics" in line and not asked.isdisjoint(line["metrics"])
-        ),
-        key=itemgetter(0),
-    )  # stable: of two that were told at the same moment the later line counts
     told: dict[str, dict[int, float]] = {}
-    for _, step, values in lines:
-        for name, value in values.items():
-            told.setdefault(name, {})[step] = float(value)
+    for _, step, values in _told_lines(connection, record)[0]:
+        for name in values.keys() & asked:
+            told.setdefault(name, {})[step] = float(values[name])
     ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
     return ExternalSeries(
         run_id=run_id,
         steps={name: tuple(step for step, _ in each) for name, each in ascending.items()},
         values={name: tuple(value for _, value in each) for name, each in ascending.items()},
     )
+
+
+ToldLine = tuple[float, int, dict[str, Any]]
+"""Time, step, metrics."""
+
+
+def _told_lines(connection: Connection, run: Any) -> tuple[list[ToldLine], list[ToldLine]]:
+    """(what a run told of its steps, in the order of its telling; what of that a later session went back behind).
+    `run` has `id` and `source`. Raises `DamagedError`."""
+    query = sa.select(external_chunks).where(external_chunks.c.run_id == run.id)
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in connection.execute(query.order_by(external_chunks.c.first_line, external_chunks.c.part)):
+        parts.setdefault(row.part, []).extend(read_chunk(row._mapping))
+    ends = _last_steps(parts) if run.source == LOGGED else {}
+    counted: list[ToldLine] = []
+    left_out: list[ToldLine] = []
+    for part, lines in parts.items():
+        for line in lines:
+            if "step" in line and "metrics" in line:
+                told = line["at"], line["step"], line["metrics"]
+                (counted if line["step"] <= ends.get(part, math.inf) else left_out).append(told)
+    return sorted(counted, key=itemgetter(0)), left_out  # stable: of two of the same moment the later line counts
+
+
+def _last_steps(sessions: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+    """The last step that counts of each session: the lowest at which one began that came after its end and told of a
+    metric that it told of, too. An evaluation of its checkpoints, which did not, leaves it as it is."""
+    spans = {
+        part: (
+            min(line["at"] for line in lines),
+            max(line["at"] for line in lines),
+            min((line["step"] for line in lines if "step" in line), default=math.inf),
+            _metric_names(lines),
+        )
+        for part, lines in sessions.items()
+        if lines
+    }
+    return {
+        part: min(
+            (first for began, _, first, others in spans.values() if began > end and names & others), default=math.inf
+        )
+        for part, (_, end, _, names) in spans.items()
+    }
+
+
+def _metric_names(lines: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    return frozenset(name for line in lines if "step" in line for name in line.get("metrics", ()))
 
 
 def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -17,7 +17,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 
-from orchestrator.external_runs import USUAL_METRICS
+from orchestrator.external_runs import USUAL_METRICS, told_by
 from orchestrator.jobs import OUTCOMES, RunStatus
 from orchestrator.run_table.fields import (
     EXTERNAL,
@@ -144,7 +144,7 @@ _OWN: Mapping[str, Expression] = {
     "origin": sa.literal("bench"),
     "experiment": experiments.c.name,
     "workload": sa.cast(sa.null(), sa.Text),
-    "source": sa.cast(sa.null(), sa.Text),
+    "source": sa.literal("bench"),
     "state": _STATE,
     "val_loss": _Finite(runs.c.last_val_loss),
     "train_loss": _Finite(runs.c.last_train_loss),
@@ -177,11 +177,16 @@ _EXTERNAL: Mapping[str, Expression] = {
 class _Origin:
     """Where runs lie, and how their fields are found there."""
 
-    is_external: bool
+    name: Literal["bench", "external"]
     table: sa.Table
     named: Mapping[str, Expression]
     joins: tuple[tuple[sa.Table, Expression], ...]
     where: Expression
+
+    @property
+    def is_external(self) -> bool:
+        """Whether they were told, not measured."""
+        return self.name == "external"
 
     def answer(self, field: RunField) -> _Answer:
         """The field in SQL."""
@@ -214,7 +219,7 @@ class _Origin:
 
 _ORIGINS = (
     _Origin(
-        False,
+        "bench",
         runs,
         _OWN,
         (
@@ -225,7 +230,7 @@ _ORIGINS = (
         is_kept,
     ),
     _Origin(
-        True,
+        "external",
         external_runs,
         _EXTERNAL,
         ((external_experiments, external_experiments.c.number == external_runs.c.experiment_number),),
@@ -363,13 +368,13 @@ def _rows(connection: Connection, keys: Sequence[_Key], columns: Sequence[RunFie
             continue
         answers = [origin.answer(field) for field in columns]
         parts = [part for each in answers for part in (each.number, each.text) if part is not None]
-        identity, experiment_id = origin.table.c.id, origin.named["experiment_id"]
-        selected = [identity, experiment_id, *(each.label(f"part_{at}") for at, each in enumerate(parts))]
+        identity, named = origin.table.c.id, (origin.named["experiment_id"], origin.named["source"])
+        selected = [identity, *named, *(each.label(f"part_{at}") for at, each in enumerate(parts))]
         for row in connection.execute(origin.select(selected, identity.in_(ids))):
-            values = iter(row[2:])
+            values = iter(row[3:])
             found[origin.is_external, row[0]] = TableRow(
                 id=row[0],
-                is_external=origin.is_external,
+                source=told_by(row[2]) if origin.is_external else "bench",
                 experiment_id=row[1],
                 values=tuple(_value(each, values) for each in answers),
             )
@@ -382,24 +387,18 @@ def _value(answer: _Answer, values: Iterator[Any]) -> Value:
     return cast("Value", text if number is None else number)
 
 
-def groups(connection: Connection, *, by: RunField, where: Filter | None) -> tuple[RunGroup, ...]:
-    """The runs by the values of a field, the largest groups first, at most `MOST_GROUPS` of each origin."""
-    loss = find_field("val_loss")
-    found: dict[Value, list[tuple[int, int, float, float]]] = {}
+def groups(connection: Connection, *, by: Sequence[RunField], where: Filter | None) -> tuple[RunGroup, ...]:
+    """The runs by the values of some fields, the largest groups first, at most `MOST_GROUPS` of each origin."""
+    loss, found = find_field("val_loss"), []
     for origin in _ORIGINS:
-        answer, value = origin.answer(by), cast("Expression", origin.answer(loss).number)
-        parts = [each for each in (answer.number, answer.text) if each is not None]
+        answers, value = [origin.answer(field) for field in by], cast("Expression", origin.answer(loss).number)
+        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
         labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
-        figures = [sa.func.count().label("n"), sa.func.count(value), sa.func.sum(value), sa.func.min(value)]
+        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(value), sa.func.max(value)]
         query = origin.select([*labelled, *figures], *([] if where is None else [_condition(origin, where)]))
         for row in connection.execute(query.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
-            name = _value(answer, iter(row[: len(parts)]))
-            found.setdefault(name, []).append(tuple(row[len(parts) :]))
-    merged = []
-    for name, each in found.items():
-        valued = [one for one in each if one[1]]
-        count = sum(one[1] for one in valued)
-        mean = sum(one[2] for one in valued) / count if count else None
-        best = min((one[3] for one in valued), default=None)
-        merged.append(RunGroup(value=name, runs=sum(one[0] for one in each), best=best, mean=mean))
-    return tuple(sorted(merged, key=lambda one: (-one.runs, str(one.value))))
+            cells = iter(row)
+            values = tuple(_value(each, cells) for each in answers)
+            runs, best, mean, worst = cells
+            found.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
+    return tuple(sorted(found, key=lambda one: (-one.runs, tuple(map(str, one.values)), one.origin)))

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.browser
 PATHS = (
     "/",
     "/runs",
-    "/external",
     "/studies",
     "/queue",
     "/memory",

@@ -86,7 +86,7 @@ def application(services: Services) -> FastAPI:
     """The pages alone, for tests that need no server."""
     app = FastAPI()
     studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
-    reader = Reader(services.experiments, services.runs, services.analysis)
+    reader = Reader(services)
     app.include_router(pages(services, studies, reader, Pulse(services.experiments.version)))
 
     @app.exception_handler(NotFoundError)

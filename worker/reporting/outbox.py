@@ -24,7 +24,7 @@ from worker.backoff import backoff
 from worker.errors import ReportRefusedError, ServiceUnavailableError, WorkerError
 from worker.files import write_atomically
 from worker.records.protocol import PointsBatch
-from worker.records.result import Observation, Point, Record, TextSamples
+from worker.records.result import Observation, Point, TextSamples
 from worker.reporting.client import POINTS, Verb
 from worker.reporting.reporter import valid_reports
 
@@ -78,7 +78,7 @@ def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Report]:
 def _read_valid_reports(path: Path, after_step: int | None) -> list[Report]:
     """Of one file, what was seen at each step before its point; nothing, with a warning, where the file is damaged."""
     try:
-        batch = _read(path)
+        batch = PointsBatch.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         logger.warning("passed over the damaged spooled batch %s: %s", path, error)
         return []
@@ -86,27 +86,6 @@ def _read_valid_reports(path: Path, after_step: int | None) -> list[Report]:
     points = valid_reports(list(batch.points), after_step)
     samples = valid_reports(list(batch.samples), after_step)
     return sorted([*observations, *samples, *points], key=lambda report: (report.step, isinstance(report, Point)))
-
-
-class _Pointwise(Record):
-    """A batch as workers spooled it before points became columns."""
-
-    sequence: int
-    points: tuple[Point, ...]
-    observations: tuple[Observation, ...] = ()
-    samples: tuple[TextSamples, ...] = ()
-
-
-def _read(path: Path) -> PointsBatch | _Pointwise:
-    body = path.read_bytes()
-    try:
-        return PointsBatch.model_validate_json(body)
-    except ValidationError:
-        try:
-            return _Pointwise.model_validate_json(body)
-        except ValidationError:
-            pass  # it is neither: what is told of it is what the form of today says
-        raise
 
 
 BATCH_POINTS: Final = 1_000

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from api.cli.console import Json, Yes, plain, print_json, refuse
-from api.cli.experiments.show import AnyId, External, Id, find
+from api.cli.experiments.show import AnyId, Id, find, find_experiment
 from api.cli.experiments.submit import print_power, print_submission
 from api.cli.listings import counts_text
 from api.cli.service import Url, open_client, print_hindrance
 from api.client.client import Client
 from dashboards.text import formats
-from orchestrator.external_runs import ExternalExperiment
+from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, SubmissionReceipt
@@ -75,6 +75,8 @@ def _apply(action: RunAction, id: str, url: str | None, json: bool, processes: i
     record: RunRecord | AnyExperiment
     with open_client(url) as client:
         found = find(client, id)
+        if isinstance(found, ExternalExperiment):
+            refuse(f"{id} is of logged or imported runs, which are never queued; nothing of it can be changed so")
         if isinstance(found, RunRecord):
             record = client.apply_to_run(found.id, action, processes)
         elif processes is not None:
@@ -96,24 +98,23 @@ def print_state(experiment: AnyExperiment) -> None:
     print(f"experiment {experiment.id}: {counts_text(experiment.counts)}")
 
 
-def delete(
-    id: Id, undo: Undo = False, yes: Yes = False, external: External = False, url: Url = None, json: Json = False
-) -> None:
-    """Delete an experiment whose runs have all ended, external runs for good; --undo restores it for a while."""
-    if undo and external:
-        refuse("external runs are deleted for good; send or import them again")
-    with open_client(url, listed_by="ls --external" if external else "ls") as client:
-        if external:
-            _delete_external(client, id, yes=yes, json=json)
-            return
+def delete(id: Id, undo: Undo = False, yes: Yes = False, url: Url = None, json: Json = False) -> None:
+    """Delete an experiment whose runs have all ended; --undo restores it for a while. Of runs that were logged or
+    imported: for good."""
+    with open_client(url) as client:
         if undo:
             restored = client.restore_experiment(id)
             print_json(restored) if json else print_state(restored)
             return
-        if not yes:
-            known = client.experiment(id)
-            _confirm(f"Delete experiment {known.id}, {known.name!r}, {pluralize(known.counts.total, 'run')}?", yes=yes)
-        experiment = client.delete_experiment(id)
+        known = find_experiment(client, id)
+        what = f"experiment {known.id}, {known.name!r}, {pluralize(known.counts.total, 'run')}"
+        if isinstance(known, ExternalExperiment):
+            _confirm(f"Delete {what}, for good?", yes=yes)
+            deleted = client.delete_external_experiment(known.id)
+            print_json(deleted) if json else print(f"experiment {deleted.id} is deleted for good")
+            return
+        _confirm(f"Delete {what}?", yes=yes)
+        experiment = client.delete_experiment(known.id)
     if json:
         print_json(experiment)
         return
@@ -122,15 +123,6 @@ def delete(
         until = formats.moment(experiment.undo_until)
         way_back = f"until {until} `adapm-bench delete {experiment.id} --undo` brings it back."
     print(f"experiment {experiment.id} is deleted; {way_back} MLflow keeps its copy.")
-
-
-def _delete_external(client: Client, id: str, *, yes: bool, json: bool) -> None:
-    known = client.external_experiment(id)
-    _confirm(
-        f"Delete external experiment {known.id}, {known.name!r}, {pluralize(known.runs, 'run')}, for good?", yes=yes
-    )
-    deleted = client.delete_external_experiment(known.id)
-    print_json(deleted) if json else print(f"external experiment {deleted.id} is deleted for good")
 
 
 def _confirm(question: str, *, yes: bool) -> None:
@@ -179,7 +171,6 @@ def edit(
     note: NoteText = None,
     note_file: NoteFile = None,
     clear_note: ClearNote = False,
-    external: External = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -193,12 +184,12 @@ def edit(
     writes_note = note is not None or clear_note
     if not label and not unlabel and not writes_note:
         refuse("nothing to change: give --label, --unlabel, --note, --note-file or --clear-note")
-    if external and writes_note:
-        refuse("an experiment of external runs has labels, but no note")
-    experiment: AnyExperiment | ExternalExperiment
-    with open_client(url, listed_by="ls --external" if external else "ls") as client:
-        if external:
-            experiment = client.label_external_experiment(id, add=label or (), remove=unlabel or ())
+    with open_client(url) as client:
+        experiment: Listed = find_experiment(client, id)
+        if isinstance(experiment, ExternalExperiment):
+            if writes_note:
+                refuse("an experiment of logged or imported runs has labels, but no note")
+            experiment = client.label_external_experiment(experiment.id, add=label or (), remove=unlabel or ())
         else:
             if label:
                 experiment = client.add_labels(id, *label)

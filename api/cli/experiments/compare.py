@@ -8,12 +8,14 @@ import typer
 
 from api.cli.answer_tables import comparison_table, fit_view, judgement_view, profile_view
 from api.cli.console import Json, console, print_json, refuse
-from api.cli.experiments.show import CellOption, External
+from api.cli.experiments.show import CellOption, find_experiment
 from api.cli.service import Url, open_client
 from api.cli.sweep_tables import sweep_view
 from api.client.client import Client
 from dashboards.files.publication import TableFormat
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.records import ExperimentRecord
 
 Ids = Annotated[
     list[str],
@@ -35,13 +37,13 @@ FILES: dict[Layout, TableFormat] = {Layout.LATEX: "latex", Layout.MARKDOWN: "mar
 FormatOption = Annotated[
     Layout, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")
 ]
-OF_EXTERNAL_RUNS = "With --external"
+OF_TOLD_RUNS = "Of logged and imported runs"
 MetricOption = Annotated[
     str | None,
     typer.Option(
         "--metric",
         help="The metric to judge by, lower is better; default: the validation loss.",
-        rich_help_panel=OF_EXTERNAL_RUNS,
+        rich_help_panel=OF_TOLD_RUNS,
     ),
 ]
 BaselineOption = Annotated[
@@ -49,7 +51,7 @@ BaselineOption = Annotated[
     typer.Option(
         "--baseline",
         help="Compare the others with this candidate; default: the first one.",
-        rich_help_panel=OF_EXTERNAL_RUNS,
+        rich_help_panel=OF_TOLD_RUNS,
     ),
 ]
 WorkloadOption = Annotated[
@@ -57,13 +59,13 @@ WorkloadOption = Annotated[
     typer.Option(
         "--workload",
         help="Judge the runs of this workload, if there are several.",
-        rich_help_panel=OF_EXTERNAL_RUNS,
+        rich_help_panel=OF_TOLD_RUNS,
     ),
 ]
 MarginOption = Annotated[
     float | None,
     typer.Option(
-        "--margin", min=0.0, help="The largest difference that does not matter.", rich_help_panel=OF_EXTERNAL_RUNS
+        "--margin", min=0.0, help="The largest difference that does not matter.", rich_help_panel=OF_TOLD_RUNS
     ),
 ]
 
@@ -99,7 +101,6 @@ def compare(
     ids: Ids,
     form: FormatOption = Layout.TABLE,
     cell: CellOption = None,
-    external: External = False,
     metric: MetricOption = None,
     baseline: BaselineOption = None,
     workload: WorkloadOption = None,
@@ -108,31 +109,32 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. A sweep: its best trials.
-    External runs: verdicts, and what nobody could check. Several experiments: scores."""
+    Logged and imported runs: verdicts, and what nobody could check. Several experiments: scores."""
     as_profile = len(ids) > 1
-    if external:
-        if as_profile or cell is not None or form is not Layout.TABLE:
-            refuse("--external compares the runs of one experiment, without --cell and --format")
-        with open_client(url, listed_by="ls --external") as client:
-            judged = client.judge(ids[0], metric=metric, baseline=baseline, workload=workload, margin=margin or None)
-        print_json(judged) if json else console().print(judgement_view(judged))
-        return
-    if any(value is not None for value in (metric, baseline, workload, margin)):
-        refuse("--metric, --baseline, --workload and --margin are about --external")
+    is_chosen = any(value is not None for value in (metric, baseline, workload, margin))
     if as_profile and cell is not None:
         refuse("a profile takes every cell of a scaling experiment; leave --cell out")
     if as_profile and form is not Layout.TABLE and not json:
         refuse(f"--format {form.value} writes the table of one experiment; give one ID")
     with open_client(url) as client:
-        if as_profile:
+        found = None if as_profile else find_experiment(client, ids[0])
+        if isinstance(found, ExternalExperiment):
+            if cell is not None or form is not Layout.TABLE:
+                refuse("logged and imported runs have one table and no cells; leave --format and --cell out")
+            judged = client.judge(found.id, metric=metric, baseline=baseline, workload=workload, margin=margin or None)
+            print_json(judged) if json else console().print(judgement_view(judged))
+        elif is_chosen:
+            refuse("--metric, --baseline, --workload and --margin are about logged and imported runs")
+        elif found is None:
             report = client.profile(ids)
             print_json(report) if json else console().print(profile_view(report))
         else:
-            _compare_one(client, ids[0], form, cell, json=json)
+            _compare_one(client, found, form, cell, json=json)
 
 
-def _compare_one(client: Client, id: str, form: Layout, cell: str | None, *, json: bool) -> None:
-    if isinstance(client.experiment(id).spec, SweepSpec):
+def _compare_one(client: Client, found: ExperimentRecord, form: Layout, cell: str | None, *, json: bool) -> None:
+    id = found.id
+    if isinstance(found.spec, SweepSpec):
         if form is not Layout.TABLE or cell is not None:
             refuse("a sweep has one table and no cells; leave --format and --cell out")
         sweep = client.sweep(id)

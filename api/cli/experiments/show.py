@@ -1,23 +1,26 @@
 """The reading verbs: `ls`, `runs`, `show`, `logs`."""
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from typing import Annotated, TypeVar
 
 import typer
 
 from api.cli.console import Json, console, fail, plain, print_json, refuse, text_table
-from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, external_table, run_view
+from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, told_view
 from api.cli.service import Url, open_client
-from api.client.client import Client
+from api.client.client import Client, ClientError
 from dashboards.files.publication import run_table_csv
 from dashboards.text import words
+from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.log_lines import SEARCHED_BYTES, LogLevel
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
 
 AnyId = Annotated[str, typer.Argument(help="The id of an experiment or a run, or its first characters.", metavar="ID")]
 Id = Annotated[str, typer.Argument(help="An experiment's id, or its first characters.", metavar="ID")]
-External = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name.")]
 CellOption = Annotated[
     str | None,
     typer.Option("--cell", help="For a scaling experiment: the cell to compare; default: the largest."),
@@ -27,7 +30,21 @@ WithLabels = Annotated[
     list[str] | None,
     typer.Option("--label", help="List the experiments with this label; repeat it for several labels."),
 ]
-ExternalOnes = Annotated[bool, typer.Option("--external", help="List the experiments of external runs.")]
+
+
+Found = TypeVar("Found")
+
+
+class Source(StrEnum):
+    """Who told of an experiment's runs."""
+
+    ALL = "all"
+    BENCH = "bench"
+    LOGGED = "logged"
+    IMPORTED = "imported"
+
+
+SourceOption = Annotated[Source, typer.Option("--source", help="List what the bench measured, or what was told to it.")]
 Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
@@ -55,20 +72,22 @@ LINE_BYTES = 400
 def ls(
     label: WithLabels = None,
     deleted: Deleted = False,
-    external: ExternalOnes = False,
+    source: SourceOption = Source.ALL,
     limit: LimitOption = 20,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """List experiments, newest first; `show` lists the runs of one, `runs` those of all."""
-    if external and deleted:
-        refuse("experiments of external runs are deleted for good; give one of --external and --deleted")
+    if deleted and source in (Source.LOGGED, Source.IMPORTED):
+        refuse("logged and imported runs are deleted for good; give one of --source and --deleted")
+    experiments: list[Listed] = []
     with open_client(url) as client:
-        if external:
-            others = client.external_experiments(label or ())[:limit]
-            print_json(others) if json else console().print(external_table(others))
-            return
-        experiments = client.experiments(limit=limit, labels=label or (), deleted=deleted)
+        if source in (Source.ALL, Source.BENCH):
+            experiments += client.experiments(limit=limit, labels=label or (), deleted=deleted)
+        if source is not Source.BENCH and not deleted:
+            told = client.external_experiments(label or ())
+            experiments += [one for one in told if source is Source.ALL or source.value in one.told_by]
+    experiments = sorted(experiments, key=lambda one: one.created_at, reverse=True)[:limit]
     nothing = NONE_SUCH if label or deleted else NONE_YET
     print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
 
@@ -115,14 +134,34 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
             view = {"experiment": found, "runs": runs}
             print_json(view) if json else console().print(experiment_view(found, runs))
             return
+        if isinstance(found, ExternalExperiment):
+            told = client.external_runs(found.id)
+            print_json({"experiment": found, "runs": told}) if json else console().print(told_view(found, told))
+            return
         attempts, events, standing = client.attempts(found.id), client.events(found.id), client.standing(found.id)
         story = {"run": found, "attempts": attempts, "events": events, "standing": standing}
         print_json(story) if json else console().print(run_view(found, attempts, events, standing))
 
 
-def find(client: Client, id: str) -> ExperimentRecord | RunRecord:
+def find_experiment(client: Client, id: str) -> ExperimentRecord | ExternalExperiment:
+    """The experiment of an id; of runs that were logged or imported also by its name."""
+    return _or_told(client, client.experiment, id)
+
+
+def _or_told(client: Client, read: Callable[[str], Found], id: str) -> Found | ExternalExperiment:
+    try:
+        return read(id)
+    except ClientError as error:
+        if error.status not in (404, 422):
+            raise
+        with suppress(ClientError):
+            return client.external_experiment(id)
+        raise
+
+
+def find(client: Client, id: str) -> ExperimentRecord | RunRecord | ExternalExperiment:
     """The experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
-    return client.run(id) if "-" in id else client.experiment(id)
+    return _or_told(client, client.run, id) if "-" in id else find_experiment(client, id)
 
 
 def logs(

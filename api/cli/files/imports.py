@@ -180,7 +180,7 @@ def _import_from_tool(
             values = sum(each.new_values for each in mine)
             runs_sent, new_values = pluralize(len(mine), "run"), pluralize(values, "new value")
             print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
-            print(f"  adapm-bench compare --external '{plain(name)}'")
+            print(f"  adapm-bench compare '{plain(name)}'")
     if refused:
         raise typer.Exit(FAILED)
 
@@ -244,7 +244,7 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
             runs = {spool.run_id for spool in sent if spool.experiment == name}
             lines = sum(spool.sent for spool in sent if spool.experiment == name)
             print(f"{plain(name)}: {pluralize(len(runs), 'run')}, {pluralize(lines, 'new line')}")
-            print(f"  adapm-bench compare --external '{plain(name)}'")
+            print(f"  adapm-bench compare '{plain(name)}'")
         if not paths:
             print(f"{folders[0]} has no runs; start_run of api.client makes them")
     if refused:

@@ -3,6 +3,7 @@
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import pytest
 import sqlalchemy as sa
@@ -70,8 +71,8 @@ def test_many_who_send_the_same_spool_at_once_make_one_run(external: ExternalRun
     assert found.lines == 50 and len(external.series("one").steps["val_loss"]) == 50
 
 
-def test_a_run_that_goes_on_in_another_process_has_what_was_told_last(external: ExternalRuns) -> None:
-    """It logs again from its checkpoint on, and may come before the spool of the process that was killed."""
+def test_a_run_that_goes_on_from_a_checkpoint_leaves_out_what_was_beyond_it(external: ExternalRuns) -> None:
+    """It logs again from there, and may come before the spool of the process that was killed."""
     later = batch({20: 2.9, 30: 2.5}, part="second", run=header(started_at=BEGAN + 100))
     later = later.model_copy(
         update={"lines": tuple(line and line.model_copy(update={"at": line.at + 100}) for line in later.lines)}
@@ -83,9 +84,88 @@ def test_a_run_that_goes_on_in_another_process_has_what_was_told_last(external: 
         external.append("one", piece)
     series = external.series("one")
     assert dict(zip(series.steps["val_loss"], series.values["val_loss"], strict=True)) == {
-        10: 4.0, 20: 2.9, 25: 3.3, 30: 2.5,
+        10: 4.0, 20: 2.9, 30: 2.5,
     }  # fmt: skip
-    assert external.run("one").state is ExternalState.FINISHED
+    found = external.run("one")
+    assert found.state is ExternalState.FINISHED and found.metrics["val_loss"].left_out == 1
+
+
+def sessions_of(random: Random) -> list[list[SpoolLine]]:
+    """Sessions of one run: some go on, some go back, some overlap in time with the one before."""
+    sessions, at, step = [], BEGAN, 0
+    for _ in range(random.randint(1, 5)):
+        began = at = at + random.choice([-3.0, 1.0, 50.0])
+        step = max(step + random.randint(-12, 6), 0)
+        lines = [SpoolLine(at=began, state=ExternalState.RUNNING)]
+        for _ in range(random.randint(0, 8)):
+            at, step = at + 1.0, step + random.randint(1, 3)
+            lines.append(SpoolLine(at=at, step=step, metrics={random.choice("ab"): random.random()}))
+        sessions.append(lines)
+    return sessions
+
+
+def slow_series(sessions: list[list[SpoolLine]]) -> dict[str, dict[int, float]]:
+    """Line by line: one is left out where a session that began after its own had ended began at an earlier step, and
+    has a metric of its own session."""
+
+    def names(lines: list[SpoolLine]) -> set[str]:
+        return {name for line in lines for name in line.metrics}
+
+    told: dict[str, list[tuple[float, int, int, float]]] = {}
+    for number, lines in enumerate(sessions):
+        later = [other for other in sessions if other[0].at > max(line.at for line in lines)]
+        alike = [other for other in later if names(other) & names(lines)]
+        first_steps = [min(line.step for line in other if line.step is not None) for other in alike]
+        for line in lines:
+            if line.step is not None and all(line.step <= first for first in first_steps):
+                for name, value in line.metrics.items():
+                    told.setdefault(name, []).append((line.at, number, line.step, value))
+    return {name: {step: value for _, _, step, value in sorted(values)} for name, values in told.items()}
+
+
+def test_an_evaluation_of_checkpoints_after_the_training_leaves_the_training_as_it_is(external: ExternalRuns) -> None:
+    lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics={"train_loss": 2.0}) for step in (10, 20))
+    external.append("one", LinesBatch(run=header(), part="training", lines=lines))
+    external.append("one", batch({10: 3.0, 20: 2.5}, part="evaluation", run=header(started_at=BEGAN + 100)))
+    later = tuple(SpoolLine(at=BEGAN + 200 + step, step=step, metrics={"val_loss": 2.0}) for step in (10, 20))
+    external.append("one", LinesBatch(run=header(started_at=BEGAN + 200), part="evaluation-2", lines=later))
+    assert external.series("one").steps == {"train_loss": (10, 20), "val_loss": (10, 20)}
+    assert external.run("one").metrics["train_loss"].left_out == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sessions_in_any_order_and_any_pieces_make_the_same_run(external: ExternalRuns, seed: int) -> None:
+    random = Random(seed)
+    sessions = sessions_of(random)
+    pieces: list[list[LinesBatch]] = []
+    for number, lines in enumerate(sessions):
+        middle = random.randint(0, len(lines))
+        run = header(started_at=lines[0].at)
+        pieces.append(
+            [
+                LinesBatch(run=run, part=f"part{number}", first_line=first, lines=tuple(some))
+                for first, some in ((0, lines[:middle]), (middle, lines[middle:]))
+            ]
+        )
+    while any(pieces):
+        waiting = random.choice([each for each in pieces if each])
+        external.append("one", waiting.pop(0))
+    series, run = external.series("one"), external.run("one")
+    found = {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
+    assert found == slow_series(sessions)
+    summed_up = {name: (each.first_step, each.first, each.last_step, each.last) for name, each in run.metrics.items()}
+    assert summed_up == {
+        name: (min(values), values[min(values)], max(values), values[max(values)]) for name, values in found.items()
+    }
+
+
+def test_what_is_imported_again_corrects_and_leaves_nothing_out(external: ExternalRuns) -> None:
+    run = header(source="csv")
+    external.append("one", batch({10: 4.0, 20: 3.0}, run=run))
+    correction = SpoolLine(at=BEGAN + 99, step=10, metrics={"val_loss": 3.9})
+    external.append("one", LinesBatch(run=run, part="second", lines=(correction,)))
+    assert external.series("one").values == {"val_loss": (3.9, 3.0)}
+    assert external.run("one").metrics["val_loss"].last_step == 20
 
 
 def test_torn_lines_and_figures_that_are_not_finite_are_kept_as_such(external: ExternalRuns) -> None:

@@ -138,11 +138,17 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
         groups = store.run_table.groups(query)
         assert sum(each.runs for each in groups) == len(found)
         for each in groups:
-            assert query.group is not None
             narrowed = read_query(where=f"({text}) and {group_filter(query.group, each)}")
             assert len(ids(narrowed)) == each.runs
 
     check()
+    for group in store.run_table.groups(read_query(group="candidate")):
+        mine = read_query(where=group_filter((find_field("candidate"),), group), columns=["val_loss"], limit=1000)
+        rows = store.run_table.page(mine)
+        assert {row.is_external for row in rows} == {group.origin == "external"}, "one origin each"
+        losses = [row.values[0] for row in rows if isinstance(row.values[0], float)]
+        assert (group.best, group.worst) == (min(losses, default=None), max(losses, default=None))
+        assert group.mean == (pytest.approx(sum(losses) / len(losses)) if losses else None)
     order = [row.values[0] for row in store.run_table.page(read_query(sort="-val_loss", columns=["val_loss"]))]
     numbers = [value for value in order if isinstance(value, float)]
     assert numbers == sorted(numbers, reverse=True) and order[: len(numbers)] == numbers, "what has none comes last"

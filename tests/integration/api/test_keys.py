@@ -151,7 +151,7 @@ def test_a_database_that_is_away_lets_nobody_in(http: TestClient, services: Serv
 
 
 def test_what_is_answered_to_one_caller_is_kept_by_no_cache(http: TestClient, keys):
-    for path in ("/v1/runs", "/", "/compare/figures/overlay.json"):
+    for path in ("/v1/runs", "/", "/compare/figures/panel.json"):
         answer = http.get(path, headers=bearer(keys[Scope.VIEWER]))
         assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "private, no-cache")
     assert "immutable" in http.get("/static/app.css").headers["Cache-Control"]

@@ -79,18 +79,27 @@ def test_runs_of_all_experiments_are_listed_filtered_and_written_as_csv(
     assert answer.status_code == 422 and "lr?" in answer.json()["detail"]
 
 
-def test_external_experiments_have_labels(cli: Cli, service: Service) -> None:
+def test_logged_experiments_stand_in_the_list_and_have_labels(cli: Cli, lease: Lease, service: Service) -> None:
     service.external_runs.append("mine", external_batch({0: 5.0}))
-    added = cli("edit", "a study", "--label", "paper", "--label", "lion", "--external")
+    added = cli("edit", "a study", "--label", "paper", "--label", "lion")
     assert added.stdout.endswith(": lion, paper\n")
-    assert cli("edit", "a study", "--unlabel", "lion", "--external").stdout.endswith(": paper\n")
-    assert cli("edit", "no study", "--label", "paper", "--external").exit_code == 1
-    assert cli("edit", "a study", "--note", "none here", "--external").exit_code == 2
-    assert [one["name"] for one in json.loads(cli("ls", "--external", "--json").stdout)] == ["a study"]
-    assert "a study" in cli("ls", "--external", "--label", "paper").stdout
+    assert cli("edit", "a study", "--unlabel", "lion").stdout.endswith(": paper\n")
+    assert cli("edit", "no study", "--label", "paper").exit_code == 1
+    assert cli("edit", "a study", "--note", "none here").exit_code == 2
+    assert [one["name"] for one in json.loads(cli("ls", "--source", "logged", "--json").stdout)] == ["a study"]
+    assert "a study" in cli("ls", "--label", "paper").stdout
+    assert "a study" not in cli("ls", "--source", "bench").stdout
+    shown = json.loads(cli("show", "a study", "--json").stdout)
+    assert shown["experiment"]["origin"] == "external" and [one["id"] for one in shown["runs"]] == ["mine"]
+    assert cli("cancel", "a study").exit_code == 2, "it is never queued"
+    assert cli("compare", "a study", "--cell", "x").exit_code == 2
+    assert cli("compare", service.experiments.page()[0].id, "--metric", "loss").exit_code == 2
     with Client(service.url) as client:
         assert [one.name for one in client.external_experiments(labels=["paper"])] == ["a study"]
         assert client.external_experiments(labels=["paper", "lion"]) == ()
+    assert cli("delete", "a study").exit_code == 2, "nobody is there to confirm it"
+    assert cli("delete", "a study", "--yes").stdout.endswith("is deleted for good\n")
+    assert service.external_runs.experiments() == ()
 
 
 def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: Lease, tmp_path: Path) -> None:

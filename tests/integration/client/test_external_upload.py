@@ -99,7 +99,7 @@ def send_and_look(service: TestClient, kept: list[str], batch: Any) -> None:
         assert service.get(f"/v1/external-experiments/{experiment}{path}").status_code in (200, 409), path
     series = service.get(f"/v1/external-runs/{run_id}/series")
     assert series.status_code == 200 and series.json()["run_id"] == run_id
-    for page in (f"/external/{experiment}", f"/external/{experiment}/figures/curves.json", "/external", "/"):
+    for page in (f"/experiments/{experiment}", f"/experiments/{experiment}/figures/panel.json", "/"):
         assert service.get(page).status_code == 200, page
 
 

@@ -67,13 +67,13 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         gets = [place.route.removeprefix("GET ") for place in GUARDED_ROUTES if place.route.startswith("GET ")]
         plain = [path for path in gets if "{" not in path and not any(each in path for each in SLOW)]
         lists = tuple(path for path in plain if client.get(path).status_code < 400)
-        assert {"/", "/external", "/v1/experiments", "/v1/runs", "/v1/external-experiments"} < set(lists)
+        assert {"/", "/v1/experiments", "/v1/runs", "/v1/external-experiments"} < set(lists)
         external = services.external_runs.experiments(limit=1)[0].id
         whole = (
             f"/experiments/{newest}",
             f"/v1/experiments/{newest}/comparison",
             f"/runs/{newest}-0000",
-            f"/external/{external}",
+            f"/experiments/{external}",
             f"/v1/external-experiments/{external}/runs",
             "/v1/webhooks/hook/deliveries",
         )

@@ -75,10 +75,8 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
         assert {run.id: run.metrics["val_loss"].last for run in runs} == final
         assert client.external_series("muon-2").steps["val_loss"] == tuple(range(0, 101, 10))
         answer = client.judge("nanoGPT: muon", baseline="adamw")
-        said = CliRunner().invoke(
-            main, ["compare", "--external", "nanoGPT: muon", "--baseline", "adamw", "--url", service_url]
-        )
-        page = httpx2.get(f"{service_url}/external/{answer.experiment_id}?baseline=adamw").text
+        said = CliRunner().invoke(main, ["compare", "nanoGPT: muon", "--baseline", "adamw", "--url", service_url])
+        page = httpx2.get(f"{service_url}/experiments/{answer.experiment_id}?baseline=adamw").text
 
     muon, adamw = ([final[f"{name}-{seed}"] for seed in (1, 2, 3)] for name in ("muon", "adamw"))
     best = answer.rows[0]
@@ -88,7 +86,7 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
     for figure in ("mean", "low", "high", "p_value"):
         assert getattr(best.difference, figure) == pytest.approx(getattr(expected, figure)), figure
     assert (best.candidate, best.conclusion, best.tokens) == ("muon", Conclusion.BETTER, (409_600.0,))
-    assert said.exit_code == 0 and "external runs" in said.output
+    assert said.exit_code == 0 and "not measured by the bench" in said.output
     assert best.verdict in " ".join(said.output.split())
-    assert ">external</span>" in page and "lower than adamw" in page
+    assert ">logged</span>" in page and "lower than adamw" in page
     assert all(each.origin == "external" for each in (answer, *runs))

@@ -16,12 +16,12 @@ import torch
 from api.cli.files import imports
 from api.client.own_runs import OwnRun, start_run
 from api.client.spool import RunSpool, SpoolError, find
-from orchestrator.external_runs import ExternalState, LinesBatch, LinesReceipt, SpoolLine
+from orchestrator.external_runs import RANK_VARIABLES, ExternalState, LinesBatch, LinesReceipt, SpoolLine
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "ADAPM_BENCH_URL", "ADAPM_BENCH_RUNS"):
+    for name in ("RANK", *RANK_VARIABLES, "ADAPM_BENCH_URL", "ADAPM_BENCH_RUNS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -84,6 +84,33 @@ def test_nothing_that_is_logged_raises_and_what_is_left_out_is_told_once(
     said = [record.getMessage() for record in caplog.records]
     assert sum("words" in each for each in said) == 1
     assert run.left_out == 9 + 6 + 2 + 1 + 1
+
+
+def test_a_run_that_goes_on_counts_its_steps_from_its_last_one(tmp_path: Path) -> None:
+    for points in (5, 3):
+        run = start(tmp_path, id="mine")
+        for _ in range(points):
+            run.log(val_loss=1.0)
+    back = start(tmp_path, id="mine")
+    back.log(step=3, val_loss=1.0)
+    back.log(val_loss=1.0)
+    steps = [[line.step for line in RunSpool(path).lines() if line and line.metrics] for path in find(tmp_path)]
+    assert steps == [[0, 1, 2, 3, 4], [5, 6, 7], [3, 4]]
+    start(tmp_path, id="mine").log(val_loss=1.0)
+    assert [line.step for line in RunSpool(find(tmp_path)[-1]).lines() if line][-1] == 5, "the newest session's"
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "kept"),
+    [("RANK", "1", None), ("SLURM_PROCID", "2", {"SLURM_PROCID": 2}), ("PMI_RANK", "0", {}), ("PMIX_RANK", "no", {})],
+)
+def test_of_the_processes_of_a_launcher_the_first_logs_or_it_is_kept_which_one_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rank: str, kept: dict[str, int] | None
+) -> None:
+    monkeypatch.setenv(name, rank)
+    run = start(tmp_path)
+    assert (run.path is None) == (kept is None)
+    assert kept is None or run.header.config == kept
 
 
 def test_a_loss_in_its_graph_is_logged_without_a_warning(tmp_path: Path) -> None:

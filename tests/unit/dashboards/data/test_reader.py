@@ -16,7 +16,10 @@ from tests.factories.playing import DEMO
 
 def test_a_retried_run_is_read_anew(services, player):
     services.experiments.submit(DEMO)
-    first, reader = player.begin(), Reader(services.experiments, services.runs, services.analysis)
+    first, reader = (
+        player.begin(),
+        Reader(services),
+    )
     first.report(30)
     first.break_down("CUDA error: an illegal memory access was encountered")
     run_id = first.lease.run_id
@@ -32,7 +35,7 @@ def test_a_retried_run_is_read_anew(services, player):
 def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(services):
     experiment, files = (
         services.experiments.submit(DEMO).experiment,
-        FigureFiles(Reader(services.experiments, services.runs, services.analysis)),
+        FigureFiles(Reader(services)),
     )
     assert files.names(experiment) == tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON))
     for entry in COMPARISON_FIGURES:
@@ -41,22 +44,21 @@ def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(servic
 
 def test_a_figure_of_another_kind_of_experiment_is_refused(services):
     with pytest.raises(FigureError, match="a comparison has no figure 'objective'; it has curves, "):
-        FigureFiles(Reader(services.experiments, services.runs, services.analysis)).picture(
-            services.experiments.submit(DEMO).experiment.id, "objective", ViewState()
-        )
+        FigureFiles(Reader(services)).picture(services.experiments.submit(DEMO).experiment.id, "objective", ViewState())
 
 
 def test_a_cell_that_there_is_not_has_no_figures(services):
     with pytest.raises(NotFoundError, match="no cell 'nope'"):
-        FigureFiles(Reader(services.experiments, services.runs, services.analysis)).names(
-            services.experiments.submit(DEMO).experiment, "nope"
-        )
+        FigureFiles(Reader(services)).names(services.experiments.submit(DEMO).experiment, "nope")
 
 
 def test_of_other_rates_evaluations_alone_are_read_and_what_is_known_serves(services, player):
     services.experiments.submit(DEMO)
     player.finish(2)
-    runs, reader = services.runs.page(limit=2), Reader(services.experiments, services.runs, services.analysis)
+    runs, reader = (
+        services.runs.page(limit=2),
+        Reader(services),
+    )
     (marks, _) = reader.series(runs, marks=True)
     assert marks.steps.tolist() == [0, 60, 120, 180, 240]
     assert numbers(marks.train_loss) == [None] * 5

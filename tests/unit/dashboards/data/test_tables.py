@@ -10,7 +10,7 @@ from dashboards.view_state import ROW_KEYS, RUN_KEYS, ViewState
 
 @pytest.fixture
 def snapshot(services, finished):
-    return Reader(services.experiments, services.runs, services.analysis).snapshot(finished)
+    return Reader(services).snapshot(finished)
 
 
 def test_the_leaderboard_is_sorted_and_ranks_stay(snapshot):

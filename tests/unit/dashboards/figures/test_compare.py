@@ -1,16 +1,13 @@
 """Any runs beside each other."""
 
 import re
-from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from dashboards.data.compared import ComparedRun
-from dashboards.data.reader import Reader
-from dashboards.figures.compare import CompareView, difference_rows, metric_title, overlay, result_rows, run_styles
-from orchestrator.specs.differences import SpecDifferences, differences_of
-from worker.spec.task import RegressionTask, RlhfTask
+from dashboards.data.any_run import AnyRun
+from dashboards.figures.compare import CompareView, difference_rows, result_rows, run_styles
+from orchestrator.specs.differences import SpecDifferences, differences_of, spec_fields
+from worker.spec.task import RegressionTask
 
 
 @pytest.fixture
@@ -18,26 +15,26 @@ def runs(services, finished):
     return list(services.runs.page(experiment_id=finished))
 
 
-def compared(*runs):
-    return [ComparedRun(record=run, experiment="") for run in runs]
-
-
 def differences(runs) -> SpecDifferences:
-    return differences_of({run.key: run.specification() for run in compared(*runs)})
+    return differences_of({run.id: spec_fields(run.spec) for run in runs})
+
+
+def compared(*runs):
+    return [AnyRun(record=run, experiment="") for run in runs]
 
 
 def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
-    view = CompareView.parse([("runs", "a,b"), ("runs", "c a"), ("x", "hours"), ("metric", "lr"), ("log", "1")])
-    assert view == CompareView(runs=("a", "b", "c"), x="hours", metric="lr", log=True)
-    assert view.query() == "?runs=a,b,c&x=hours&metric=lr&log=1"
+    view = CompareView.parse([("runs", "a,b"), ("runs", "c a"), ("panel", "lr*hours*s0*ly")])
+    assert view == CompareView(runs=("a", "b", "c"), panels=("lr*hours*s0*ly",))
+    assert view.query() == "?runs=a,b,c&panel=lr*hours*s0*ly"
     assert view.remove_run("b").runs == ("a", "c")
-    assert CompareView.parse([("x", "furlongs"), ("metric", "?")]) == CompareView()
+    assert CompareView.parse([("x", "furlongs")]) == CompareView() and CompareView().query() == "?"
 
 
 def test_only_what_differs_is_listed(runs):
     found = difference_rows(differences(runs[:2]))
-    assert {row.name: row.values for row in found.different} == {"optimizer.name": ("adamw", "adapm")}
-    assert difference_rows(differences(runs[:1])).different == found.one_sided == ()
+    assert {row.name: row.values for row in found} == {"optimizer.name": ("adamw", "adapm")}
+    assert difference_rows(differences(runs[:1])) == ()
 
 
 def test_the_lowest_loss_is_marked_and_a_diverged_run_never(runs):
@@ -64,28 +61,15 @@ def test_relatives_of_several_experiments_keep_the_optimizers_colour(runs):
     assert len({style.hue for style in run_styles(compared(first, again, other)).values()}) == 3
 
 
-@pytest.mark.parametrize("metric", ["loss", "grad_norm", "lr", "step_seconds"])
-def test_every_metric_has_a_line_for_every_run(services, runs, metric):
-    reader = Reader(services.experiments, services.runs, services.analysis)
-    view = CompareView(runs=tuple(run.id for run in runs[:3]), metric=metric, x="hours", log=True)
-    figure = overlay(compared(*runs[:3]), [reader.own_series(run) for run in runs[:3]], view, "light")
-    lines = [trace for trace in figure["data"] if trace["mode"] == "lines"]
-    assert len(lines) == 3
-    assert all(
-        trace["x"][-1] == pytest.approx(run.device_seconds / 3600, rel=1e-3)
-        for trace, run in zip(lines, runs, strict=False)
-    )
-
-
 def test_runs_are_chosen_by_a_search_on_the_page(client, finished, services):
     found = services.runs.page(experiment_id=finished)
     first, second = (run.id for run in found[:2])
     newest = client.get("/compare").text
     assert all(f'type="checkbox" name="runs" value="{run.id}"' in newest for run in found)
-    page = client.get(f"/compare?runs={first}&log=1&find=ADAPM+tiny").text
+    page = client.get(f"/compare?runs={first}&panel=lr*steps*s0&find=ADAPM+tiny").text
     offered = {run.id for run in found if run.optimizer == "adapm" and run.id != first}
     assert set(re.findall(r'type="checkbox" name="runs" value="([^"]+)"', page)) == offered
-    assert '<input type="hidden" name="log" value="1">' in page
+    assert '<input type="hidden" name="panel" value="lr*steps*s0">' in page
     assert f"{len(differences(found[:2]).equal)} are" in client.get(f"/compare?runs={first}&runs={second}").text
     for words in ("nothing like it", '"(% \\'):
         assert 'type="checkbox" name="runs"' not in client.get("/compare", params={"runs": first, "find": words}).text
@@ -95,28 +79,9 @@ def test_runs_are_chosen_by_a_search_on_the_page(client, finished, services):
     assert "the last 2" in client.get(f"/compare?runs={many}").text
 
 
-def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(services, runs):
-    reader = Reader(services.experiments, services.runs, services.analysis)
-    hot = next(run for run in runs if run.result and run.result.final_val_loss is None)
-    calm = next(run for run in runs if run.result and run.result.final_val_loss is not None)
-    view = CompareView(runs=(calm.id, hot.id))
-    layout = overlay(compared(calm, hot), [reader.own_series(calm), reader.own_series(hot)], view, "light")["layout"]
-    low, high = layout["yaxis"]["range"]
-    assert low < calm.result.final_val_loss < high < 10
-    assert "range" not in overlay(compared(calm), [reader.own_series(calm)], view, "light")["layout"]["yaxis"]
-
-
 def of_task(run, task):
     workload = run.spec.workload.model_copy(update={"task": task})
     return run.model_copy(update={"spec": run.spec.model_copy(update={"workload": workload})})
-
-
-def test_a_loss_is_called_what_the_task_calls_it(runs):
-    rewarded = of_task(runs[0], RlhfTask())
-    assert "nats" in metric_title(compared(*runs[:2]), "loss")
-    assert "reward" in metric_title(compared(rewarded), "loss")
-    assert metric_title(compared(rewarded, runs[1]), "loss") == "loss"
-    assert metric_title(compared(rewarded, runs[1]), "lr") == "learning rate"
 
 
 def test_losses_of_different_measures_have_no_best(runs):
@@ -128,12 +93,3 @@ def test_losses_of_different_measures_have_no_best(runs):
     one, other, *_ = (run for run in runs if run.seed == 1 and run.result and run.result.final_val_loss)
     assert best([one, other]) is not None
     assert best([one, of_task(other, RegressionTask())]) is None
-
-
-def test_rewards_are_all_in_sight(services, runs):
-    """Below zero nothing is cut off, and the axis is not logarithmic."""
-    series = [Reader(services.experiments, services.runs, services.analysis).own_series(run) for run in runs[:2]]
-    below = [replace(one, smoothed=one.smoothed - 20, val_loss=one.val_loss - 20) for one in series]
-    spiked = replace(below[0], smoothed=np.where(below[0].steps == below[0].steps[2], 5.0, below[0].smoothed))
-    axis = overlay(compared(*runs[:2]), [spiked, below[1]], CompareView(log=True), "light")["layout"]["yaxis"]
-    assert axis.get("type") != "log" and "range" not in axis

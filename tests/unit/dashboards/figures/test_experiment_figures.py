@@ -23,7 +23,7 @@ from worker.records.result import Verdict
 @pytest.fixture
 def reader(services) -> Reader:
     """A reader of the played services."""
-    return Reader(services.experiments, services.runs, services.analysis)
+    return Reader(services)
 
 
 def figure(

@@ -1,14 +1,16 @@
 """Panels: their words survive addresses, their lines are the runs' own values, their means are over one optimizer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from dashboards.data.compared import group_fields
+from dashboards.data.any_run import AnyRun, group_fields
 from dashboards.data.panels import METRICS, Panel, edit_panels
 from dashboards.data.reader import Reader
 from dashboards.figures.base import Figure, plain
-from dashboards.figures.panels import draw_panel, run_lines
+from dashboards.figures.panels import draw_panel, panel_lines
 from dashboards.files.vector import vector
 from dashboards.palette import ThemeName, style
 from dashboards.text.words import candidate_title
@@ -21,7 +23,7 @@ def runs(services, finished):
 
 
 def panel_figure(reader: Reader, runs, panel: Panel, theme: ThemeName = "light") -> Figure:
-    return draw_panel(run_lines(reader, runs, panel, {}).values(), panel, theme)
+    return draw_panel(panel_lines(reader, [AnyRun(record=run) for run in runs], panel, {}), panel, theme)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_a_panel_survives_its_word(panel: Panel) -> None:
 def test_a_word_that_is_not_understood_opens_all_the_same(word: str, services, runs) -> None:
     panel = Panel.parse(word)
     assert (panel.metric, panel.x) == ("train_loss", "steps") and panel.smooth <= 30 and len(panel.by) <= 80
-    reader = Reader(services.experiments, services.runs, services.analysis)
+    reader = Reader(services)
     drawn = panel_figure(reader, runs[:2], panel)
     assert drawn["data"] and "<b>" not in str(drawn["data"])
 
@@ -59,7 +61,7 @@ def test_a_form_changes_one_panel_or_adds_one() -> None:
 
 
 def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -> None:
-    reader = Reader(services.experiments, services.runs, services.analysis)
+    reader = Reader(services)
     own = panel_figure(reader, runs[:3], Panel(metric="lr", smooth=0))
     assert len(own["data"]) == 3
     points = services.runs.points(runs[0].id)
@@ -84,9 +86,12 @@ def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -
 
 
 def test_means_of_several_optimizers_keep_their_colours(services, runs) -> None:
-    reader, panel = Reader(services.experiments, services.runs, services.analysis), Panel(by="lr")
+    reader, panel = (
+        Reader(services),
+        Panel(by="lr"),
+    )
     looks = {run.candidate: style(run.optimizer) for run in runs}
-    drawn = draw_panel(run_lines(reader, runs, panel, looks).values(), panel, "light")
+    drawn = draw_panel(panel_lines(reader, [AnyRun(record=run) for run in runs], panel, looks), panel, "light")
     means = [each for each in drawn["data"] if each.get("showlegend")]
     assert {each["name"].split(",")[0]: each["line"]["color"] for each in means} == {
         plain(candidate_title(name, name)): look.colour("light") for name, look in looks.items()
@@ -95,7 +100,7 @@ def test_means_of_several_optimizers_keep_their_colours(services, runs) -> None:
 
 
 def test_a_metric_that_nobody_reported_is_a_sentence_and_axes_may_be_logarithmic(services, runs) -> None:
-    reader = Reader(services.experiments, services.runs, services.analysis)
+    reader = Reader(services)
     nothing = panel_figure(reader, runs, Panel(metric="kl_nats"))
     assert nothing["data"] == [] and "reported" in str(nothing["layout"]["annotations"])
     drawn = panel_figure(reader, runs, Panel(by="lr", log=True, log_x=True))
@@ -117,7 +122,7 @@ def test_pages_show_change_and_keep_their_panels(client: TestClient, services, f
         assert drawn.status_code == 200 and drawn.json()["data"]
         assert client.get(figure.replace("&amp;", "&").replace(".json", ".csv")).status_code == 200
         assert "panel=grad_norm" in page.partition('id="curves-head"')[2] or path == "/compare", "other views keep them"
-    assert {"candidate", "optimizer.name"} <= set(group_fields(runs))
+    assert {"candidate", "optimizer.name"} <= set(group_fields([AnyRun(record=run) for run in runs]))
     assert set(METRICS) > {"train_loss", "val_loss", "host_rss_bytes"}
 
 
@@ -144,3 +149,21 @@ def test_a_metric_of_another_loop_survives_the_address() -> None:
         panel = Panel(metric=metric, by="candidate")
         assert Panel.parse(panel.word(), metrics) == panel
     assert edit_panels((), {"edit": "0", "p_metric": "a b&c=d"}, metrics)[0].metric == "a b&c=d"
+
+
+def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(services, runs) -> None:
+    hot = next(run for run in runs if run.result and run.result.final_val_loss is None)
+    calm = next(run for run in runs if run.result and run.result.final_val_loss is not None)
+    axis = panel_figure(Reader(services), [calm, hot], Panel())["layout"]["yaxis"]
+    low, high = axis["range"]
+    assert low < calm.result.final_val_loss < high < 10
+    assert "range" not in panel_figure(Reader(services), [calm], Panel())["layout"]["yaxis"]
+
+
+def test_losses_below_zero_are_all_in_sight(services, runs) -> None:
+    panel = Panel()
+    lines = panel_lines(Reader(services), [AnyRun(record=run) for run in runs[:2]], panel, {})
+    below = [replace(one, rows=replace(one.rows, smoothed=one.rows.smoothed - 20)) for one in lines]
+    spiked = replace(below[0].rows, smoothed=np.where(below[0].rows.steps == 2, 5.0, below[0].rows.smoothed))
+    drawn = draw_panel([replace(below[0], rows=spiked), below[1]], panel, "light")
+    assert "range" not in drawn["layout"]["yaxis"]

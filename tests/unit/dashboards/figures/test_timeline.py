@@ -43,7 +43,7 @@ def test_a_cells_attempts_are_those_of_its_runs(services, player):
     spec = scaling_spec()
     experiment = services.experiments.submit(spec).experiment
     player.finish()
-    reader = Reader(services.experiments, services.runs, services.analysis)
+    reader = Reader(services)
     for cell in spec.cells():
         snapshot = reader.snapshot(experiment.id, cell.key)
         view = ExperimentView(reader=reader, snapshot=snapshot, state=ViewState(cell=cell.key), theme="light")

@@ -23,13 +23,15 @@ def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
             "mine", batch({0: 5.0, 9: 2.5}, run=header("<b>muon</b>", config={"note": "=1+1"}))
         )
         page = browser.get("/runs").text
-        assert "&lt;b&gt;muon" in page and "<b>muon" not in page and ">external</span>" in page and 'rel="next"' in page
+        assert "&lt;b&gt;muon" in page and "<b>muon" not in page and ">logged</span>" in page and 'rel="next"' in page
         assert 'name="runs" value="mine"' not in page, "an external run has an id of its own"
         narrowed = browser.get("/runs?q=candidate=lion and seed<3&sort=-seed&columns=seed,spec.workload.model").text
         assert narrowed.count('name="runs"') == 3 and "gpt2" in narrowed and 'aria-sort="descending"' in narrowed
         assert narrowed.index(">2</bdi>") < narrowed.index(">0</bdi>")
         grouped = browser.get("/runs?group=candidate").text
         assert grouped.count(">60</td>") == 2 and "candidate%22+%3D+%22lion" in grouped
+        several = browser.get("/runs?group=candidate+lr").text
+        assert "candidate%22+%3D+%22lion" in several and "and+%22lr%22" in several and "Highest val_loss" in several
         monkeypatch.setattr("orchestrator.store.run_table.MOST_GROUPS", 1)
         cut = browser.get("/runs?group=candidate").text
         assert cut.count(">60</td>") == 1

@@ -36,8 +36,8 @@ def test_an_external_run_stands_beside_a_measured_one_and_says_so(client: TestCl
     page = client.get(f"/compare?runs={measured},{told}").text
     legend, results = page.partition('id="results"')[::2]
     for part in (legend.partition('id="compare-head"')[2], results.partition('id="differences"')[0]):
-        assert part.count(">external</span>") == 1, "one of the two"
-    assert 'href="/external/' in page
+        assert part.count(">logged</span>") == 1, "one of the two"
+    assert 'href="/experiments/' in page
     row = results.partition(">validation loss<")[2].partition("</tr>")[0]
     assert ">2.0000<" in row and "chosen" not in row, "no loss is the lowest of both origins"
     assert (
@@ -47,11 +47,9 @@ def test_an_external_run_stands_beside_a_measured_one_and_says_so(client: TestCl
 
 def test_all_fields_of_both_stand_in_the_tables(client: TestClient, measured: str, told: str) -> None:
     page = client.get(f"/compare?runs={measured},{told}").text
-    differing, _, folded = page.partition('id="differences"')[2].partition('id="one-sided-fields"')
-    shared, equal = folded.partition('id="equal-fields"')[::2]
-    assert ">config.batch<" in shared and ">workload<" in shared and ">workload.budget.steps<" in shared
-    assert ">seed<" in differing + equal and ">optimizer.lr<" in differing + equal and ">seed<" not in shared
-    assert ">config.batch<" not in differing and ">workload.budget.steps<" not in differing
+    differing, _, equal = page.partition('id="differences"')[2].partition('id="equal-fields"')
+    assert all(f">{field}<" in differing for field in ("config.batch", "workload", "workload.budget.steps"))
+    assert all(f">{field}<" in differing + equal for field in ("seed", "optimizer.lr"))
 
 
 def test_two_external_runs_differ_in_what_they_told(client: TestClient, told: str, services: Services) -> None:
@@ -59,34 +57,22 @@ def test_two_external_runs_differ_in_what_they_told(client: TestClient, told: st
     page = client.get(f"/compare?runs={told},external:other,external:none").text
     differing = page.partition('id="differences"')[2].partition('id="equal-fields"')[0]
     assert ">config.batch<" in differing and ">512<" in differing and ">64<" in differing
-    assert ">config.note<" in differing and "one-sided-fields" not in page, (
-        "of one origin what one lacks is a difference"
-    )
+    assert ">config.note<" in differing
     assert "<bdi>external:none</bdi>" in page
 
 
 def test_its_curve_is_what_it_told(client: TestClient, measured: str, told: str) -> None:
-    drawn = {
-        each["name"]: each
-        for each in client.get(f"/compare/figures/overlay.json?runs={measured},{told}&x=tokens").json()["data"]
-        if each["name"] != "validation"
-    }
-    assert len(drawn) == 2 and [name.endswith(" · external") for name in drawn] == [False, True]
-    losses = client.get(f"/compare/figures/overlay.json?runs={told}").json()["data"]
-    line, marks = losses
-    assert line["y"] == [2.0] and line["x"] == [6], "its training loss, where it told one"
-    assert marks["x"] == [4, 8] and marks["y"] == [2.5, 2.0]
-    (over_tokens,) = (each for each in drawn.values() if each["name"].endswith("external"))
-    assert over_tokens["x"] == [600], "between steps 4 and 8 at which it told its tokens"
+    def drawn(panel: str, runs: str = told) -> dict[str, tuple[list[float], list[float]]]:
+        answer = client.get(f"/compare/figures/panel.json?runs={runs}&panel={panel}")
+        return {each["name"]: (each["x"], each["y"]) for each in answer.json()["data"]}
 
-
-def test_what_a_loop_never_told_is_not_drawn_and_the_page_names_it(
-    client: TestClient, measured: str, told: str
-) -> None:
-    for x, axis in (("hours", "device-hours"), ("seconds", "training seconds")):
-        drawn = client.get(f"/compare/figures/overlay.json?runs={measured},{told}&x={x}").json()["data"]
-        assert not any("external" in each["name"] for each in drawn)
-        assert f"{axis}: <bdi>adamw</bdi>" in client.get(f"/compare?runs={measured},{told}&x={x}").text
+    both = drawn("train_loss*tokens*s0", f"{measured},{told}")
+    assert [name.endswith(" · logged") for name in both] == [False, True]
+    assert list(both.values())[1] == ([600], [2.0]), "between steps at which it told its tokens"
+    assert list(drawn("train_loss*steps*s0").values()) == [([6], [2.0])]
+    assert list(drawn("val_loss*steps*s0").values()) == [([0, 4, 8], [3.0, 2.5, 2.0])]
+    for axis in ("hours", "seconds"):
+        assert not any("logged" in name for name in drawn(f"val_loss*{axis}*s0", f"{measured},{told}")), "never told"
 
 
 def test_panels_draw_both_and_average_them_apart(client: TestClient, measured: str, told: str) -> None:
@@ -94,7 +80,7 @@ def test_panels_draw_both_and_average_them_apart(client: TestClient, measured: s
     lines = client.get(f"{path}val_loss*steps*s0").json()["data"]
     assert len(lines) == 2 and lines[1]["y"] == [3.0, 2.5, 2.0]
     means = [each["name"] for each in client.get(f"{path}val_loss*steps*s0*by-candidate").json()["data"]]
-    assert means == ["AdamW (n = 1)", "adamw · external (n = 1)"], "one name, two origins, two means"
+    assert means == ["AdamW (n = 1)", "adamw · logged (n = 1)"], "one name, two origins, two means"
     (own,) = client.get(f"{path}gap*steps*s0").json()["data"]
     assert own["y"] == [0, 4, 8], "a metric of its own"
     assert client.get(f"{path}val_loss*hours*s0").json()["data"][0]["name"].startswith("AdamW")
@@ -106,7 +92,7 @@ def test_training_time_is_the_sum_of_the_steps_that_were_told(client: TestClient
     told = {10: {"step_seconds": 0.5}, 15: {"val_loss": 2.0}, 20: {"step_seconds": 1.0}, 30: {"val_loss": 1.0}}
     lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics=metrics) for step, metrics in told.items())
     services.external_runs.append("timed", LinesBatch(run=header(), part="first", lines=lines))
-    (line,) = client.get("/compare/figures/overlay.json?runs=external:timed&x=seconds").json()["data"]
+    (line,) = client.get("/compare/figures/panel.json?runs=external:timed&panel=val_loss*seconds*s0").json()["data"]
     assert line["x"] == [5.0] and line["y"] == [2.0], (
         "half of the ten seconds after step 10; nobody told those after 20"
     )
@@ -117,7 +103,7 @@ def test_both_are_found_by_the_search_and_an_id_of_one_is_not_the_others(
 ) -> None:
     services.external_runs.append(measured, batch({0: 3.0}, run=RunHeader(experiment="another", candidate="twin")))
     page = client.get(f"/compare?runs={measured}&find=adamw").text
-    assert f'type="checkbox" name="runs" value="{told}"' in page and ">external</span>" in page
+    assert f'type="checkbox" name="runs" value="{told}"' in page and ">logged</span>" in page
     assert (
         f'type="checkbox" name="runs" value="external:{measured}"'
         in client.get(f"/compare?runs={measured}&find=twin").text
@@ -129,13 +115,13 @@ def test_both_are_found_by_the_search_and_an_id_of_one_is_not_the_others(
 def test_a_figure_is_drawn_anew_once_its_external_run_goes_on(
     client: TestClient, told: str, services: Services
 ) -> None:
-    path = f"/compare/figures/overlay.json?runs={told}"
+    path = f"/compare/figures/panel.json?runs={told}&panel=val_loss*steps*s0"
     tag = client.get(path).headers["ETag"]
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
     more = batch({12: 1.0}, run=header("adamw", lr=0.002, seed=1, workload="a line"), part="second")
     services.external_runs.append("mine", more)
     again = client.get(path, headers={"If-None-Match": tag})
-    assert again.status_code == 200 and again.json()["data"][1]["x"] == [4, 8, 12]
+    assert again.status_code == 200 and again.json()["data"][0]["x"] == [0, 4, 8, 12]
 
 
 def test_a_malformed_id_names_no_run(client: TestClient) -> None:

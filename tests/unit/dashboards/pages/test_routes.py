@@ -217,7 +217,7 @@ def test_an_unchanged_figure_is_not_sent_again(client, finished):
 
 
 def test_runs_beside_each_other_are_read_anew_only_when_their_experiments_change(client, services, finished):
-    path = f"/compare/figures/overlay.json?runs={services.runs.page(experiment_id=finished)[0].id}"
+    path = f"/compare/figures/panel.json?runs={services.runs.page(experiment_id=finished)[0].id}"
     tag = client.get(path).headers["ETag"]
     services.experiments.submit(DEMO)  # another one
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304

@@ -46,6 +46,10 @@ def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
         browser.post("/selection", data=labelled | {"label": "paper"})
         assert services.experiments.get(ended).revision == 1, "what has the label is not touched"
 
+        told = services.external_runs.experiment("a study").id
+        browser.post("/selection", data={"runs": ["external:mine"], "action": "label", "label": "paper"})
+        assert services.external_runs.experiment(told).labels == ("paper",), "a run's label is that of its experiment"
+
         crowd = {"runs": [first, *map(str, range(200))], "action": "delete"}
         for answer in (browser.get("/selection", params=crowd), browser.post("/selection", data=crowd)):
             assert answer.status_code == 422 and "201" in answer.text
@@ -57,6 +61,13 @@ def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
         assert f"/experiments/{active}: " in partly.text
         assert [one.id for one in services.experiments.page()] == [active]
         assert services.external_runs.experiments() == (), "it goes with its last run"
+
+        services.external_runs.append("other", batch({0: 5.0}, run=header("muon")))
+        told = services.external_runs.experiment("a study").id
+        chosen = {"experiments": [told], "action": "delete", "back": "/"}
+        assert "permanently" in browser.get("/selection", params=chosen).text
+        assert browser.post("/selection", data=chosen, follow_redirects=False).headers["Location"] == "/"
+        assert services.external_runs.experiments() == ()
 
 
 def test_the_first_page_sorts_and_selects(tmp_path: Path) -> None:
@@ -75,12 +86,16 @@ def test_the_first_page_sorts_and_selects(tmp_path: Path) -> None:
         assert order("sort=name") == ["Alpha", "beta", "gamma"] and order("sort=-runs") == ["Alpha", "gamma", "beta"]
         assert order("sort=submitted") == ["beta", "Alpha", "gamma"] and order("sort=state")[-1] == "gamma"
         for sort in ("name", "-name"):  # by names alone, and by all that a search for words reads
-            by_names = find_experiments(services.experiments, Search(sort=sort), 2)
-            assert by_names == find_experiments(services.experiments, Search(sort=sort, text="a"), 2)
+            by_names = find_experiments(services.experiments, services.external_runs, Search(sort=sort), 2)
+            assert by_names == find_experiments(
+                services.experiments, services.external_runs, Search(sort=sort, text="a"), 2
+            )
             assert [one.name for one in by_names] == {"name": ["Alpha", "beta"], "-name": ["gamma", "beta"]}[sort]
         paper = AnnotationChange(labels=("paper",))
         services.experiments.annotate(ids["beta"], paper)
-        (labelled,) = find_experiments(services.experiments, Search(sort="name", labels=("paper",)), 2)
+        (labelled,) = find_experiments(
+            services.experiments, services.external_runs, Search(sort="name", labels=("paper",)), 2
+        )
         assert labelled.name == "beta"
         page = browser.get("/?sort=name").text
         assert 'href="/?sort=-name"' in page and 'aria-sort="ascending"' in page

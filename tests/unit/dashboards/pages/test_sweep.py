@@ -75,7 +75,11 @@ def test_the_page_says_what_the_report_says(client: TestClient, services: Servic
 
 
 def test_the_report_has_the_sweeps_answer_figures_and_trials(services: Services, swept: str):
-    text = report(FigureFiles(Reader(services.experiments, services.runs, services.analysis)), swept, "1.0")
+    text = report(
+        FigureFiles(Reader(services)),
+        swept,
+        "1.0",
+    )
     assert text.count("<img ") == len(SWEEP_FIGURES)
     assert "2.4300 nats" in text
     assert "stopped early" in text and "diverged" in text

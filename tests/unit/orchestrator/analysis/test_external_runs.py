@@ -251,3 +251,21 @@ def test_more_seeds_than_can_be_set_apart_are_refused_with_the_way_out() -> None
     ]
     with pytest.raises(ConflictError, match="65 seeds chose rates: at most 64 can be set apart"):
         judge(EXPERIMENT, runs)
+
+
+def test_the_first_process_of_a_launcher_counts_and_the_others_are_said() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    copies = [
+        run.model_copy(update={"id": f"{run.id}-1", "started_at": BEGAN - 1, "config": {"SLURM_PROCID": 1}})
+        for run in runs
+    ]
+    alone, together = judge(EXPERIMENT, runs, baseline="adamw"), judge(EXPERIMENT, runs + copies, baseline="adamw")
+    assert together.rows == alone.rows
+    assert sum("further processes of one training" in each for each in together.concerns) == 1
+
+
+def test_a_run_that_went_back_is_said() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    summary = runs[0].metrics["val_loss"].model_copy(update={"left_out": 3})
+    runs[0] = runs[0].model_copy(update={"metrics": {"val_loss": summary}})
+    assert sum("1 run went back to an earlier step" in each for each in judge(EXPERIMENT, runs).concerns) == 1

@@ -1,6 +1,5 @@
 """The HTTP reporter against a real server: away, back, forgetful, commanding, and lost to somebody else."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -201,27 +200,6 @@ def test_large_observations_fill_a_batch_by_their_bytes(service: AttemptService,
     assert arrived(service) == list(range(40))
     assert len(service.observations) == 40
     assert max(len(batch.model_dump_json()) for batch in service.batches) < BATCH_OBSERVED_BYTES + 2 * size_bytes
-
-
-def test_batches_that_an_older_worker_spooled_point_by_point_are_inherited(
-    service: AttemptService, tmp_path: Path
-) -> None:
-    """An update of the service between two attempts loses no point and no observation."""
-    old = {
-        "sequence": 0,
-        "points": [{"step": 0, "tokens": 0, "train_loss": None, "val_loss": 5.5}, {"step": 1, "tokens": 8}],
-        "observations": [observed(1).model_dump()],
-    }
-    Spool(tmp_path / "spool", 1).write(0, json.dumps(old).encode())
-    service.begin_attempt(2)
-
-    with reporting(service, tmp_path, attempt=2) as reporter:
-        reporter.begin(5)
-        reporter.finish(made_result())
-
-    assert list(service.points.values()) == [Point(step=0, tokens=0, val_loss=5.5), Point(step=1, tokens=8)]
-    assert list(service.observations.values()) == [observed(1)]
-    assert not list((tmp_path / "spool").iterdir())
 
 
 def test_what_a_killed_takeover_left_twice_is_brought_once(service: AttemptService, tmp_path: Path) -> None:

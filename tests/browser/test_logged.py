@@ -39,7 +39,7 @@ def trackers(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             for step in STEPS:
                 run.log(step=step, val_loss=loss(seed, 0.05, step))
     bench("import", str(tmp_path / "runs"), "--url", site.url)
-    return f"{site.url}/external/{site.external_runs.experiment(NAME).id}"
+    return f"{site.url}/experiments/{site.external_runs.experiment(NAME).id}"
 
 
 def test_trackers_a_trainer_and_a_loop_are_one_experiment_with_a_verdict(eyes, trackers: str) -> None:
@@ -54,9 +54,9 @@ def test_trackers_a_trainer_and_a_loop_are_one_experiment_with_a_verdict(eyes, t
     concerns = page.locator(".concerns").inner_text()
     assert "repeating candidate" in concerns, "what two tools logged counts once"
     assert "1 run failed" in concerns
-    page.get_by_text("Labels", exact=True).click()
+    page.locator("#edit summary").click()
     page.get_by_label("Labels, separated by commas").fill("paper")
-    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("link", name="paper").click()
     expect(page.get_by_role("link", name=NAME)).to_be_visible()
     assert "label=paper" in page.url and watched.complaints == []
@@ -82,8 +82,8 @@ def three_sources(site, tmp_path: Path) -> str:
     assert "name.candidate" in said and "4 of them new" in said
     bench("import", str(tmp_path / "muon.csv"), *more)
     bench("import", str(tmp_path / "runs"), "--url", site.url)
-    assert "not measured" in bench("compare", "--external", NAME, "--url", site.url)
-    return f"{site.url}/external/{site.external_runs.experiment(NAME).id}"
+    assert "not measured" in bench("compare", NAME, "--url", site.url)
+    return f"{site.url}/experiments/{site.external_runs.experiment(NAME).id}"
 
 
 def test_three_sources_are_one_experiment_with_a_verdict_which_can_be_deleted(eyes, site, three_sources) -> None:
@@ -97,13 +97,13 @@ def test_three_sources_are_one_experiment_with_a_verdict_which_can_be_deleted(ey
     expect(table.locator("tbody tr")).to_have_count(4)
     expect(table.locator("tbody tr").first).to_contain_text("adapm")
     expect(table.locator("tbody tr").first).to_contain_text("lower than sgd")
-    assert "external" in home.locator(".title-row").inner_text()
+    assert {"logged", "imported"} <= set(home.locator(".title-row").inner_text().split())
     assert "fewer than 3" in home.locator(".concerns").inner_text(), "what speaks against it is said first"
     assert "do not say so" in home.inner_text("body"), "and what nobody could check, last"
-    assert home.locator("#figure-external .js-plotly-plot, #figure-external.js-plotly-plot").count() >= 1
+    assert home.locator("#figure-panel-0 .js-plotly-plot, #figure-panel-0.js-plotly-plot").count() >= 1
     phone = eyes.look(width=390, theme="dark")
     assert phone.open(three_sources, figures=1).evaluate("document.documentElement.scrollWidth <= innerWidth")
     home.get_by_role("link", name="Delete").click()
     home.get_by_role("button", name="Delete").click()
-    expect(home.get_by_role("heading", name="No external runs yet")).to_be_visible()
+    expect(home.get_by_role("heading", name="No experiment yet")).to_be_visible()
     assert watched.complaints == phone.complaints == []

@@ -1,0 +1,113 @@
+"""A run of any source, as pages and figures read it: what the bench measured, and what another loop or tool told.
+
+Every run has a candidate, a setting, a seed, a state, points and their last values. What was told never looks like what
+was measured: its source marks it in every figure and table, and no mean and no lowest loss is over both.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from dashboards.data.series import external_metric
+from dashboards.text import formats
+from dashboards.text.words import candidate_title
+from orchestrator.columns import FIELDS
+from orchestrator.external_runs import ExternalRun, ExternalState, told_by
+from orchestrator.jobs import TERMINAL
+from orchestrator.records import RunRecord
+from orchestrator.run_table.fields import EXTERNAL
+from orchestrator.specs.differences import external_fields, spec_fields
+
+OWN_FIELDS = ("candidate", "optimizer", "lr", "seed", "model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRun:
+    """One of them."""
+
+    record: RunRecord | ExternalRun
+    experiment: str = ""
+    """The name of its experiment, where a page tells it."""
+
+    @property
+    def measured(self) -> RunRecord | None:
+        """The record of a run that was measured here."""
+        return self.record if isinstance(self.record, RunRecord) else None
+
+    @property
+    def external(self) -> ExternalRun | None:
+        """The record of a run that another loop or tool told of."""
+        return self.record if isinstance(self.record, ExternalRun) else None
+
+    @property
+    def source(self) -> Literal["bench", "logged", "imported"]:
+        """Whether it was measured here, or who told of it."""
+        return "bench" if isinstance(self.record, RunRecord) else told_by(self.record.source)
+
+    @property
+    def key(self) -> str:
+        """What addresses call it: the id, of an external run behind `external:`."""
+        return self.record.id if self.measured else EXTERNAL + self.record.id
+
+    @property
+    def page(self) -> str:
+        """The address of its page; an external run's is that of its experiment."""
+        return f"/experiments/{self.record.experiment_id}" if self.external else f"/runs/{self.record.id}"
+
+    @property
+    def candidate(self) -> str:
+        """Its candidate."""
+        return self.record.candidate
+
+    @property
+    def optimizer(self) -> str:
+        """Whose candidate that is. Of external runs the candidate is all that is known."""
+        return self.measured.optimizer if self.measured else self.record.candidate
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further point will come."""
+        if isinstance(self.record, RunRecord):
+            return self.record.status in TERMINAL
+        return self.record.state is not ExternalState.RUNNING
+
+    def has_metric(self, name: str) -> bool:
+        """Whether points may have it."""
+        return name in FIELDS if self.external is None else external_metric(self.external.metrics, name) is not None
+
+    def candidate_title(self) -> str:
+        """What its candidate is called; what another loop calls one is not translated."""
+        return candidate_title(self.candidate, self.optimizer) if self.measured else self.candidate
+
+    def settings(self, separator: str = ", ") -> str:
+        """Learning rate and seed."""
+        seed = formats.UNKNOWN if self.record.seed is None else self.record.seed
+        return f"lr {formats.rate(self.record.lr)}{separator}seed {seed}"
+
+    def title(self) -> str:
+        """What tells it from its neighbours, its source too."""
+        return f"{self.candidate_title()} · {self.settings(' · ')}" + f" · {self.source}" * (self.source != "bench")
+
+    def state(self) -> str:
+        """What became of it."""
+        return self.record.state_word() if isinstance(self.record, RunRecord) else self.record.state.value
+
+    def specification(self) -> Mapping[str, JsonValue] | None:
+        """What it was told to do, field by field; None where that cannot be read."""
+        if isinstance(self.record, ExternalRun):
+            return external_fields(self.record)
+        return spec_fields(self.record.spec) if self.record.spec else None
+
+    def fields(self) -> dict[str, str]:
+        """What is known of it, field by field, as texts: of its specification, or of the configuration that it told."""
+        own = {name: getattr(self.record, name, None) for name in OWN_FIELDS} | dict(self.specification() or {})
+        return {name: formats.option_value(value) for name, value in own.items() if value is not None}
+
+
+def group_fields(runs: Sequence[AnyRun]) -> tuple[str, ...]:
+    """The fields in which a few runs differ, by which they can be averaged."""
+    every = [run.fields() for run in runs]
+    names = dict.fromkeys(name for one in every for name in one)
+    return tuple(name for name in names if len({one.get(name) for one in every}) > 1)

@@ -1,0 +1,145 @@
+"""The page of an experiment whose runs another loop logged, or another tool: its judgement, curves and runs.
+
+It stands at the addresses of every experiment, `/experiments/{id}` and below it, where the bench has none of that id.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+
+from dashboards.data.any_run import AnyRun, group_fields
+from dashboards.data.panels import Panel, edited_address, page_panels
+from dashboards.data.reader import Reader
+from dashboards.figures.curves import external_styles
+from dashboards.figures.panels import draw_panel, panel_lines
+from dashboards.figures.registry import FigureName
+from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
+from dashboards.palette import ThemeName
+from dashboards.render import page
+from dashboards.view_state import panel_words
+from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
+
+RUNS_SHOWN = 500
+"""Rows of the table of runs; the file has them all."""
+LONGEST_CHOICE = 128
+
+
+class LoggedPages:
+    """What answers about an experiment that another loop or tool told of."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader, self._external_runs = reader, reader.external_runs
+
+    def page(self, experiment: ExternalExperiment, request: Request) -> Response:
+        """Its judgement, or the reason why there is none."""
+        view, path = LoggedView.parse(request.query_params.multi_items()), f"/experiments/{experiment.id}"
+        choice, runs = view.choice, self._external_runs.runs(experiment.id)
+        metrics = _metrics(runs)
+        titles = {name: name for name in metrics}
+        judgement, reason = self._judge(experiment, choice)
+        metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
+        asked_panels = view.panels
+        view = view.replace(panels=asked_panels or (Panel(metric=metric or "", smooth=0).word(),))
+        if (edited := edited_address(path, view, request.query_params, titles)) is not None:
+            return RedirectResponse(edited, status_code=303)
+        return page(
+            "experiments/logged.html",
+            experiment=experiment,
+            damage=[text for text in (experiment.damaged, *(run.damaged for run in runs)) if text],
+            runs=runs[:RUNS_SHOWN],
+            runs_shown=RUNS_SHOWN,
+            judgement=judgement,
+            reason=reason,
+            chosen=choice,
+            panels=page_panels(
+                path,
+                view,
+                f"{path}/figures/panel.json{view.replace(panels=()).query()}",
+                group_fields([AnyRun(record=run) for run in runs]),
+                Panel(metric=metric or "", by="candidate"),
+                metrics=titles,
+            ),
+            asked_panels=asked_panels,
+            metric=metric,
+            metrics=metrics,
+            workloads=sorted({run.workload or "" for run in runs}),
+            looks=external_styles(experiment.candidates),
+        )
+
+    def figure(
+        self, experiment: ExternalExperiment, name: FigureName, form: FileForm, request: Request, theme: ThemeName
+    ) -> Response:
+        """A panel: its runs at judged rates where there is a verdict, else all; all rates where they are told apart."""
+        if name != "panel":
+            raise NotFoundError(f"experiment {experiment.id} was not measured here, and has no figure {name}")
+        tag = f'"{experiment.id}-{experiment.updated_at}-{experiment.runs}"'
+        if (unchanged := unchanged_answer(tag, request)) is not None:
+            return unchanged
+        choice = LoggedView.parse(request.query_params.multi_items()).choice
+        runs = self._external_runs.runs(experiment.id)
+        panel = Panel.parse(request.query_params.get("panel", ""), _metrics(runs))
+        judgement = self._judge(experiment, choice)[0] if panel.by != "lr" else None
+        styles = external_styles(experiment.candidates)
+        lines = panel_lines(self._reader, _drawn_runs(runs, judgement, choice.workload), panel, styles)
+        drawn, title = draw_panel(lines, panel, theme), f"{panel.metric} · {experiment.name}"
+        return figure_answer(drawn, form, theme, name=f"{experiment.id}-{name}", title=title, tag=tag)
+
+    def _judge(
+        self, experiment: ExternalExperiment, choice: JudgementChoice
+    ) -> tuple[ExternalJudgement | None, str | None]:
+        try:
+            return self._external_runs.judge(experiment.id, choice), None
+        except ConflictError as error:
+            return None, str(error)
+
+
+def _metrics(runs: Iterable[ExternalRun]) -> list[str]:
+    return sorted({name for run in runs for name in run.metrics})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedView:
+    """What the page of an experiment shows, kept in its URL."""
+
+    choice: JudgementChoice
+    panels: tuple[str, ...] = ()
+    """Figures, as `dashboards/data/panels.py` reads them."""
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> "LoggedView":
+        """Read the query of a URL; the form sends empty texts for what nobody chose."""
+        pairs = list(query)
+        given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in pairs}
+        choice = JudgementChoice(
+            metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
+        )
+        return cls(choice=choice, panels=panel_words(pairs))
+
+    def query(self) -> str:
+        """The query of a URL with this state, `?` included."""
+        chosen = (
+            ("metric", self.choice.metric),
+            ("baseline", self.choice.baseline),
+            ("workload", self.choice.workload),
+        )
+        pairs = [(name, value) for name, value in chosen if value is not None]
+        return "?" + urlencode(pairs + [("panel", each) for each in self.panels], safe="*")
+
+    def replace(self, *, panels: tuple[str, ...]) -> "LoggedView":
+        """The same view with other panels."""
+        return replace(self, panels=panels)
+
+
+def _drawn_runs(runs: Iterable[ExternalRun], judgement: ExternalJudgement | None, workload: str | None) -> list[AnyRun]:
+    if judgement is not None:
+        workload = judgement.workload or ""
+    rates = {row.candidate: row.lr for row in judgement.rows if row.lr is not None} if judgement else {}
+    return [
+        AnyRun(record=run)
+        for run in runs
+        if (workload is None or (run.workload or "") == workload) and run.lr == rates.get(run.candidate, run.lr)
+    ]

@@ -1,0 +1,97 @@
+"""Logged and imported runs stand in the list of all experiments, marked, and have its pages at its addresses."""
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from orchestrator.external_runs import ExternalState, SpoolLine
+from tests.factories.external_runs import BEGAN, batch, header
+from tests.factories.serving import application, open_services
+
+
+def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_path: Path) -> None:
+    with open_services(tmp_path) as (services, _), TestClient(application(services)) as browser:
+        assert "start_run(" in browser.get("/").text, "the empty list says how"
+        append = services.external_runs.append
+        for seed in (1, 2):
+            for name, lr in (("<b>muon</b>", 0.02), ("adamw", 0.002)):
+                run = header(name, lr=lr, seed=seed, config={"note": "=1+1"})
+                told = batch({0: 5.0, 100: 3.0 + lr + seed / 100}, run=run)
+                append(f"run-{seed}-{lr}", told.model_copy(update={"run": run}))
+        found = services.external_runs.experiment("a study")
+        address = f"/experiments/{found.id}"
+        for old, new in (("", "/"), (f"/{found.id}?metric=a%20b", f"{address}?metric=a%20b")):
+            moved = browser.get(f"/external{old}", follow_redirects=False)
+            assert (moved.status_code, moved.headers["Location"]) == (301, new)
+        page = browser.get(address).text
+        assert "No verdict" in page and "still training" in page, "no run has said that it is finished"
+        assert "&lt;b&gt;muon" in page and "<b>muon" not in page and ">logged</span>" in page
+        judged = browser.get(f"{address}?metric=none&baseline=&workload=x")
+        assert judged.status_code == 200
+        assert browser.get("/experiments/none").status_code == 404
+        csv = header("lion", experiment="a table", source="csv")
+        append("imported", batch({0: 5.0}, run=csv))
+        other = services.external_runs.experiment("a table").id
+        for query, shown in (
+            ("", {"logged", "imported"}), ("?source=logged", {"logged"}), ("?source=imported", {"imported"}),
+            ("?source=bench", set()), ("?q=muon", {"logged"}), ("?state=active", {"logged", "imported"}),
+            ("?state=done", set()), ("?q=adamw&sort=name", {"logged"}),
+        ):  # fmt: skip
+            home = browser.get(f"/{query}").text.split("<main")[1]
+            listed = {word for word, id in (("logged", found.id), ("imported", other)) if f"/experiments/{id}" in home}
+            assert listed == shown == {word for word in ("logged", "imported") if f">{word}</span>" in home}, query
+
+        labels = f"{address}/edit"
+        assert browser.post(labels, data={"labels": "<i>paper, second try,"}).url.path == address
+        browser.post(labels, data={"labels": "<i>paper"})
+        assert services.external_runs.experiment(found.id).labels == ("<i>paper",)
+        for where in ("/", address, labels, "/?label=%3Ci%3Epaper"):
+            shown = browser.get(where).text
+            assert "&lt;i&gt;paper" in shown and "<i>paper" not in shown and found.id in shown
+        assert found.id not in browser.get("/?label=second+try").text
+        assert browser.post(labels, data={"labels": "x" * 61}).status_code == 422
+        assert browser.post("/experiments/none/edit", data={"labels": "x"}).status_code == 404
+
+        panel = f"/experiments/{found.id}/figures/panel"
+        curves = "panel=val_loss*steps*s0"
+        figure = browser.get(f"{panel}.json?{curves}").json()
+        assert [(each["x"], each["y"][0]) for each in figure["data"]] == [([0.0, 100.0], 5.0)] * 4
+        assert all("<b>" not in each["name"] for each in figure["data"])
+        assert browser.get(f"{panel}.svg?{curves}").text.startswith("<?xml")
+        assert browser.get(f"{panel}.json?{curves}&workload=none").json()["data"] == []
+        tag = browser.get(f"{panel}.json?{curves}").headers["ETag"]
+        assert browser.get(f"{panel}.json?{curves}", headers={"If-None-Match": tag}).status_code == 304
+        assert browser.get(f"/experiments/{found.id}/figures/curves.json").status_code == 404
+
+        form = {"edit": "0", "p_metric": "val_loss", "p_smooth": "0", "p_by": "candidate", "p_across": "tokens"}
+        kept = {"metric": "val_loss"}
+        edited = browser.get(address, params=kept | form, follow_redirects=False).headers["Location"]
+        assert "metric=val_loss&panel=val_loss*tokens*s0*by-candidate" in edited
+        assert 'id="figure-panel-0"' in browser.get(edited).text
+        means = browser.get(f"{panel}.json?panel=val_loss*steps*s0*by-candidate").json()["data"]
+        named = {each["name"]: each for each in means if "name" in each}
+        assert set(named) == {"&lt;b&gt;muon&lt;/b&gt; · logged (n = 2)", "adamw · logged (n = 2)"}
+        assert named["adamw · logged (n = 2)"]["y"] == pytest.approx([5.0, 3.0 + 0.002 + 0.015])
+        assert browser.get(f"{panel}.svg?panel=val_loss*steps*s0").text.startswith("<?xml")
+        assert len(browser.get(f"{panel}.json?panel=none").json()["data"]) == 4, "the first metric in place of none"
+
+        assert "deleted permanently" in browser.get(f"/experiments/{found.id}/delete").text
+        done = browser.post(f"/experiments/{found.id}/delete", follow_redirects=False)
+        assert (done.status_code, done.headers["Location"]) == (303, "/")
+        for gone in ("", "/delete", "/figures/panel.json"):
+            assert browser.get(f"/experiments/{found.id}{gone}").status_code == 404
+        assert browser.post(f"/experiments/{found.id}/delete").status_code == 404
+
+
+def test_a_run_that_diverged_has_its_curve_though_no_rate_was_judged(tmp_path: Path) -> None:
+    with open_services(tmp_path) as (services, _), TestClient(application(services)) as browser:
+        run = header("adamw", lr=1.0, seed=1)
+        told = batch({0: 5.0, 50: 9.0, 100: float("nan")}, run=run)
+        end = SpoolLine(at=BEGAN + 101, state=ExternalState.FINISHED)
+        services.external_runs.append("run-1", told.model_copy(update={"lines": (*told.lines, end)}))
+        found = services.external_runs.experiment("a study")
+        page = browser.get(f"/experiments/{found.id}").text
+        assert "1 of 1 run" in page
+        figure = browser.get(f"/experiments/{found.id}/figures/panel.json?panel=val_loss*steps*s0").json()
+        assert [each["x"] for each in figure["data"]] == [[0.0, 50.0]]
