@@ -80,13 +80,15 @@ PANELS = {
         "board": Verb("files.bundles:board", "Write a page of the verdicts of published folders."),
     },
 }
-PROCESSES = {
+HIDDEN = {
     "api": Verb("processes.api:api", "The api process of the service."),
     "dispatcher": Verb("processes.dispatcher:dispatcher", "The dispatcher process of the service."),
     "sweep-driver": Verb("processes.sweep_driver:sweep_driver", "The process of one sweep's driver."),
+    "judge": Verb("experiments.compare:compare", "The earlier name of `compare`."),
+    "sync": Verb("files.imports:import_runs", "The earlier name of `import`."),
 }
-"""The supervisor and the dispatcher start them; `--help` leaves them out."""
-VERBS = {name: verb for panel in PANELS.values() for name, verb in panel.items()} | PROCESSES
+"""What the supervisor and the dispatcher start, and earlier names that scripts have; `--help` leaves them out."""
+VERBS = {name: verb for panel in PANELS.values() for name, verb in panel.items()} | HIDDEN
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -111,7 +113,7 @@ def _load(name: str) -> Any:
         command: Any = get_group(verb)
     else:
         single = typer.Typer(add_completion=False)
-        single.command(hidden=name in PROCESSES)(verb)
+        single.command(hidden=name in HIDDEN)(verb)
         command = get_command(single)
     command.name = name
     return command

@@ -150,10 +150,10 @@ def test_sessions_in_any_order_and_any_pieces_make_the_same_run(external: Extern
     while any(pieces):
         waiting = random.choice([each for each in pieces if each])
         external.append("one", waiting.pop(0))
-    series, run = external.series("one"), external.run("one")
+    series, kept = external.series("one"), external.run("one")
     found = {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
     assert found == slow_series(sessions)
-    summed_up = {name: (each.first_step, each.first, each.last_step, each.last) for name, each in run.metrics.items()}
+    summed_up = {name: (each.first_step, each.first, each.last_step, each.last) for name, each in kept.metrics.items()}
     assert summed_up == {
         name: (min(values), values[min(values)], max(values), values[max(values)]) for name, values in found.items()
     }

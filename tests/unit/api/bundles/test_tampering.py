@@ -116,9 +116,9 @@ SIGNED: tuple[tuple[str, Change, str, str], ...] = (
     ),
     ("the points", lower_curves, "figures", "time_to_target"),
     ("the specification", change_json("document.json", more_steps), "specification", "another hash"),
-    ("no UTF-8", put("document.json", b'{"experiment": "\xff"}'), "schema", "no JSON"),
-    ("a number that is none", put("document.json", b'{"experiment": NaN}'), "schema", "no JSON"),
-    ("brackets without end", put("document.json", b"[" * 100_000), "schema", "no JSON"),
+    ("no UTF-8", put("document.json", b'{"experiment": "\xff"}'), "schema", "not JSON"),
+    ("a number that is none", put("document.json", b'{"experiment": NaN}'), "schema", "not JSON"),
+    ("brackets without end", put("document.json", b"[" * 100_000), "schema", "not JSON"),
     ("no Parquet", put("points.parquet", b"PAR1"), "schema", "no Parquet"),
     ("other columns", put("points.parquet", parquet(pa.table({"step": [1]}))), "schema", "no Parquet file of points"),
     (

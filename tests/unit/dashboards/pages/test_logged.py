@@ -47,8 +47,8 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         browser.post(labels, data={"labels": "<i>paper"})
         assert services.external_runs.experiment(found.id).labels == ("<i>paper",)
         for where in ("/", address, labels, "/?label=%3Ci%3Epaper"):
-            shown = browser.get(where).text
-            assert "&lt;i&gt;paper" in shown and "<i>paper" not in shown and found.id in shown
+            page = browser.get(where).text
+            assert "&lt;i&gt;paper" in page and "<i>paper" not in page and found.id in page
         assert found.id not in browser.get("/?label=second+try").text
         assert browser.post(labels, data={"labels": "x" * 61}).status_code == 422
         assert browser.post("/experiments/none/edit", data={"labels": "x"}).status_code == 404

@@ -121,13 +121,13 @@ def test_search_finds_by_every_word_and_by_state(services, player):
     second = services.experiments.submit(DEMO.model_copy(update={"name": "Beta gamma"})).experiment.id
 
     def ids(**query: str) -> list[str]:
-        return [one.id for one in find_experiments(services.experiments, Search.parse(query.items()), 50)]
+        return [one.id for one in find_experiments(services.experiments, services.external_runs, Search.parse(query.items()), 50)]
 
     assert ids() == ids(q="beta GPT2") == ids(q="adapm-mini") == [second, first]
     assert ids(q="alpha beta") == ids(state="done") == [first]
     assert ids(state="active") == [second]
     assert ids(q="nothing") == ids(state="failed") == []
-    assert find_experiments(services.experiments, Search(text="beta"), 1)[0].id == second
+    assert find_experiments(services.experiments, services.external_runs, Search(text="beta"), 1)[0].id == second
 
 
 def test_a_few_silent_runs_are_named_and_many_are_told_together(services, player):

@@ -120,7 +120,7 @@ def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
     first = cli(*words).stdout
     (kept,) = cache.iterdir()
     with monkeypatch.context() as patched:
-        patched.setattr("worker.footprint.count.footprint", lambda *_: pytest.fail("counted again"))
+        patched.setattr("worker.footprint.count.footprint", lambda *_, **__: pytest.fail("counted again"))
         assert cli(*words).stdout == first
         for other in (("--ranks", "2"), ("--rule", "*=full"), ("--state-dtype", "bf16"), ("--optimizers", "lion")):
             with pytest.raises(pytest.fail.Exception):
