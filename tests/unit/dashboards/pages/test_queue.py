@@ -121,7 +121,10 @@ def test_search_finds_by_every_word_and_by_state(services, player):
     second = services.experiments.submit(DEMO.model_copy(update={"name": "Beta gamma"})).experiment.id
 
     def ids(**query: str) -> list[str]:
-        return [one.id for one in find_experiments(services.experiments, services.external_runs, Search.parse(query.items()), 50)]
+        return [
+            one.id
+            for one in find_experiments(services.experiments, services.external_runs, Search.parse(query.items()), 50)
+        ]
 
     assert ids() == ids(q="beta GPT2") == ids(q="adapm-mini") == [second, first]
     assert ids(q="alpha beta") == ids(state="done") == [first]
