@@ -136,7 +136,11 @@ def summary_lines(studies: Sequence[StudySummary]) -> list[tuple[StudySummary | 
     measured = sum(finding.answer is not ClaimVerdict.MISSING for _, _, finding in best)
     head = f"{measured} of {len(studies)} studies have a result; of {pluralize(len(judged), 'claim')} measured "
     effects = [
-        (study, f"{scale_words(study, study.scale(scale))}: {effect_sentence(measure)}; {measure.verdict}.")
+        (
+            study,
+            f"{scale_words(study, study.scale(scale))}: {effect_sentence(measure)}; {measure.verdict}"
+            f"{'' if measure.verdict is finding.answer else f', the study {finding.answer}'}.",
+        )
         for study, scale, finding in best
         if (measure := _headline(finding)) is not None
     ]

@@ -12,7 +12,6 @@ above zero never becomes zero, which would divide by eps.
 To write what was read changes nothing. A number that is not finite shows in its scale, and so in all 128.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import EllipsisType
 
@@ -20,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..plan.blocks import SCALE, SCALED_ELEMENTS
+from ..plan.blocks import SCALED_ELEMENTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,17 +86,3 @@ class EightBit:
 
 Stored = Tensor | EightBit
 """What is kept, in the state's type or in 8 bits."""
-
-
-def pair_with_scales(kept: Mapping[str, Tensor]) -> dict[str, Stored]:
-    """State by name, in which codes and their scales have become one."""
-    return {
-        name: EightBit(value, kept[f"{name}{SCALE}"]) if f"{name}{SCALE}" in kept else value
-        for name, value in kept.items()
-        if not name.endswith(SCALE)
-    }
-
-
-def tensors_of(kept: Mapping[str, Stored]) -> dict[str, Tensor]:
-    """State of which nothing is in 8 bits."""
-    return {name: value for name, value in kept.items() if isinstance(value, Tensor)}

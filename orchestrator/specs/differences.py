@@ -40,7 +40,7 @@ def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecD
     fields = [spec for spec in specs.values() if spec is not None]
     found = SpecDifferences(different={}, equal={})
     for name in dict.fromkeys(name for one in fields for name in one):
-        kinds = {(type(one.get(name, ABSENT)), repr(one.get(name, ABSENT))) for one in fields}
+        kinds = {(type(one[name]), repr(one[name])) if name in one else None for one in fields}
         if len(kinds) == 1:
             found.equal[name] = fields[0][name]
         else:

@@ -19,7 +19,10 @@ from orchestrator.records import ExperimentRecord
 
 Ids = Annotated[
     list[str],
-    typer.Argument(help="An experiment's id; several compare their optimizers over all workloads.", metavar="ID..."),
+    typer.Argument(
+        help="An experiment's id, or the name of a logged one; several compare their optimizers over all workloads.",
+        metavar="ID...",
+    ),
 ]
 
 

@@ -19,8 +19,15 @@ from orchestrator.log_lines import SEARCHED_BYTES, LogLevel
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
 
-AnyId = Annotated[str, typer.Argument(help="The id of an experiment or a run, or its first characters.", metavar="ID")]
-Id = Annotated[str, typer.Argument(help="An experiment's id, or its first characters.", metavar="ID")]
+AnyId = Annotated[
+    str,
+    typer.Argument(
+        help="The id of an experiment or a run, its first characters, or the name of a logged experiment.", metavar="ID"
+    ),
+]
+Id = Annotated[
+    str, typer.Argument(help="An experiment's id, or its first characters; the name of a logged one.", metavar="ID")
+]
 CellOption = Annotated[
     str | None,
     typer.Option("--cell", help="For a scaling experiment: the cell to compare; default: the largest."),

@@ -117,6 +117,8 @@ def models(
             refuse("--memory counts what one process needs: leave out --blocks and --ranks")
         step = precision, length
         if model is None:
+            if rule or micro_batch > 1:
+                refuse("--rule and --micro-batch are about one model; name it: adapm-bench models MODEL")
             _print_fitting_models(names or list(SHOWN), options, memory, step, json=json)
             return
         with check_model_name(model):
@@ -124,6 +126,8 @@ def models(
             fitted = _count_once(model, names or None, options, rule or [], 1, step).fit(memory, micro_batch)
         print_json(fitted) if json else _print_fits(fitted, memory, micro_batch)
         return
+    if length is not None or micro_batch > 1 or precision != "bf16":
+        refuse("--length, --micro-batch and --precision go with --memory: adapm-bench models MODEL --memory 24")
     if model is None:
         if blocks or names or options or rule or ranks > 1:
             refuse("these options are about one model; name it: adapm-bench models MODEL")
@@ -201,7 +205,11 @@ def _print_fitting_models(
     names: list[str], options: dict[str, Scalar], card_gib: float, step: tuple[Precision, int | None], *, json: bool
 ) -> None:
     """A line a model: the largest micro-batch under each optimizer."""
-    found = [_count_once(name, names, options, [], 1, step).fit(card_gib) for name in presets.names()]
+    found = []
+    for name in presets.names():
+        if step[1] is None or step[1] <= presets.preset(name).max_positions:
+            with check_model_name(name):
+                found.append(_count_once(name, names, options, [], 1, step).fit(card_gib))
     if json:
         print_json(found)
         return

@@ -148,7 +148,7 @@ def test_a_name_of_a_field_is_text(key: str) -> None:
         ("a.yaml", "[" * 3000, "nested too deeply"),
         ("a.json", '{"a": 1,\n}', "a.json:2:1: "),
         ("a.json", '{\n\t"a": [{"b": 1},\n\t{"b": 2, "b": "\\ud83d"}]}', "a.json:3:11: "),
-        ("a.json", '{"a": NaN}', " is no JSON"),
+        ("a.json", '{"a": NaN}', " is not JSON"),
         ("a.json", '{"a":' * 100_000, " is nested too deeply"),
         ("a.toml", "a = 1\nb = = 2", "a.toml:2:5: "),
         ("a.toml", "a = 1\na = 2", "a.toml:2: "),
