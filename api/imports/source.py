@@ -33,14 +33,19 @@ class SourcePoint:
     metrics: Mapping[str, float]
 
 
-NULL = float("nan")
+class _Null(float):
+    def __reduce__(self) -> str:
+        return "NULL"  # pickled by its name: what comes back from a shelf is this very object
+
+
+NULL = _Null("nan")
 """A metric that was logged without a value, as writers of strict JSON do with what is not finite. This very object: of
 a name that never has another value, nothing was logged."""
 
 
 def is_sample(point: SourcePoint) -> bool:
-    """Whether a point is of the machine, and has no step of the training."""
-    return any(name.startswith(SYSTEM) for name in point.metrics)
+    """Whether a point is of the machine alone, and has no step of the training."""
+    return bool(point.metrics) and all(name.startswith(SYSTEM) for name in point.metrics)
 
 
 @dataclass(frozen=True, kw_only=True)
