@@ -70,6 +70,8 @@ class SourceRun:
     """What the source itself tells it by, on every machine; None where it has nothing of the kind."""
     name: str
     """For people; where a source is a folder of folders, the way to the run's own one."""
+    numbered: str | None = None
+    """What tells it from its neighbours where its seed is a number that the reader gave, which may change."""
     config: Mapping[str, Any]
     """What was set."""
     facts: Mapping[str, Any] = field(default_factory=dict)
