@@ -72,6 +72,8 @@ class MappedRun:
     notes: tuple[str, ...]
     """What was done with it that its owner may want to know."""
     metrics: frozenset[str]
+    is_numbered: bool
+    """Whether its seed is a number that the reader gave, which may change."""
 
 
 def propose_mapping(
@@ -182,8 +184,9 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
         raise SourceError(
             f"{run.name}: {'.'.join(map(str, fault['loc']))}={str(fault['input'])[:80]!r}: {fault['msg']}"
         ) from None
+    numbered = run.numbered if mapping.fields.get("seed") == "config.seed" else None
     return MappedRun(
-        run_id=f"{source}-{_digest(source, run, header, points)}",
+        run_id=f"{source}-{_digest(source, run, header, numbered or header.seed, points)}",
         name=run.name,
         header=header,
         points=tuple(points),
@@ -191,6 +194,7 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
         ended_at=next((at for at in (run.ended_at, run.started_at) if at and math.isfinite(at)), 0.0),
         notes=tuple(notes),
         metrics=frozenset(name for point in points for name in point.metrics),
+        is_numbered=numbered is not None,
     )
 
 
@@ -238,14 +242,16 @@ def _seed(value: object, run: SourceRun) -> int | None:
     return None if number is None else int(str(value)) if str(value).isdecimal() else int(number)
 
 
-def _digest(source: str, run: SourceRun, header: RunHeader, points: Sequence[SourcePoint]) -> str:
+def _digest(
+    source: str, run: SourceRun, header: RunHeader, seed: int | str | None, points: Sequence[SourcePoint]
+) -> str:
     """What a run is known by when it is imported again: the source's own id, else what does not change as it grows."""
     key: tuple[object, ...] = (run.source_id,)
     if run.source_id is None:
         metrics = {name for point in points for name in point.metrics}
         first_of = "val_loss" if "val_loss" in metrics else min(metrics, default="")
         first = next(((point.step, point.metrics[first_of]) for point in points if first_of in point.metrics), None)
-        key = (run.name.rpartition("/")[2], header.candidate, header.lr, header.seed, repr(first))
+        key = (run.name.rpartition("/")[2], header.candidate, header.lr, seed, repr(first))
     return hashlib.sha256(json.dumps([source, header.experiment, *key]).encode()).hexdigest()[:24]
 
 

@@ -33,14 +33,19 @@ class SourcePoint:
     metrics: Mapping[str, float]
 
 
-NULL = float("nan")
+class _Null(float):
+    def __reduce__(self) -> str:
+        return "NULL"  # pickled by its name: what comes back from a shelf is this very object
+
+
+NULL = _Null("nan")
 """A metric that was logged without a value, as writers of strict JSON do with what is not finite. This very object: of
 a name that never has another value, nothing was logged."""
 
 
 def is_sample(point: SourcePoint) -> bool:
-    """Whether a point is of the machine, and has no step of the training."""
-    return any(name.startswith(SYSTEM) for name in point.metrics)
+    """Whether a point is of the machine alone, and has no step of the training."""
+    return bool(point.metrics) and all(name.startswith(SYSTEM) for name in point.metrics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,8 @@ class SourceRun:
     """What the source itself tells it by, on every machine; None where it has nothing of the kind."""
     name: str
     """For people; where a source is a folder of folders, the way to the run's own one."""
+    numbered: str | None = None
+    """What tells it from its neighbours where its seed is a number that the reader gave, which may change."""
     config: Mapping[str, Any]
     """What was set."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Plain text logs: the lines of a training that match a pattern, whose named groups are the step and the metrics.
 
 A file is a run; one that begins again after its last step has several. Its folder is its candidate. Where neither a
-line nor a name says its seed, the runs of a folder are numbered. Files that no pattern matches, such as the script
-beside them, are no logs.
+line nor a name says its seed, the runs of a folder are numbered by the last change of their files. Files that no
+pattern matches, such as the script beside them, are no logs.
 """
 
 import math
@@ -69,6 +69,8 @@ class _Training:
     """What one training of a file says."""
 
     name: str
+    place: str
+    """Its file, and its number there."""
     settings: Mapping[str, str]
     points: list[SourcePoint] = field(default_factory=list)
     last_step: float | None = None
@@ -92,7 +94,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     has_runs = False
     for way, paths in folders.items():
         trainings = list[_Training]()
-        for path in paths:
+        # A log that is added later leaves the numbers of those before it as they are.
+        for path in sorted(paths, key=lambda path: (path.stat().st_mtime, path)):
             with reading(path, "text"):
                 trainings += _trainings(path, way, formats)
         has_runs = has_runs or bool(trainings)
@@ -123,7 +126,7 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
     for training in (each for each in trainings if each in left):
         seed, notes = training.settings.get("seed"), []
         if seed is None:
-            notes.append("nothing says its seed: the logs of its folder are numbered, in the order of their names")
+            notes.append("nothing says its seed: the logs of its folder are numbered by their last change")
         elif seed in copied:
             notes.append("another log of the same seed has no other values, and is left out")
         if training.last_step is None:
@@ -132,6 +135,7 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
         yield SourceRun(
             source_id=None,
             name=training.name,
+            numbered=training.place if seed is None else None,
             config={**training.settings, "seed": seed if seed is not None else next(unused_seeds)},
             facts=facts,
             sessions=(training.points,),
@@ -167,7 +171,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
     name, at = (way / path.stem).as_posix(), path.stat().st_mtime
     in_name = parse_name(name).get("name.seed")
     seed = {} if in_name is None else {"seed": in_name}
-    training, ahead, number = _Training(name, seed), dict[str, str](), 1
+    training, ahead, number = _Training(name, f"{path.name}/1", seed), dict[str, str](), 1
     for line in _lines(path):
         for this in formats:
             match = next(filter(None, (expression.search(line) for expression in this.lines)), None)
@@ -189,7 +193,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
         if training.has_ended and step < training.points[-1].step:
             yield training
             number += 1
-            training = _Training(f"{name}/{number}", seed)
+            training = _Training(f"{name}/{number}", f"{path.name}/{number}", seed)
         training.settings = {**training.settings, **ahead}
         ahead.clear()
         if last_step is not None:

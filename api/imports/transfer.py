@@ -1,7 +1,8 @@
 """Sends of imported runs what the service does not have: all of a new one, the new points of one that grew.
 
 What is there is asked for, not remembered, so a run may be imported from anywhere, any number of times, by many at
-once: the lines that are missing are a spool whose name is made of its content.
+once: the lines that are missing are a spool whose name is made of its content. A run that went another way since, from
+an earlier step on, is deleted and sent whole: what it left behind is of no model.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from pathlib import Path
 from api.client.client import Client
 from api.client.messages import ClientError
 from api.client.spool import SUFFIX, RunSpool, header_line
-from api.imports.mapping import MappedRun
+from api.imports.mapping import LARGEST_STEP, MappedRun
 from orchestrator.external_runs import MOST_VALUES, ExternalRun, RunHeader, SpoolLine
 
 MOST_METRICS = 200
@@ -32,31 +33,52 @@ class ImportedRun:
     is_new: bool
     new_values: int
     """Figures that the service had not, or had otherwise."""
+    went_back: bool
+    """Whether it was sent whole, in place of what the service had."""
 
 
 def send_run(client: Client, run: MappedRun) -> ImportedRun:
     """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
     known = _find_run(client, run.run_id)
+    header = run.header
+    if known is not None and run.is_numbered:  # it keeps the number that it was first sent with
+        header = header.model_copy(
+            update={"seed": known.seed, "config": {**header.config, "seed": known.config.get("seed")}}
+        )
     values: dict[str, dict[int, float]] = {}
     if known is not None:
         for names in _metric_groups(known):
             series = client.external_series(run.run_id, names)
             values |= {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
     lines = list(_new_lines(run, values))
+    labels: tuple[str, ...] = ()
+    went_back = known is not None and _is_same(known, header) and _went_back(run, values, lines)
+    if known is not None and went_back:
+        labels = client.external_experiment(known.experiment_id).labels  # which goes with its last run
+        client.delete_external_run(run.run_id)
+        header = header.model_copy(update={"workload": header.workload or known.workload})
+        lines = list(_new_lines(run, {}))
     new_values = sum(len(line.metrics) for line in lines)
-    if known is None or known.state != run.state or not _has_settings(known, run.header):
-        at = run.ended_at if known is None else max(run.ended_at, time.time())
+    if known is None or went_back or known.state != run.state or not _has_settings(known, header):
+        at = run.ended_at if known is None or went_back else max(run.ended_at, time.time())
         lines.append(SpoolLine(at=at, state=run.state))
     if lines:
         content = [line.model_dump_json(exclude_defaults=True).encode() + b"\n" for line in lines]
         part = hashlib.sha256(b"".join(content)).hexdigest()[:32]
         with tempfile.TemporaryDirectory() as folder:
             spool = Path(folder) / f"{run.run_id}.{part}{SUFFIX}"
-            header = header_line(run.run_id, part, run.header.model_dump(mode="json"))
-            spool.write_bytes(header + b"".join(content))
+            first_line = header_line(run.run_id, part, header.model_dump(mode="json"))
+            spool.write_bytes(first_line + b"".join(content))
             RunSpool(spool).send(client)
+    if labels:
+        client.label_external_experiment(header.experiment, add=labels)
     return ImportedRun(
-        run_id=run.run_id, name=run.name, experiment=run.header.experiment, is_new=known is None, new_values=new_values
+        run_id=run.run_id,
+        name=run.name,
+        experiment=header.experiment,
+        is_new=known is None,
+        new_values=new_values,
+        went_back=went_back,
     )
 
 
@@ -103,8 +125,31 @@ def _new_lines(run: MappedRun, known: dict[str, dict[int, float]]) -> Iterator[S
             yield SpoolLine(at=now if is_correction else point.at, step=point.step, metrics=some)
 
 
+def _went_back(run: MappedRun, known: dict[str, dict[int, float]], new: list[SpoolLine]) -> bool:
+    """Whether the service has values that the run has no more, behind a step of which their metric has a new one. One
+    that begins later than what is there, or has nothing new, may be a part of it."""
+    steps: dict[str, set[int]] = {}
+    for point in run.points:
+        for name in point.metrics.keys() & known.keys():
+            steps.setdefault(name, set()).add(point.step)
+    begins: dict[str, int] = {}
+    for line in new:
+        for name in line.metrics:
+            begins[name] = min(begins.get(name, LARGEST_STEP), line.step or 0)
+    return any(
+        min(values) in steps[name] and any(step > begins[name] and step not in steps[name] for step in values)
+        for name, values in known.items()
+        if values and name in begins
+    )
+
+
 def _equal(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _is_same(known: ExternalRun, header: RunHeader) -> bool:
+    """Whether the service would take it for the same run."""
+    return all(getattr(known, name) == getattr(header, name) for name in ("candidate", "lr", "seed"))
 
 
 def _has_settings(known: ExternalRun, header: RunHeader) -> bool:

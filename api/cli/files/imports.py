@@ -180,6 +180,10 @@ def _import_from_tool(
             values = sum(each.new_values for each in mine)
             runs_sent, new_values = pluralize(len(mine), "run"), pluralize(values, "new value")
             print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
+            if went_back := sum(each.went_back for each in mine):
+                print(
+                    f"  {went_back} sent whole again, because they went back to an earlier step since the last import"
+                )
             print(f"  adapm-bench compare '{plain(name)}'")
     if refused:
         raise typer.Exit(FAILED)

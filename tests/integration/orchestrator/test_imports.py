@@ -1,5 +1,6 @@
 """Imported twice, an experiment is the same; a run that grew has its new points; the verdict is that of the figures."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,44 @@ def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path
         series = client.external_series(first.id)
     assert series.steps["val_loss"] == (0, 10, 20) and series.values["val_loss"][1] != series.values["val_loss"][1]
     assert (first.source, first.origin, first.metrics["val_loss"].last) == ("csv", "external", 3.0)
+
+
+def test_a_run_that_went_back_since_its_last_import_has_no_more_of_what_it_left(url: str, tmp_path: Path) -> None:
+    log = tmp_path / "sgd-lr0.1-s1.log"
+    words = ("log", str(log), "--experiment", "went back")
+    lines = [f"s:{step} tel:{loss}" for step, loss in ((0, 5.0), (10, 4.0), (20, 3.0), (30, 1.0))]
+    log.write_text("\n".join(lines) + "\n")
+    run_import(url, *words, "--set", "workload=curves")
+    with Client(url) as client:
+        client.label_external_experiment("went back", add=["mine"])
+    log.write_text("\n".join([*lines, "s:10 tel:4.5", "s:20 tel:3.5"]) + "\n")
+    assert "1 sent whole again" in run_import(url, *words)
+    with Client(url) as client:
+        (run,) = client.external_runs("went back")
+        series = client.external_series(run.id)
+        assert client.external_experiment("went back").labels == ("mine",)
+    assert series.steps["val_loss"] == (0, 10, 20) and series.values["val_loss"] == (5.0, 4.5, 3.5)
+    assert run.metrics["val_loss"].last == 3.5 and run.workload == "curves"
+    assert "0 new values" in run_import(url, *words)
+    log.write_text(lines[0] + "\n")
+    run_import(url, *words)
+    with Client(url) as client:
+        assert client.external_series(run.id) == series, "a part of a source is no run that went back"
+
+
+def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: Path) -> None:
+    words = ("log", str(tmp_path), "--experiment", "numbered", "--set", "lr=0.1")
+    for order in ((1, 2), (2, 1)):
+        for name, at in zip(("a.log", "b.log"), order, strict=True):
+            (tmp_path / name).write_text(f"s:0 tel:{ord(name[0])}\ns:{5 * order[0]} tel:3\n")
+            os.utime(tmp_path / name, (at, at))
+        run_import(url, *words)
+    with Client(url) as client:
+        runs = client.external_runs("numbered")
+    assert sorted((run.seed, run.metrics["val_loss"].first, run.metrics["val_loss"].last_step) for run in runs) == [
+        (1, ord("a"), 10),
+        (2, ord("b"), 10),
+    ]
 
 
 def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from api.imports.mapping import MappedRun, apply_mapping, fields_of, possible_losses, propose_mapping
+from api.imports.shelf import Shelf
 from api.imports.source import NULL, SourceError, SourcePoint, SourceRun
 from orchestrator.external_runs import IMPORTED
 
@@ -115,8 +116,21 @@ def test_values_that_share_a_step_and_differ_are_said_and_most_of_them_are_refus
 
 def test_a_loss_that_was_logged_without_a_value_is_not_finite_and_a_name_without_any_is_none() -> None:
     session = [SourcePoint(at=1.0, step=0, metrics={"val_loss": 1.0, "note": NULL}), *points((1, NULL))]
-    run = mapped(source_run(config={"optimizer": "a"}, sessions=(session,)))
+    with Shelf() as shelf:
+        run = mapped(source_run(config={"optimizer": "a"}, sessions=shelf.put((session,))))
     assert run.metrics == {"val_loss"} and math.isnan(run.points[-1].metrics["val_loss"]) and run.points[-1].step == 1
+
+
+def test_a_row_of_a_loss_and_of_the_machine_has_the_step_of_the_loss() -> None:
+    session = [
+        SourcePoint(at=1.0, step=100, metrics={"val_loss": 1.0, "system/gpu": 50.0}),
+        SourcePoint(at=2.0, step=7, metrics={"system/gpu": 60.0}),
+    ]
+    run = mapped(source_run(config={"optimizer": "a"}, sessions=(session,)))
+    assert [(point.step, dict(point.metrics)) for point in run.points] == [
+        (100, {"val_loss": 1.0, "system/gpu": 50.0}),
+        (0, {"system/gpu": 60.0}),
+    ]
 
 
 def test_the_axis_that_an_owner_defined_is_the_step_of_the_runs_that_have_it() -> None:

@@ -1,5 +1,6 @@
 """Lines of well-known scripts, and of any by a pattern, are runs; a file of several trainings has several."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,18 @@ def test_folders_are_candidates_and_seeds_are_told_or_numbered(tmp_path: Path) -
     ]  # fmt: skip
     assert "no other values" in runs[0].notes[0] and "numbered" in runs[3].notes[0]
     assert all("counts as finished" in run.notes[-1] for run in runs) and len(runs[1].notes) == 1
+
+
+def test_a_later_log_changes_no_run_that_was_there(tmp_path: Path) -> None:
+    for number, name in enumerate(("b.log", "b.txt", "a.log")):  # of an equal beginning, as where a head starts at zero
+        write(tmp_path / name, "s:0 tel:10.9", f"s:5 tel:{number}")
+        os.utime(tmp_path / name, (number, number))
+        runs = {values(run)[-1][1]: run for run in logged(tmp_path)}
+        assert [runs[each].header.seed for each in range(number + 1)] == [*range(1, number + 2)]
+    ids = {value: run.run_id for value, run in runs.items()}
+    assert len({*ids.values()}) == 3
+    os.utime(tmp_path / "b.log", (9, 9))
+    assert {values(run)[-1][1]: run.run_id for run in logged(tmp_path)} == ids, "another number is the same run"
 
 
 def test_a_file_that_begins_again_after_its_end_has_several_trainings(tmp_path: Path) -> None:
