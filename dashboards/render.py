@@ -126,9 +126,11 @@ def or_missing_page(handler: Callable[P, Response]) -> Callable[P, Response]:
     return answer
 
 
-def refused_page(status: int, heading: str, why: str) -> HTMLResponse:
-    """The page for people in place of one that there cannot be; `why` says in a sentence what is in the way."""
-    return page("missing.html", status=status, code=status, heading=heading, what=why[:1].upper() + why[1:])
+def refused_page(status: int, heading: str, why: str, link: tuple[str, str] | None = None) -> HTMLResponse:
+    """The page for people in place of one that there cannot be; `why` says in a sentence what is in the way, and `link`
+    is the (address, text) of a page that helps."""
+    what = why[:1].upper() + why[1:]
+    return page("missing.html", status=status, code=status, heading=heading, what=what, link=link)
 
 
 @cache

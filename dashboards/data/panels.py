@@ -103,8 +103,8 @@ class PanelCard:
     title: str
     figure: str
     """Address of its figure."""
-    remove: str
-    """Address of the page without it."""
+    remove: str | None
+    """Address of the page without it; None where the page would show its first panels again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +136,10 @@ def page_panels(
     fresh: Panel,
     *,
     metrics: Mapping[str, str] = METRICS,
+    keeps_one: bool = False,
 ) -> Panels:
-    """The panels of the page at `path`; `figures` is the address of their figure, with what it needs besides."""
+    """The panels of the page at `path`; `figures` is the address of their figure, with what it needs besides. A page
+    that `keeps_one` shows its first panels where its address has none."""
     panels = [Panel.parse(word, metrics) for word in view.panels]
     cards = (
         PanelCard(
@@ -145,7 +147,9 @@ def page_panels(
             panel=panel,
             title=metrics.get(panel.metric, panel.metric),
             figure=f"{figures}{'&' if '?' in figures else '?'}{urlencode({'panel': panel.word()})}",
-            remove=_address(path, view, [*panels[:index], *panels[index + 1 :]]),
+            remove=None
+            if keeps_one and len(panels) == 1
+            else _address(path, view, [*panels[:index], *panels[index + 1 :]]),
         )
         for index, panel in enumerate(panels)
     )

@@ -127,9 +127,11 @@ def logged_instead(external_runs: ExternalRuns, experiment_id: str, error: NotFo
 def find_experiments(experiments: Experiments, external_runs: ExternalRuns, query: Search, limit: int) -> list[Listed]:
     """The experiments of all sources that fit, at most `limit`, in the order that is asked for; unasked the newest
     first."""
-    is_narrow = replace(query, labels=()) != Search()
-    told = external_runs.experiments(limit=MOST_SEARCHED if is_narrow else limit, labels=query.labels)
-    found: list[Listed] = [one for one in told if query.fits(one)]
+    found: list[Listed] = []
+    if query.source != "bench":
+        is_narrow = replace(query, labels=()) != Search()
+        told = external_runs.experiments(limit=MOST_SEARCHED if is_narrow else limit, labels=query.labels)
+        found += [one for one in told if query.fits(one)]
     if query.source in ("all", "bench"):
         found += _measured_experiments(experiments, replace(query, source="all"), limit)
     return sorted(found, key=SORT_KEYS[query.sort.removeprefix("-")], reverse=query.sort.startswith("-"))[:limit]

@@ -56,7 +56,7 @@ def experiment_panel(view: ExperimentView) -> Figure:
     panel = Panel.parse(view.panel)
     runs = [AnyRun(record=run) for run in _experiment_runs(view, panel)]
     lines = panel_lines(view.reader, runs, panel, view.snapshot.styles)
-    return draw_panel(lines, panel, view.theme)
+    return draw_panel(lines, panel, view.theme, runs=len(runs))
 
 
 def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
@@ -104,11 +104,13 @@ def panel_lines(reader: Reader, runs: Iterable[AnyRun], panel: Panel, styles: Ma
     ]
 
 
-def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName) -> Figure:
-    """The metric of the panel: a line for each run, or a mean for each value of the field that it groups by."""
+def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName, *, runs: int = 0) -> Figure:
+    """The metric of the panel: a line for each run, or a mean for each value of the field that it groups by. Of more
+    `runs` than a panel draws, the horizontal axis says how many are drawn."""
     title = plain(METRICS.get(panel.metric, panel.metric))
     data = _bands(lines, panel, theme) if panel.by else _lines(lines, panel, theme)
-    layout = layout_of(theme, x_title=AXIS_TITLES[panel.x], y_title=title)
+    x_title = AXIS_TITLES[panel.x] + (f" · {len(lines)} of {runs} runs drawn" if runs > MOST_LINES else "")
+    layout = layout_of(theme, x_title=x_title, y_title=title)
     named = sum(1 for each in data if "name" in each)
     layout["hovermode"] = "x unified" if named <= 6 else "closest"
     layout["uirevision"] = panel.word()

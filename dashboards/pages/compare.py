@@ -81,7 +81,7 @@ class ComparePages:
             status=422 if picker.fault else 200,
             version=self._monitor.version(),
             view=view,
-            panels=page_panels("/compare", view, figures, fields, Panel(), metrics=metrics),
+            panels=page_panels("/compare", view, figures, fields, Panel(), metrics=metrics, keeps_one=True),
             runs=runs,
             external=sum(run.external is not None for run in runs),
             unknown=unknown,

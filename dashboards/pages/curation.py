@@ -126,9 +126,10 @@ class CurationPages:
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
             if isinstance(found := self._find(experiment_id), ExternalExperiment):
-                labels, had = set(wanted.labels or ()), set(found.labels)
-                change = LabelChange(add=tuple(labels - had), remove=tuple(had - labels))
-                self._external_runs.change_labels(found.id, change)
+                if wanted.labels is not None:
+                    labels, shown = set(wanted.labels), set(_split(sent.get("shown", "")))
+                    change = LabelChange(add=tuple(labels - shown), remove=tuple(shown - labels))
+                    self._external_runs.change_labels(found.id, change)
                 return RedirectResponse(f"/experiments/{found.id}", status_code=303)
             if "preview" in sent:
                 return _form(found, sent=sent, preview=True)
@@ -232,12 +233,14 @@ def _form(
 ) -> HTMLResponse:
     """The form with what is stored, or with what was sent."""
     note = experiment.note.text if isinstance(experiment, ExperimentRecord) and experiment.note else ""
-    typed = {"labels": ", ".join(experiment.labels), "note": note} | (sent or {})
+    labels = ", ".join(experiment.labels)
+    typed = {"labels": labels, "shown": labels, "note": note} | (sent or {})
     return page(
         "curation/edit.html",
         status=status,
         experiment=experiment,
         labels=typed["labels"],
+        shown=typed["shown"],
         note=typed["note"],
         faults=faults,
         overtaken=status == OVERTAKEN,
@@ -249,8 +252,12 @@ def _fields(sent: dict[str, str]) -> dict[str, Any]:
     """The fields that the form has of a change."""
     fields: dict[str, Any] = {"note": sent["note"]} if "note" in sent else {}
     if "labels" in sent:
-        fields["labels"] = [each for each in map(str.strip, sent["labels"].split(",")) if each]
+        fields["labels"] = _split(sent["labels"])
     return fields
+
+
+def _split(labels: str) -> list[str]:
+    return [each for each in map(str.strip, labels.split(",")) if each]
 
 
 def _fault(error: Any) -> str:

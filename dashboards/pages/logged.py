@@ -41,7 +41,7 @@ class LoggedPages:
         metrics = _metrics(runs)
         titles = {name: name for name in metrics}
         judgement, reason = self._judge(experiment, choice)
-        metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
+        metric = _judged_metric(judgement, choice, metrics)
         asked_panels = view.panels
         view = view.replace(panels=asked_panels or (Panel(metric=metric or "", smooth=0).word(),))
         if (edited := edited_address(path, view, request.query_params, titles)) is not None:
@@ -62,6 +62,7 @@ class LoggedPages:
                 group_fields([AnyRun(record=run) for run in runs]),
                 Panel(metric=metric or "", by="candidate"),
                 metrics=titles,
+                keeps_one=True,
             ),
             asked_panels=asked_panels,
             metric=metric,
@@ -73,19 +74,24 @@ class LoggedPages:
     def figure(
         self, experiment: ExternalExperiment, name: FigureName, form: FileForm, request: Request, theme: ThemeName
     ) -> Response:
-        """A panel: its runs at judged rates where there is a verdict, else all; all rates where they are told apart."""
-        if name != "panel":
+        """A panel: its runs at judged rates where there is a verdict, else all; all rates where they are told apart.
+        Addresses from before panels ask for `curves`: the panel of the judged metric."""
+        if name not in ("panel", "curves"):
             raise NotFoundError(f"experiment {experiment.id} was not measured here, and has no figure {name}")
         tag = f'"{experiment.id}-{experiment.updated_at}-{experiment.runs}"'
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
         choice = LoggedView.parse(request.query_params.multi_items()).choice
         runs = self._external_runs.runs(experiment.id)
-        panel = Panel.parse(request.query_params.get("panel", ""), _metrics(runs))
-        judgement = self._judge(experiment, choice)[0] if panel.by != "lr" else None
-        styles = external_styles(experiment.candidates)
-        lines = panel_lines(self._reader, _drawn_runs(runs, judgement, choice.workload), panel, styles)
-        drawn, title = draw_panel(lines, panel, theme), f"{panel.metric} · {experiment.name}"
+        metrics, judgement = _metrics(runs), self._judge(experiment, choice)[0]
+        if name == "curves":
+            panel = Panel(metric=_judged_metric(judgement, choice, metrics) or "", smooth=0)
+        else:
+            panel = Panel.parse(request.query_params.get("panel", ""), metrics)
+        chosen = _drawn_runs(runs, judgement if panel.by != "lr" else None, choice.workload)
+        lines = panel_lines(self._reader, chosen, panel, external_styles(experiment.candidates))
+        drawn = draw_panel(lines, panel, theme, runs=sum(run.has_metric(panel.metric) for run in chosen))
+        title = f"{panel.metric} · {experiment.name}"
         return figure_answer(drawn, form, theme, name=f"{experiment.id}-{name}", title=title, tag=tag)
 
     def _judge(
@@ -99,6 +105,10 @@ class LoggedPages:
 
 def _metrics(runs: Iterable[ExternalRun]) -> list[str]:
     return sorted({name for run in runs for name in run.metrics})
+
+
+def _judged_metric(judgement: ExternalJudgement | None, choice: JudgementChoice, metrics: Iterable[str]) -> str | None:
+    return judgement.metric if judgement else choice.metric or next(iter(metrics), None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,9 +56,7 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         precision: Precision = "bf16",
     ) -> HTMLResponse:
         try:
-            card_gib = float(card) if card and ranks == 1 else None
-            if card_gib is not None and not 0 < card_gib <= MOST_GIB:
-                raise ValueError(card)
+            card_gib = _card_gib(card, ranks)
             question = _question(model, rank, dtype, ranks, None if card_gib is None else precision)
             found = footprints.ask(question)
         except (KeyError, ValueError):
@@ -117,10 +115,13 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         rank: Rank = "",
         dtype: Dtype = "",
         ranks: Ranks = 1,
+        card: Card = "",
+        precision: Precision = "bf16",
         theme: ThemeName = "light",
     ) -> Response:
         try:
-            found = footprints.ask(_question(model, rank, dtype, ranks))
+            passes = None if _card_gib(card, ranks) is None else precision
+            found = footprints.ask(_question(model, rank, dtype, ranks, passes))
         except (KeyError, ValueError):
             raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
         if found is None:
@@ -129,6 +130,14 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         return figure_answer(drawn, form, theme, name=f"memory-{found.model}", title=PLAN.title.format(model=model))
 
     return router
+
+
+def _card_gib(card: str, ranks: int) -> float | None:
+    """The memory of the card; None without one, and for several ranks. Raises `ValueError` for no such amount."""
+    card_gib = float(card) if card and ranks == 1 else None
+    if card_gib is not None and not 0 < card_gib <= MOST_GIB:
+        raise ValueError(card)
+    return card_gib
 
 
 def _question(model: str, rank: str, dtype: str, ranks: int, precision: Precision | None = None) -> FootprintQuestion:

@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -78,7 +79,10 @@ class FitPages:
         """The laws over the experiments that the query names; a choice of some where it names none."""
         if not _requested_ids(request):
             return self._choice("Scaling laws", "/fits", LAWS_ARE_OF, law_obstacle)
-        experiments = self._requested_experiments(request)
+        try:
+            experiments = self._requested_experiments(request)
+        except NotFoundError as error:
+            return self._refuse_logged(request, "scaling law", error)
         asked = LawQuery.parse(request)
         url = _address("/fits", experiments)
         try:
@@ -104,7 +108,10 @@ class FitPages:
                 "How often each optimizer comes within a given factor of the fastest.",
                 nothing_measured,
             )
-        experiments = self._requested_experiments(request)
+        try:
+            experiments = self._requested_experiments(request)
+        except NotFoundError as error:
+            return self._refuse_logged(request, "performance profile", error)
         try:
             report = self._reader.analysis.profile([each.id for each in experiments])
         except ConflictError as error:
@@ -172,6 +179,17 @@ class FitPages:
         if not ids:
             raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
         return [self._experiments.get(each) for each in ids]
+
+    def _refuse_logged(self, request: Request, what: str, error: NotFoundError) -> HTMLResponse:
+        """The page that leads to the first requested experiment that was logged or imported; raises `error` where none
+        was."""
+        for each in _requested_ids(request):
+            with suppress(NotFoundError):
+                found = self._reader.external_runs.experiment(each)
+                why = f"logged and imported runs have no {what}; deselect them."
+                link = f"/experiments/{found.id}", found.name
+                return refused_page(409, f"No {what} for these experiments", why, link)
+        raise error
 
     def _choice(
         self, heading: str, path: str, what: str, obstacle: Callable[[ExperimentRecord], str | None]

@@ -10,7 +10,7 @@ from dashboards.data.any_run import AnyRun, group_fields
 from dashboards.data.panels import METRICS, Panel, edit_panels
 from dashboards.data.reader import Reader
 from dashboards.figures.base import Figure, plain
-from dashboards.figures.panels import draw_panel, panel_lines
+from dashboards.figures.panels import MOST_LINES, draw_panel, panel_lines
 from dashboards.files.vector import vector
 from dashboards.palette import ThemeName, style
 from dashboards.text.words import candidate_title
@@ -83,6 +83,18 @@ def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -
     by_seed = panel_figure(reader, runs, Panel(by="seed"))
     names = [each["name"] for each in by_seed["data"] if "name" in each]
     assert len(names) == len({(run.candidate, run.seed) for run in runs}), "no mean over different candidates"
+
+
+def test_a_panel_with_more_runs_than_it_draws_says_how_many(services, runs) -> None:
+    record, panel = AnyRun(record=runs[0]), Panel(metric="lr", smooth=0)
+    for count, caption in (
+        (MOST_LINES, "step"),
+        (MOST_LINES + 1, f"step · {MOST_LINES} of {MOST_LINES + 1} runs drawn"),
+    ):
+        lines = panel_lines(Reader(services), [record] * count, panel, {})
+        drawn = draw_panel(lines, panel, "light", runs=count)
+        assert len(drawn["data"]) == MOST_LINES
+        assert drawn["layout"]["xaxis"]["title"]["text"] == caption
 
 
 def test_means_of_several_optimizers_keep_their_colours(services, runs) -> None:

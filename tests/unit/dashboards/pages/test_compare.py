@@ -86,6 +86,9 @@ def test_panels_draw_both_and_average_them_apart(client: TestClient, measured: s
     assert client.get(f"{path}val_loss*hours*s0").json()["data"][0]["name"].startswith("AdamW")
     page = client.get(f"/compare?runs={measured},{told}").text
     assert '<option value="gap">' in page and '<option value="grad_norm">' in page
+    removal = 'aria-label="Remove the panel'
+    assert page.count(removal) == 2
+    assert removal not in client.get(f"/compare?runs={measured},{told}&panel=gap").text, "both would be back"
 
 
 def test_training_time_is_the_sum_of_the_steps_that_were_told(client: TestClient, services: Services) -> None:

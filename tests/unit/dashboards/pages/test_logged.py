@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import ExternalState, SpoolLine
 from tests.factories.external_runs import BEGAN, batch, header
 from tests.factories.serving import application, open_services
@@ -44,7 +45,13 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
 
         labels = f"{address}/edit"
         assert browser.post(labels, data={"labels": "<i>paper, second try,"}).url.path == address
-        browser.post(labels, data={"labels": "<i>paper"})
+        assert 'name="shown" value="&lt;i&gt;paper, second try"' in browser.get(labels).text
+        services.external_runs.change_labels(found.id, LabelChange(add=("meanwhile",)))
+        browser.post(labels, data={"labels": "<i>paper", "shown": "<i>paper, second try"})
+        assert services.external_runs.experiment(found.id).labels == ("<i>paper", "meanwhile")
+        assert browser.post(labels, data={"shown": "<i>paper"}).url.path == address
+        assert services.external_runs.experiment(found.id).labels == ("<i>paper", "meanwhile"), "without the field"
+        browser.post(labels, data={"labels": "<i>paper", "shown": "<i>paper, meanwhile"})
         assert services.external_runs.experiment(found.id).labels == ("<i>paper",)
         for where in ("/", address, labels, "/?label=%3Ci%3Epaper"):
             page = browser.get(where).text
@@ -62,13 +69,24 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         assert browser.get(f"{panel}.json?{curves}&workload=none").json()["data"] == []
         tag = browser.get(f"{panel}.json?{curves}").headers["ETag"]
         assert browser.get(f"{panel}.json?{curves}", headers={"If-None-Match": tag}).status_code == 304
-        assert browser.get(f"/experiments/{found.id}/figures/curves.json").status_code == 404
+        assert browser.get(f"/experiments/{found.id}/figures/timeline.json").status_code == 404
+        former = browser.get(f"/external/{found.id}/figures/curves.json?metric=val_loss")
+        assert former.json()["data"] == figure["data"], "the judged metric's panel"
+
+        for path, what in (("/profiles", "performance profile"), ("/fits", "scaling law")):
+            refused = browser.get(path, params={"experiments": found.id})
+            assert refused.status_code == 409 and f"have no {what}" in refused.text
+            assert f'href="{address}"' in refused.text
+            assert browser.get(path, params={"experiments": "none"}).status_code == 404
 
         form = {"edit": "0", "p_metric": "val_loss", "p_smooth": "0", "p_by": "candidate", "p_across": "tokens"}
         kept = {"metric": "val_loss"}
         edited = browser.get(address, params=kept | form, follow_redirects=False).headers["Location"]
         assert "metric=val_loss&panel=val_loss*tokens*s0*by-candidate" in edited
         assert 'id="figure-panel-0"' in browser.get(edited).text
+        removal = 'aria-label="Remove the panel'
+        assert removal not in browser.get(edited).text, "the first panel would be back"
+        assert browser.get(f"{address}?{curves}&panel=val_loss").text.count(removal) == 2
         means = browser.get(f"{panel}.json?panel=val_loss*steps*s0*by-candidate").json()["data"]
         named = {each["name"]: each for each in means if "name" in each}
         assert set(named) == {"&lt;b&gt;muon&lt;/b&gt; · logged (n = 2)", "adamw · logged (n = 2)"}

@@ -54,7 +54,7 @@ def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
         for answer in (browser.get("/selection", params=crowd), browser.post("/selection", data=crowd)):
             assert answer.status_code == 422 and "201" in answer.text
         asked = browser.get("/selection", params=chosen | {"action": "delete"}).text
-        assert "Delete 2 experiments" in asked and "1 external run?" in asked
+        assert "Delete 2 experiments" in asked and "1 logged or imported run?" in asked
         assert "&lt;b&gt;ended" in asked and "<b>ended" not in asked
         partly = browser.post("/selection", data=chosen | {"action": "delete"})
         assert partly.status_code == 409 and "2 done" in partly.text and "no run nothing" in partly.text

@@ -168,6 +168,20 @@ def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, services: Ser
     assert client.get("/").text.count("no result yet") == 1
 
 
+def test_the_first_page_lists_a_sweep_whose_only_ended_trial_has_no_loss(client: TestClient, services: Services):
+    spec = sweep_spec()
+    sweep_id = services.experiments.submit(spec).experiment.id
+    parameters = planned_parameters(spec, 0)
+    assert parameters is not None
+    trials.add(services.database, sweep_id, spec, 0, trial_run(spec, 0, parameters))
+    (lease,) = claim(Queue(services.database, LeasePolicy()), cpus=1, limit=1)
+    services.attempts.hello(lease.run_id, 1, lease.token)
+    diverged = result(final_val_loss=None, verdict=Verdict.DIVERGED, steps=2)
+    services.attempts.finish(lease.run_id, 1, lease.token, diverged)
+    page = client.get("/")
+    assert page.status_code == 200 and "no result yet" in page.text
+
+
 def test_a_view_of_a_sweep_survives_its_address():
     view = SweepView(
         order=TrialOrder(key="number", descending=True), candidate="adamw", panels=("lr*steps*s3",)
