@@ -394,7 +394,9 @@ def groups(connection: Connection, *, by: Sequence[RunField], where: Filter | No
         answers, value = [origin.answer(field) for field in by], cast("Expression", origin.answer(loss).number)
         parts = [part for each in answers for part in (each.number, each.text) if part is not None]
         labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
-        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(value), sa.func.max(value)]
+        # PostgreSQL squares what it averages, and refuses an overflow.
+        averaged = sa.case((sa.func.abs(value) < 1e150, value))
+        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(averaged), sa.func.max(value)]
         query = origin.select([*labelled, *figures], *([] if where is None else [_condition(origin, where)]))
         for row in connection.execute(query.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
             cells = iter(row)

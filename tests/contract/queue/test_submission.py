@@ -93,7 +93,7 @@ def test_a_key_has_so_many_waiting_runs_and_no_more(store: Store) -> None:
     ada, bob = key_of(store, "Ada"), key_of(store, "Bob")
     store.experiments.most_waiting = 5
     made = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
-    with pytest.raises(ConflictError, match=r"may have 5 runs .* room for 2 more; this experiment has 3"):
+    with pytest.raises(ConflictError, match=r"may have 5 waiting runs, and has room for 2 more; this experiment has 3"):
         store.experiments.submit(comparison_spec(seeds=range(3)), by=ada)
     for by, runs in ((ada, 2), (bob, 5), (None, 9)):
         store.experiments.submit(comparison_spec(seeds=range(runs)), by=by)

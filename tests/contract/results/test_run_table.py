@@ -148,7 +148,8 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
         assert {row.is_external for row in rows} == {group.origin == "external"}, "one origin each"
         losses = [row.values[0] for row in rows if isinstance(row.values[0], float)]
         assert (group.best, group.worst) == (min(losses, default=None), max(losses, default=None))
-        assert group.mean == (pytest.approx(sum(losses) / len(losses)) if losses else None)
+        averaged = [loss for loss in losses if abs(loss) < 1e150]
+        assert group.mean == (pytest.approx(sum(averaged) / len(averaged)) if averaged else None)
     order = [row.values[0] for row in store.run_table.page(read_query(sort="-val_loss", columns=["val_loss"]))]
     numbers = [value for value in order if isinstance(value, float)]
     assert numbers == sorted(numbers, reverse=True) and order[: len(numbers)] == numbers, "what has none comes last"

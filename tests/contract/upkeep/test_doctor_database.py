@@ -63,7 +63,7 @@ def test_a_file_that_another_process_holds(file: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(doctor_database, "LOCK_SECONDS", 0.05)
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        broken(look(f"sqlite:///{file}"), "database", "locked", "another process holds")
+        broken(look(f"sqlite:///{file}"), "database", "locked", "another process has locked")
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ ELSEWHERE = {
     r"import mlflow ": "test_imports.py: MLflow makes its own database",
     r"(publish|verify|board) ": "service/test_main_job.py, tests/unit/api/bundles: of runs that were really trained",
     r"study run ": "test_study_run.py: minutes to an hour",
+    r"models .*--memory ": "test_plan.py: counting the passes of large models takes a minute and more",
     r"--install-completion": "it writes into the files of the shell that calls",
 }
 
@@ -114,6 +115,8 @@ def leave_logs_of_other_tools(folder: Path) -> None:
     tracked = folder / ".cache" / "huggingface" / "trackio"
     tracked.mkdir(parents=True)
     shutil.copy(sources / "trackio" / "a study.db", tracked / "study.db")
+    (folder / "logs" / "muon").mkdir(parents=True)
+    (folder / "logs" / "muon" / "seed1.txt").write_text("step 9: train loss 3.0, val loss 3.1\n")
     (folder / "sweep.csv").write_text("method,lr,seed,step,val_loss\nadamw,0.002,1,100,3.0\nmuon,0.02,1,100,2.9\n")
 
 

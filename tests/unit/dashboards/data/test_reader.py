@@ -43,7 +43,7 @@ def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(servic
 
 
 def test_a_figure_of_another_kind_of_experiment_is_refused(services):
-    with pytest.raises(FigureError, match="a comparison has no figure 'objective'; it has curves, "):
+    with pytest.raises(FigureError, match="a comparison has no figure 'objective'; it has loss-memory, curves, "):
         FigureFiles(Reader(services)).picture(services.experiments.submit(DEMO).experiment.id, "objective", ViewState())
 
 

@@ -104,7 +104,7 @@ def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, 
 def test_a_grid_that_is_too_large_says_how_large():
     space = {name: {"kind": "catalog"} for name in ("lr", "rank_ratio", "beta1", "beta2", "solver")}
     assert told(**one("adapm", space=space), algorithm="grid", trials=None) == [
-        ("/trials", "makes 3500 trials over all candidates; at most 1000 in one sweep")
+        ("/trials", "makes 2625 trials over all candidates; at most 1000 in one sweep")
     ]
 
 

@@ -1,5 +1,8 @@
 """Memory before training: the real optimizers' bytes, beside the paper's."""
 
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from typing import cast
 
 import pytest
@@ -133,7 +136,9 @@ def test_what_does_not_exist_is_refused():
 def test_of_several_ranks_it_counts_the_one_with_the_most_as_real_shards_have_it():
     """Three ranks divide no dimension of it evenly; real tensors, in groups that exchange nothing."""
     found = footprint("gpt2-tiny", ("adamw", "adapm", "muon"), ranks=3)
-    held = [rank_bytes(rank, 3) for rank in range(3)]
+    # Each in a process of its own, as real ranks are: FSDP2 keeps the first mesh of a process, and with it its rank.
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        held = list(pool.map(rank_bytes, range(3), repeat(3)))
     assert sum(parameters for parameters, _ in held) == 4 * found.parameters
     assert len(set(held)) > 1
     assert max(held) == (found.parameter_bytes, found.optimizers[1].state_bytes)
