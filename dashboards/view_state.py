@@ -135,11 +135,11 @@ class ViewState:
         """The same view with one switch turned."""
         return self.replace(**{name: not getattr(self, name)})
 
-    def of_curves(self) -> bool:
+    def changes_curves(self) -> bool:
         """Whether it says how loss curves are drawn."""
         return self.replace(cell="", baseline="").figure_query() != "?"
 
-    def of_runs(self) -> bool:
+    def changes_runs(self) -> bool:
         """Whether it says which runs the run table lists, or how."""
         return (self.run_state, self.run_sort, self.run_descending, self.page) != ("all", "position", False, 1)
 

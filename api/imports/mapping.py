@@ -16,8 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from api.client.own_runs import plain_value
-from api.imports.checks import check_collisions, check_end
-from api.imports.sessions import join_sessions
+from api.imports.sessions import check_collisions, check_end, join_sessions
 from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
 

@@ -166,20 +166,20 @@ class Group:
     def pieces(self) -> list[tuple[Part, "Group"]]:
         """The blocks by so many as torch's operators may work on at a time."""
         size = max(1, self.limit() // max(1, self.weights[0].numel() // len(self.slices[0].blocks)))
-        return self._by(size)
+        return self._divide(size)
 
     @cached_property
     def products(self) -> list[tuple[Part, "Group"]]:
         """The blocks by those whose products with thin matrices are one call: small ones in a copy."""
         is_copied = self.is_narrow or self.weights[0].numel() // len(self.slices[0].blocks) < _COPIED_BELOW
-        return self.pieces if is_copied or len(self.slices) == 1 else self._by(1)
+        return self.pieces if is_copied or len(self.slices) == 1 else self._divide(1)
 
     @property
     def is_narrow(self) -> bool:
         """Whether weights are narrower than the arithmetic."""
         return self.weights[0].dtype.itemsize < torch.float32.itemsize
 
-    def _by(self, size: int) -> list[tuple[Part, "Group"]]:
+    def _divide(self, size: int) -> list[tuple[Part, "Group"]]:
         count = len(self.blocks)
         if count <= size:
             return [(0 if count == 1 else ..., self)]

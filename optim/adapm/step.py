@@ -224,14 +224,18 @@ def _gradient_pieces(
 ) -> list[tuple[Part, Callable[[], Tensor]]]:
     """The pieces of a `ScatteredMomentum`. Copies that are made for them are kept where there is room for them."""
     turned = group.block.output_axis == 1
+
+    def gather(piece: Group) -> Tensor:
+        return join(piece.gather(gradients)).to(group.compute)
+
+    def gather_turned(piece: Group) -> Tensor:
+        return _turn(gather(piece), turned)
+
     joined = [piece for _, piece in group.products if group.is_narrow or len(piece.slices) > 1]
     if joined and sum(one.weight.numel() for piece in joined for one in piece.slices) <= room:
-        copies += [join(piece.gather(gradients)).to(group.compute) for _, piece in group.products]
+        copies += [gather(piece) for _, piece in group.products]
         return [(part, partial(_turn, copy, turned)) for (part, _), copy in zip(group.products, copies, strict=True)]
-    return [
-        (part, lambda piece=piece: _turn(join(piece.gather(gradients)).to(group.compute), turned))  # type: ignore[misc]
-        for part, piece in group.products
-    ]
+    return [(part, partial(gather_turned, piece)) for part, piece in group.products]
 
 
 def _turn(matrices: Tensor, turned: bool) -> Tensor:

@@ -26,7 +26,7 @@ Ids = Annotated[
 ]
 
 
-class Layout(StrEnum):
+class OutputFormat(StrEnum):
     """How `compare` prints."""
 
     TABLE = "table"
@@ -35,10 +35,14 @@ class Layout(StrEnum):
     CSV = "csv"
 
 
-FILES: dict[Layout, TableFormat] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
+FILES: dict[OutputFormat, TableFormat] = {
+    OutputFormat.LATEX: "latex",
+    OutputFormat.MARKDOWN: "markdown",
+    OutputFormat.CSV: "csv",
+}
 
 FormatOption = Annotated[
-    Layout, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")
+    OutputFormat, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")
 ]
 OF_TOLD_RUNS = "Of logged and imported runs"
 MetricOption = Annotated[
@@ -102,7 +106,7 @@ Predict = Annotated[
 
 def compare(
     ids: Ids,
-    form: FormatOption = Layout.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     cell: CellOption = None,
     metric: MetricOption = None,
     baseline: BaselineOption = None,
@@ -117,12 +121,12 @@ def compare(
     is_chosen = any(value is not None for value in (metric, baseline, workload, margin))
     if as_profile and cell is not None:
         refuse("a profile takes every cell of a scaling experiment; leave --cell out")
-    if as_profile and form is not Layout.TABLE and not json:
+    if as_profile and form is not OutputFormat.TABLE and not json:
         refuse(f"--format {form.value} writes the table of one experiment; give one ID")
     with open_client(url) as client:
         found = None if as_profile else find_experiment(client, ids[0])
         if isinstance(found, ExternalExperiment):
-            if cell is not None or form is not Layout.TABLE:
+            if cell is not None or form is not OutputFormat.TABLE:
                 refuse("logged and imported runs have one table and no cells; leave --format and --cell out")
             judged = client.judge(found.id, metric=metric, baseline=baseline, workload=workload, margin=margin or None)
             print_json(judged) if json else console().print(judgement_view(judged))
@@ -135,16 +139,16 @@ def compare(
             _compare_one(client, found, form, cell, json=json)
 
 
-def _compare_one(client: Client, found: ExperimentRecord, form: Layout, cell: str | None, *, json: bool) -> None:
+def _compare_one(client: Client, found: ExperimentRecord, form: OutputFormat, cell: str | None, *, json: bool) -> None:
     id = found.id
     if isinstance(found.spec, SweepSpec):
-        if form is not Layout.TABLE or cell is not None:
+        if form is not OutputFormat.TABLE or cell is not None:
             refuse("a sweep has one table and no cells; leave --format and --cell out")
         sweep = client.sweep(id)
         print_json(sweep) if json else console().print(sweep_view(sweep))
     elif json:
         print_json(client.compare(id, cell))
-    elif form is Layout.TABLE:
+    elif form is OutputFormat.TABLE:
         console().print(comparison_table(client.compare(id, cell)))
     else:
         # The file as it is, which no terminal may wrap: it goes into another program.

@@ -1,6 +1,7 @@
 """What pages say about records."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -179,13 +180,13 @@ def test_only_a_verdict_that_is_shown_has_a_colour():
 )
 def test_the_time_left_is_a_range_where_more_runs_may_come(seconds, known, planned, text):
     """Known and planned: runs that have not ended, of those that there are and of all that may come."""
-    record = SimpleNamespace(
+    record: Any = SimpleNamespace(  # it reads no more than these
         progress=SimpleNamespace(seconds_left=seconds), counts=counts(succeeded=4, queued=known),
         runs_planned=lambda: 4 + planned,
     )  # fmt: skip
-    assert words.time_left(record) == text  # type: ignore[arg-type]  # it reads no more than these
+    assert words.time_left(record) == text
     record.counts = counts(succeeded=4)
-    assert words.time_left(record) == ""  # type: ignore[arg-type]
+    assert words.time_left(record) == ""
 
 
 def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():
