@@ -326,15 +326,12 @@ def pace_words(row: CandidateRow, baseline: CandidateRow | None) -> str:
 
 
 def time_left(experiment: AnyExperiment) -> str:
-    """How long the rest takes at the pace so far: `about 4 min 05 s`; a range, `14 s to 2 min 31 s`, where more runs
-    may come than are known. Empty where nothing is known."""
+    """Return how long the planned runs take at the pace so far: `about 4 min 05 s`; `up to 4 min 05 s` while it is open
+    how many of them come. Empty without an estimate."""
     seconds, counts = experiment.progress.seconds_left, experiment.counts
     if seconds is None or counts.done():
         return ""
-    known, planned = counts.total - counts.ended(), experiment.runs_planned() - counts.ended()
-    if known >= planned:
-        return f"about {formats.duration(seconds)}"
-    return f"{formats.duration(seconds * known / planned)} to {formats.duration(seconds)}"
+    return f"{'about' if counts.total >= experiment.runs_planned() else 'up to'} {formats.duration(seconds)}"
 
 
 def seeds_to_ask(comparison: Comparison, planned: int) -> int:

@@ -174,11 +174,11 @@ def test_only_a_verdict_that_is_shown_has_a_colour():
     ("seconds", "known", "planned", "text"),
     [
         (245.0, 8, 8, "about 4 min 05 s"),
-        (120.0, 2, 8, "30 s to 2 min 00 s"),
+        (120.0, 2, 8, "up to 2 min 00 s"),
         (None, 8, 8, ""),
     ],
 )
-def test_the_time_left_is_a_range_where_more_runs_may_come(seconds, known, planned, text):
+def test_the_time_left_is_a_bound_while_runs_may_stay_out(seconds, known, planned, text):
     """Known and planned: runs that have not ended, of those that there are and of all that may come."""
     record: Any = SimpleNamespace(  # it reads no more than these
         progress=SimpleNamespace(seconds_left=seconds), counts=counts(succeeded=4, queued=known),
