@@ -103,8 +103,8 @@ class Layout:
             for key in (*planned, MASTER_WEIGHT):
                 if key in one.state:
                     one.state[key] = one.state.pop(key)
-        self._addresses = _addresses(self.parameters)
         self._values = list(chain.from_iterable(map(dict.values, self._states)))
+        self._addresses = _addresses([*self.parameters, *self._values])
         self._versions: list[int] = []
 
     def settle(self, states: Mapping[Tensor, dict[str, Tensor]]) -> None:
@@ -121,7 +121,7 @@ class Layout:
             and all(map(is_, states.values(), self._all_states))  # and no tensor is hashed
             and sum(map(len, self._states)) == len(self._values)
             and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._values))
-            and _addresses(parameters) == self._addresses
+            and _addresses([*parameters, *self._values]) == self._addresses  # `.data` puts others under a tensor
         )
 
     def follow_weights(self) -> None:
@@ -201,7 +201,7 @@ def _suits_fused_kernel(part: ParamSlice, one: Moving) -> bool:
     )
 
 
-def _addresses(parameters: Sequence[Tensor]) -> list[int]:
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
     if "torch.distributed.tensor" in sys.modules:
-        parameters = [one._local_tensor if is_distributed(one) else one for one in parameters]
-    return list(map(Tensor.data_ptr, parameters))
+        tensors = [one._local_tensor if is_distributed(one) else one for one in tensors]
+    return list(map(Tensor.data_ptr, tensors))

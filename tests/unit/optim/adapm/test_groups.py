@@ -215,3 +215,23 @@ def test_parameters_that_got_no_gradient_are_named():
     assert optimizer.untouched() == []
     optimizer.add_param_group({"params": [("transformer.idle.bias", nn.Parameter(torch.zeros(4)))]})
     assert optimizer.untouched() == ["transformer.idle.bias"]
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_state_that_is_replaced_through_data_is_the_state(cls: type[AdaPM]):
+    """As offloading does it: the tensor stays, and another memory is put under it."""
+    replaced, loaded = tiny_llama(), tiny_llama()
+    ours, theirs = cls.for_model(replaced, LR), cls.for_model(loaded, LR)
+    train(replaced, ours, range(3))
+    train(loaded, theirs, range(3))
+    for state in ours.state.values():
+        state["exp_avg_sq"].data = 2.0 * state["exp_avg_sq"]
+    saved = theirs.state_dict()
+    for state in saved["state"].values():
+        state["exp_avg_sq"] = 2.0 * state["exp_avg_sq"]
+    theirs.load_state_dict(saved)
+    train(replaced, ours, range(3, 5))
+    train(loaded, theirs, range(3, 5))
+    assert same(replaced, loaded)
+    for mine, other in zip(ours.state.values(), theirs.state.values(), strict=True):
+        assert torch.equal(mine["exp_avg_sq"], other["exp_avg_sq"]), "and it is what moves on"
