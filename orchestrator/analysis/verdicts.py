@@ -146,14 +146,32 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
     devices = {(result.environment.device, result.environment.device_name) for result in results}
     if len(devices) > 1:
         yield "Measured on several kinds of device: times and memory do not compare."
-    sizes = {result.micro_batch_sequences for result in results} - {None}
-    if len(sizes) > 1:
-        yield "Measured with different micro-batches: times and memory do not compare."
+    if micro_batches := _micro_batch_note(runs, rows):
+        yield micro_batches
     largest = max((result.parameters for result in results), default=TINY_PARAMETERS)
     if largest < TINY_PARAMETERS:
         on_cpu = ", on a CPU" if any(device == "cpu" for device, _ in devices) else ""
         size = f"{largest / 1e6:.1f} M" if largest >= 100_000 else f"{largest:,}"
         yield f"A model of {size} parameters{on_cpu}: no evidence for large models."
+
+
+def _micro_batch_note(runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
+    """What different micro-batches mean for times and memory; empty where all runs took the same."""
+    sizes: dict[str, list[int]] = {}
+    for run in runs:
+        if run.result is not None and run.result.micro_batch_sequences is not None:
+            sizes.setdefault(run.candidate, []).append(run.result.micro_batch_sequences)
+    if len({size for of_candidate in sizes.values() for size in of_candidate}) < 2:
+        return ""
+    executions = {run.spec.workload.execution for run in runs if run.spec is not None}
+    execution = executions.pop() if len(executions) == 1 else None
+    if execution is None or execution.memory_cap_gib is None or execution.micro_batch_sequences != "auto":
+        return "Measured with different micro-batches: times and memory do not compare."
+    taken = ", ".join(f"{row.title} {min(sizes[row.candidate])}" for row in rows if row.candidate in sizes)
+    return (
+        f"At equal memory: micro-batches of as many sequences as fit into {execution.memory_cap_gib:g} GiB ({taken}). "
+        "Times compare, at equal tokens."
+    )
 
 
 def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterator[str]:

@@ -115,7 +115,8 @@ class Execution(Spec):
     """If a fixed micro-batch does not fit, try again with half of it, down to one sequence; false: the first refusal is
     the result."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
-    """Tensor memory that the run may use, so that a large device can stand in for a small one."""
+    """Tensor memory that the run may use, so that a large device can stand in for a small one. With `auto` above, a
+    comparison is one at equal memory: each candidate takes the micro-batch that fits, on as many tokens."""
     activation_checkpointing: Flag = False
     """Keep only each layer's input and compute the rest again in the backward pass."""
     compile: Flag = False

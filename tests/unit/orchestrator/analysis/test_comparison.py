@@ -612,6 +612,24 @@ def test_short_validation_text_is_noted_where_it_rivals_the_differences() -> Non
     assert told == [True, False]
 
 
+def test_times_compare_where_each_takes_what_fits_into_an_equal_memory() -> None:
+    taken = {"adamw": 4, "adapm": 6}
+    losses: Losses = {
+        name: [result().model_copy(update={"micro_batch_sequences": size})] * 5 for name, size in taken.items()
+    }
+    usual = spec()
+    execution = usual.workload.execution.model_copy(update={"micro_batch_sequences": "auto", "memory_cap_gib": 20.0})
+    capped = usual.model_copy(update={"workload": usual.workload.model_copy(update={"execution": execution})})
+    notes = [[note for note in compared(of, losses).notes if "micro-batch" in note] for of in (usual, capped)]
+    assert notes == [
+        ["Measured with different micro-batches: times and memory do not compare."],
+        [
+            "At equal memory: micro-batches of as many sequences as fit into 20 GiB (AdamW 4, AdaPM 6). Times compare, "
+            "at equal tokens."
+        ],
+    ]
+
+
 def test_nothing_at_all_is_a_table_without_figures() -> None:
     found = compared(spec(), {"adamw": [None] * 5, "adapm": [None] * 5})
     assert {each.conclusion for each in found.rows} == {Conclusion.NO_LOSS}
