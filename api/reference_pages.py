@@ -194,11 +194,16 @@ def optimizers() -> Iterator[str]:
     shared = [row for row, number in uses.items() if number >= SHARED_OPTION_OPTIMIZERS]
     yield from ("Many optimizers have these options:", "")
     yield from _table(("option", "value", "meaning"), shared)
+    explained: dict[tuple[Option, ...], str] = {}
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "")
         rate = f"Centre of its grid of rates: {entry.learning_rate:g}."
         yield from (f"{entry.paper}. Licence of the code: {entry.licence}. {rate}", "")
         own = [option for option in entry.options if _option_row(option) not in shared]
+        if own and entry.options in explained:
+            yield from (f"Options: those of [`{explained[entry.options]}`](#{explained[entry.options]}).", "")
+            continue
+        explained[entry.options] = entry.name
         rows = [(f"`{o.name}`", o.allowed_values(), _value(o.default), o.meaning) for o in own]
         yield from _table(("option", "value", "default", "meaning"), rows)
         if also := [f"`{o.name}` ({_value(o.default)})" for o in entry.options if o not in own]:

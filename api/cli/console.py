@@ -116,12 +116,14 @@ def plain_table(*columns: str) -> Table:
 
 
 def text_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """A table of words, aligned left, first column never folded."""
+    """A table of words, aligned left. The first column, mostly of names, is not folded; sentences there are."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    cells = [[Text(plain(cell)) for cell in row] for row in rows]
     for position, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=position == 0)
-    for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))
+        is_name = position == 0 and all(2 * len(row[0]) < LOG_WIDTH for row in cells)
+        table.add_column(column, overflow="fold", no_wrap=is_name)
+    for row in cells:
+        table.add_row(*row)
     return table
 
 

@@ -127,8 +127,8 @@ def reproduction(studies: Sequence[StudySummary]) -> str:
 
 
 def summary_lines(studies: Sequence[StudySummary]) -> list[tuple[StudySummary | None, str]]:
-    """What one would say to a colleague: how many claims are decided, and the first effect of each study that decides,
-    in the paper's order, with the study that it is of."""
+    """What one would say to a colleague: how many claims are decided, and the first claim of each study, in the paper's
+    order, with the study that it is of."""
     best = [(study, *found) for study in studies if (found := study.best()) is not None]
     judged = [measure for _, _, finding in best for measure in finding.measures if measure.verdict is not None]
     counts = Counter(measure.verdict for measure in judged)
@@ -148,23 +148,22 @@ def summary_lines(studies: Sequence[StudySummary]) -> list[tuple[StudySummary | 
 
 
 def _headline(finding: Finding) -> Measure | None:
-    """The first claim that decides the answer; where that is open, the first one that is decided; None without one."""
-    decided = [m for m in finding.measures if m.verdict in (ClaimVerdict.SUPPORTED, ClaimVerdict.CONTRADICTED)]
-    return next((m for m in decided if m.verdict is finding.answer), next(iter(decided), None))
+    """The study's first claim of those that were measured."""
+    return next((measure for measure in finding.measures if measure.verdict is not None), None)
 
 
-def _overview(studies: Iterable[StudySummary]) -> Iterator[str]:
+def _overview(studies: Sequence[StudySummary]) -> Iterator[str]:
     yield "| study | question | source | scale | answer |"
     yield "|---|---|---|---|---|"
     for study in studies:
-        found = study.best()
-        if found is None:
-            cells = (f"`{study.name}`", study.question, study.source, "–", ClaimVerdict.MISSING.value)
-        else:
+        if (found := study.best()) is not None:
             scale, finding = found
             where = "any" if study.is_computed() else scale.value
             cells = (f"[`{study.name}`](#{study.name})", study.question, study.source, where, finding.answer.value)
-        yield f"| {' | '.join(map(_cell, cells))} |"
+            yield f"| {' | '.join(map(_cell, cells))} |"
+    if without := [f"`{study.name}`" for study in studies if study.best() is None]:
+        yield ""
+        yield f"No result yet: {', '.join(without)}."
 
 
 def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:

@@ -24,17 +24,17 @@ from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Comparison, ExperimentRecord
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
-LEARNING_RATE = 4e-3
+LEARNING_RATE = 8e-3
 """Where the search of all three begins."""
 
 DEMO = ComparisonSpec(
     name="AdaPM and AdaPM-mini against AdamW",
     workload=Workload(
         model="gpt2-nano",
-        data=DataSpec(dataset="python-stdlib", tokenizer="byte", sequence_length_tokens=128),
+        data=DataSpec(dataset="python-stdlib", tokenizer="byte", sequence_length_tokens=64),
         budget=Budget(steps=150, batch_sequences=8),
         schedule=Schedule(warmup_steps=15, final_lr_ratio=0.1),
-        evaluation=Evaluation(every_steps=50, sequences=256),
+        evaluation=Evaluation(every_steps=50, sequences=1024),
     ),
     candidates=tuple(
         Candidate(optimizer=name, learning_rates=(LEARNING_RATE,)) for name in ("adamw", "adapm", "adapm-mini")
@@ -43,7 +43,7 @@ DEMO = ComparisonSpec(
     seeds=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
     baseline="adamw",
 )
-"""AdaPM and AdaPM-mini against AdamW on a GPT-2 of 0.08 M parameters."""
+"""AdaPM and AdaPM-mini against AdamW on the workload that the studies have at their tiny scale."""
 
 Again = Annotated[
     bool, typer.Option("--again", help="Run the comparison again, even if its results are in the data folder.")
