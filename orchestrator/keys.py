@@ -84,7 +84,7 @@ class AuditRecord(Record):
     number: int
     at: float
     key_id: str | None
-    """Null where no key was shown: a service without keys, a failed login, the command line on the database itself."""
+    """Null where no key was shown: a service without keys, or the command line on the database itself."""
     label: str | None
     """The key's, for people."""
     address: str

@@ -2,12 +2,9 @@
 
 The workers' routes leave none: what they change has a log of its own, the runs' events.
 
-Failed logins come from strangers, as many as they like: of a minute a few have a line each, the rest is counted.
+Failed logins change nothing, and strangers can make as many as they like: they stand in the service's own log.
 """
 
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
@@ -15,18 +12,12 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth.throttle import network_of
 from api.middleware.authentication import caller_of
 from api.middleware.guards import SAFE_METHODS, WORKER_PATH
 from orchestrator.errors import OrchestratorError
 from orchestrator.store.admin.audit import AuditLine, AuditLog
 
 log = structlog.get_logger("api")
-
-MINUTE_SECONDS = 60.0
-MOST_STRANGERS = 8
-"""Addresses (IPv6: networks) whose first failed login of a minute has a line, and whose others are counted by
-themselves; those of all further ones are counted together."""
 
 
 def is_report(path: str) -> bool:
@@ -40,19 +31,8 @@ class AuditMiddleware:
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
         self.app = app
         self._audit = audit
-        self._logins = _FailedLogins(self._write)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-
-            async def receive_and_finish() -> Message:
-                message = await receive()
-                if message["type"] == "lifespan.shutdown":
-                    await self._logins.write_rest()
-                return message
-
-            await self.app(scope, receive_and_finish, send)
-            return
         if scope["type"] != "http" or scope["method"] in SAFE_METHODS or is_report(scope["path"]):
             await self.app(scope, receive, send)
             return
@@ -63,8 +43,8 @@ class AuditMiddleware:
                     line = _line(scope, message)
                     targets = scope.get("bench.targets") or (line.target,)
                     await self._write(*(replace(line, target=target) for target in targets))
-                elif message["status"] == 401 and scope["path"] == "/login":  # else strangers could fill the log
-                    await self._logins.note(_line(scope, message))
+                elif message["status"] == 401 and scope["path"] == "/login":
+                    log.warning("failed login", address=caller_of(scope).address)
             await send(message)
 
         await self.app(scope, receive, send_and_note)
@@ -77,43 +57,6 @@ class AuditMiddleware:
         except OrchestratorError as error:
             for line in lines:
                 log.error("not in the audit log", error=str(error), **vars(line))
-
-
-class _FailedLogins:
-    """A bounded number of lines of failed logins: `MOST_STRANGERS` at once, and with the next failure after the minute,
-    or when the process ends, as many and one with the counts of the others."""
-
-    def __init__(self, write: Callable[..., Awaitable[None]]) -> None:
-        self._write = write
-        self._more: Counter[str] = Counter()
-        """How many failed after the one that has a line, by network; those of further networks under `_OTHERS`."""
-        self._first: AuditLine | None = None
-        self._began_at = 0.0
-
-    async def note(self, line: AuditLine) -> None:
-        """Remember one."""
-        if time.monotonic() - self._began_at >= MINUTE_SECONDS:
-            await self.write_rest()
-        if self._first is None:
-            self._first, self._began_at = line, time.monotonic()
-        network = network_of(line.address)
-        if network in self._more or len(self._more) - (_OTHERS in self._more) >= MOST_STRANGERS:
-            self._more[network if network in self._more else _OTHERS] += 1
-        else:
-            self._more[network] = 0
-            await self._write(line)
-
-    async def write_rest(self) -> None:
-        """Write the counts of the minute that has begun, and begin anew with the next failure."""
-        first, more = self._first, self._more
-        self._first, self._more = None, Counter()
-        for network, count in more.items():
-            if count and first is not None:
-                target = f"{first.target}: {count} more in {MINUTE_SECONDS:g} s"
-                await self._write(replace(first, address=network, target=target))
-
-
-_OTHERS = "other addresses"
 
 
 def _line(scope: Scope, start: Message) -> AuditLine:

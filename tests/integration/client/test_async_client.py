@@ -15,6 +15,7 @@ import pytest
 from api.client.client import AsyncClient, Client, ClientError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import Conclusion
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import batch, claim
 from tests.integration.api_service import Service, comparison_fields
@@ -140,6 +141,7 @@ def test_the_examples_of_the_document_work(service: Service, client: Client):
     known["client"].close()  # type: ignore[attr-defined]
     assert len(blocks) == 8
     assert len(known["results"]) == 4  # type: ignore[arg-type]
+    assert set(known["verdicts"]["conclusion"]) == {Conclusion.NO_LOSS}  # type: ignore[index]
     assert known["last"] == run
     assert "/workload" in known["refused"]  # type: ignore[operator]
     assert known["runs"]
