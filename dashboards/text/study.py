@@ -139,7 +139,7 @@ def summary_lines(studies: Sequence[StudySummary]) -> list[tuple[StudySummary | 
         (
             study,
             f"{scale_words(study, study.scale(scale))}: {effect_sentence(measure)}; {measure.verdict}"
-            f"{'' if measure.verdict is finding.answer else f', the study {finding.answer}'}.",
+            f"{'' if measure.verdict is finding.answer else f' (the study: {finding.answer})'}.",
         )
         for study, scale, finding in best
         if (measure := _headline(finding)) is not None
