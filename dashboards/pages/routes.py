@@ -95,7 +95,7 @@ def pages(
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications, services.analysis))
     router.include_router(curation_pages(experiments, services.external_runs))
-    router.include_router(compare_pages(reader, monitor, services.run_table))
+    router.include_router(compare_pages(reader, monitor))
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
     router.include_router(memory_pages(services.footprints))

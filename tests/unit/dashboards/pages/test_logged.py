@@ -69,7 +69,7 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         assert browser.get(f"{panel}.json?{curves}&workload=none").json()["data"] == []
         tag = browser.get(f"{panel}.json?{curves}").headers["ETag"]
         assert browser.get(f"{panel}.json?{curves}", headers={"If-None-Match": tag}).status_code == 304
-        assert browser.get(f"/experiments/{found.id}/figures/timeline.json").status_code == 404
+        assert browser.get(f"/experiments/{found.id}/figures/breakdown.json").status_code == 404
         former = browser.get(f"/external/{found.id}/figures/curves.json?metric=val_loss")
         assert former.json()["data"] == figure["data"], "the judged metric's panel"
 

@@ -13,14 +13,12 @@ from dashboards.text import formats
 from orchestrator.analysis import verdicts
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Comparison
 from orchestrator.specs.footprints import footprint_question
 from tests.factories.playing import DEMO, STATE_BYTES
 from tests.factories.stores import claim
 from worker.records.footprint import Footprint, OptimizerFootprint
-from worker.spec.run import Workload
 
 
 def test_home_lists_experiments_newest_first(client, services):
@@ -78,19 +76,6 @@ def test_all_pairs_stand_below_the_leaderboard_and_lost_runs_in_its_further_colu
     seeds = len(DEMO.seeds)
     assert page.count(f">0 of {seeds}<") == len(found.rows)
     assert "All pairs" not in client.get(f"/experiments/{plain.id}").text
-
-
-def test_what_has_no_law_cannot_be_chosen_for_one_and_says_why(client, services, finished):
-    waiting = services.experiments.submit(DEMO).experiment.id
-    risk = Candidate(optimizer="sgd", learning_rates=(0.1,))
-    workload = Workload.model_validate({"task": "regression", "budget": {"steps": 100}})
-    spec = ComparisonSpec(name="risk", workload=workload, candidates=(risk,), seeds=(1,))
-    regression = services.experiments.submit(spec).experiment.id
-    page = client.get("/fits").text
-    assert f'value="{finished}">' in page
-    assert f'value="{waiting}" disabled>' in page
-    assert f'value="{regression}" disabled>' in page and "excess risk" in page
-    assert f'value="{finished}">' in client.get("/profiles").text
 
 
 def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, services, player):
