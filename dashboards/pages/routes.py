@@ -173,7 +173,7 @@ class PageHandlers:
             whole=whole,
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
-            run_page=tables.run_page(snapshot.runs, view),
+            shown_runs=tables.first_runs(snapshot.runs),
             breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 

@@ -13,7 +13,7 @@ from worker.spec.parts import Probes
 from worker.spec.run import RunSpec
 
 pytestmark = pytest.mark.browser
-FIGURES = 6
+FIGURES = 5
 
 
 def test_the_queue_moves_by_itself(eyes, site):
