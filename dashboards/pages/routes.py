@@ -182,7 +182,7 @@ class PageHandlers:
         return self._laws.scaling_page(whole, request)
 
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
-        """A sweep; the query says how its trials are sorted, and whose hyperparameters are drawn."""
+        """A sweep; the query says whose hyperparameters are drawn."""
         asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
         if (edited := edited_address(path, asked, request.query_params)) is not None:
             return RedirectResponse(edited, status_code=303)
@@ -195,7 +195,7 @@ class PageHandlers:
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             view=asked,
-            trials=sorted_trials(report.trials, asked.order)[:TRIALS_SHOWN],
+            trials=sorted_trials(report.trials)[:TRIALS_SHOWN],
             drawn=searched_candidate(snapshot, asked.candidate),
             panels=page_panels(path, asked, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
