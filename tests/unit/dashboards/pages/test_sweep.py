@@ -89,7 +89,7 @@ def test_the_report_has_the_sweeps_answer_figures_and_trials(services: Services,
 
 def test_the_best_trials_stand_first(client: TestClient, swept: str):
     page = client.get(f"/experiments/{swept}").text
-    assert re.findall(rf'row-link mono" href="/runs/{swept}-(\d+)"', page)[:3] == ["3", "1", "0"]
+    assert re.findall(rf'row-link mono" href="/runs/{swept}-(\d+)"', page)[:3] == ["0003", "0001", "0000"]
 
 
 def test_hostile_names_are_text_and_nothing_is_inline(client: TestClient, swept: str):
