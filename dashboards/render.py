@@ -14,7 +14,6 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dashboards import assets
-from dashboards.data import tables
 from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
 from dashboards.text.markdown import code_spans, markdown, note
@@ -152,7 +151,7 @@ def environment() -> Environment:
     made.filters["pluralize"] = pluralize
     made.filters["age"] = lambda then: formats.age(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    made.globals |= {"view_choices": words.view_choices, "run_choices": tables.run_choices}
+    made.globals |= {"view_choices": words.view_choices}
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": words, "measured": costs, "style": style}
     made.globals |= {"answers": answers}
     made.globals |= {

@@ -21,15 +21,8 @@ SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
 RowKey = Literal["rank", "name", "lr", "loss", "difference", "state", "peak", "step", "hours"]
 ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
 """What the leaderboard is sorted by."""
-RunKey = Literal["position", "candidate", "lr", "seed", "loss", "time"]
-RUN_KEYS: tuple[RunKey, ...] = get_args(RunKey)
-RunState = Literal[
-    "all", "waiting", "running", "finished", "stopped_early", "diverged", "out_of_memory", "failed", "cancelled"
-]
-RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
 """Field → name in the URL, of what is on or off."""
-MOST_PAGES = 1_000
 LONGEST_NAME = 80
 LONGEST_PANEL = 200
 LONGEST_STATE = 40
@@ -65,21 +58,14 @@ class ViewState:
     """The leaderboard's further columns: rank, learning rate, interval, time, lost runs, the verdict in full."""
     sort: RowKey = "rank"
     descending: bool = False
-    run_state: RunState = "all"
-    """Which runs the run table lists."""
-    run_sort: RunKey = "position"
-    run_descending: bool = False
-    page: int = 1
-    """Of the run table."""
     panels: tuple[str, ...] = ()
     """Further figures, as `dashboards/data/panels.py` reads them."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "ViewState":
-        """Read the query of a URL. Raises `FilterError` for a state that there is none of."""
+        """Read the query of a URL."""
         pairs = list(query)
         given = dict(pairs)
-        page = given.get("page", "")
         return cls(
             x=_choice(given.get("x"), X_AXES, "steps"),
             part=_choice(given.get("part"), PARTS, "main"),
@@ -91,10 +77,6 @@ class ViewState:
             all_columns=given.get("columns") == "all",
             sort=_choice(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
-            run_state=state_filter(given.get("state"), RUN_STATES, "all"),
-            run_sort=_choice(given.get("by", "").removeprefix("-"), RUN_KEYS, "position"),
-            run_descending=given.get("by", "").startswith("-"),
-            page=min(max(int(page), 1), MOST_PAGES) if page.isdecimal() and len(page) < 9 else 1,
             panels=panel_words(pairs),
             **{field: given.get(name) == "1" for field, name in SWITCHES.items()},
         )
@@ -103,10 +85,7 @@ class ViewState:
         """The query of a URL with this state, `?` included; `?` alone for the defaults, so that a link clears it."""
         tables = [
             ("columns", "all" if self.all_columns else "", ""),
-            ("sort", _sort_text(self.sort, self.descending), "rank"),
-            ("state", self.run_state, "all"),
-            ("by", _sort_text(self.run_sort, self.run_descending), "position"),
-            ("page", str(self.page), "1"),
+            ("sort", f"-{self.sort}" if self.descending else self.sort, "rank"),
         ]
         further = _other_than_default(tables) + [("panel", each) for each in self.panels]
         return self.figure_query() + _join_pairs(self.figure_query(), further)
@@ -127,9 +106,8 @@ class ViewState:
         return "?" + urlencode(pairs + [("hide", name) for name in self.hidden])
 
     def replace(self, **changes: Any) -> "ViewState":
-        """The same view with other values; a change of the run table leads to its first page."""
-        first: dict[str, Any] = {"page": 1} if {"run_state", "run_sort"} & changes.keys() else {}
-        return replace(self, **first, **changes)
+        """The same view with other values."""
+        return replace(self, **changes)
 
     def toggle(self, name: Literal["log", "log_x", "each_seed", "all_rates", "all_columns"]) -> "ViewState":
         """The same view with one switch turned."""
@@ -139,10 +117,6 @@ class ViewState:
         """Whether it says how loss curves are drawn."""
         return self.replace(cell="", baseline="").figure_query() != "?"
 
-    def changes_runs(self) -> bool:
-        """Whether it says which runs the run table lists, or how."""
-        return (self.run_state, self.run_sort, self.run_descending, self.page) != ("all", "position", False, 1)
-
     def toggle_candidate(self, name: str) -> "ViewState":
         """The same view with one candidate hidden, or shown again."""
         return replace(self, hidden=tuple(sorted(set(self.hidden) ^ {name})))
@@ -150,10 +124,6 @@ class ViewState:
     def sort_by(self, key: RowKey) -> "ViewState":
         """The leaderboard by that column; by the same column once more, the other way round."""
         return self.replace(sort=key, descending=self.sort == key and not self.descending)
-
-    def sort_runs_by(self, key: RunKey) -> "ViewState":
-        """The run table by that column; by the same column once more, the other way round."""
-        return self.replace(run_sort=key, run_descending=self.run_sort == key and not self.run_descending)
 
 
 def panel_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -170,10 +140,6 @@ def state_filter(value: str | None, known: tuple[Word, ...], default: Word) -> W
 
 def _choice(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
     return next((one for one in known if one == value), default)
-
-
-def _sort_text(key: str, descending: bool) -> str:
-    return f"-{key}" if descending else key
 
 
 def _other_than_default(values: list[tuple[str, str, str]]) -> list[tuple[str, str]]:

@@ -63,7 +63,6 @@ TABLE = {
     GET /memory
     GET /memory/figures/plan.{form}                                  heavy
     GET /metrics
-    GET /plan
     GET /profiles                                                    whole
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
@@ -75,7 +74,6 @@ TABLE = {
     GET /runs/{run_id}/figures/series.{form}                         heavy
     GET /studies                                                     whole
     GET /studies/{name}                                              whole
-    GET /studies/{name}/figures/{scale}.{form}                       heavy
     GET /v1/datasets
     GET /v1/experiments
     GET /v1/experiments/{experiment_id}

@@ -1,31 +1,31 @@
-"""Answers as tables for people: comparisons, scaling laws, performance profiles, external runs. A comparison's table is
-the product's answer: `demo` and `compare` end with it.
+"""Answers as tables for people: comparisons, scaling laws, sweeps, performance profiles, external runs.
+
+A comparison's table is the product's answer: `demo` and `compare` end with it.
 
 Cells may have several lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
 """
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from api.cli.console import plain, plain_table, sentences
-from dashboards.text import formats
-from dashboards.text.answers import coefficient_names, memory_words, number, target_words
+from api.cli.console import plain, plain_table, sentences, text_table
+from dashboards.text import formats, tables
+from dashboards.text.answers import target_words
+from dashboards.text.tables import Table
 from dashboards.text.words import speed_words, unstable_runs
-from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
+from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.external_runs import ExternalJudgement
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
+from orchestrator.sweeps.records import SweepReport
 from worker.words import pluralize
 
-CHART_COLUMNS, CHART_LINES = 72, 11
-"""Of the picture of loss against memory: it fits beside its axis into 80 columns."""
 WORDS_COLUMNS = 20
 """Of words in a column of figures: as wide as an interval."""
 LEAST_COLUMNS = 4
@@ -71,7 +71,7 @@ class Leaderboard:
         figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", time)
         return ["optimizer", "lr", "validation loss", delta, *figures, "runs"]
 
-    def _table(self, titles: list[str]) -> Table:
+    def _table(self, titles: list[str]) -> RichTable:
         table = plain_table(titles[0])
         for title in titles[1:]:
             table.add_column(title, justify="left" if title == "runs" else "right", no_wrap=True)
@@ -82,50 +82,6 @@ class Leaderboard:
             green = " green" if row.conclusion is Conclusion.BETTER else ""
             table.add_row(*_cells(row, baseline)[: len(titles)], style=f"bold{green}" if first else None)
         return table
-
-
-def loss_memory_chart(comparison: Comparison) -> Text:
-    """Loss against optimizer state, in characters; empty without two points.
-
-    Below and to the left is better: ● is a mean over the seeds, │ the 95 % interval of its difference to the baseline.
-    """
-    spots, losses = [], comparison.losses_beside_baseline()
-    for row in comparison.rows:
-        if (loss := losses.get(row.candidate)) is not None and row.optimizer_state_bytes is not None:
-            low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
-            spots.append((row.optimizer_state_bytes, low, loss.mean, high, plain(row.candidate)[:24]))
-    if len(spots) < 2:
-        return Text()
-    lowest, highest = min(low for _, low, *_ in spots), max(high for *_, high, _ in spots)
-    largest = max(state_bytes for state_bytes, *_ in spots)
-    span = (highest - lowest) or 1.0
-    canvas = [[" "] * CHART_COLUMNS for _ in range(CHART_LINES)]
-
-    def line(loss: float) -> int:
-        return round((highest - loss) / span * (CHART_LINES - 1))
-
-    for state_bytes, low, mean, high, name in spots:
-        column = round(state_bytes / (largest or 1) * (CHART_COLUMNS - 1))
-        for place in range(line(high), line(low) + 1):
-            canvas[place][column] = "│"
-        cells = canvas[line(mean)]
-        cells[column] = "●"
-        # The name beside its mark: on the right where there is room, else on the left.
-        start = column + 2 if column + 2 + len(name) <= CHART_COLUMNS else max(column - 1 - len(name), 0)
-        for place, letter in enumerate(name, start=start):
-            if place < CHART_COLUMNS and cells[place] == " ":
-                cells[place] = letter
-    width = len(formats.loss(highest))
-    axis = {0: highest, CHART_LINES - 1: lowest}
-    lines = [
-        f"{formats.loss(axis[place]) if place in axis else '':>{width}} {'┤' if place in axis else '│'}{''.join(cells)}"
-        for place, cells in enumerate(canvas)
-    ]
-    right = formats.size(largest)
-    lines.append(f"{'':>{width}} └{'─' * CHART_COLUMNS}")
-    lines.append(f"{'':>{width}}  0{right:>{CHART_COLUMNS - 1}}")
-    title = f"{comparison.loss_name} against optimizer state: ● mean, │ 95 % interval of difference"
-    return Text("\n".join((f"\n{title}", *(each.rstrip() for each in lines))))
 
 
 def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]:
@@ -194,21 +150,26 @@ def outcomes_text(outcomes: dict[Outcome, int]) -> str:
     return "\n".join(lines) or formats.UNKNOWN
 
 
-def fit_view(report: FitReport) -> RenderableType:
-    """Coefficients with intervals, then predictions and data efficiency where there are any, then every sentence."""
-    parts: list[RenderableType] = [Text(report.formula, style="bold"), _coefficients(report)]
-    for title, columns, rows in (
-        ("Predicted, not trained; activations come on top of the memory", ("size", "tokens", "loss", "state", "memory"),
-         _predictions),
-        ("Data efficiency: D_eff / D against the baseline's law", ("parameters", "tokens", "D_eff / D"), _efficiencies),
-        ("The law's loss minus the baseline's", ("parameters", "tokens", "Δ loss"), _loss_differences),
-    ):  # fmt: skip
-        table = _table_of_fits(report, columns, rows)
-        if table.row_count:
-            parts += [Text(title, style="bold"), table]
-    lines = [(fit.candidate, fit.verdict) for fit in report.fits]
-    lines += [("note", note) for note in report.notes]
-    return Group(*parts, sentences((subject, formats.sentence(line)) for subject, line in lines))
+def fit_view(law: FitReport) -> RenderableType:
+    """Coefficients with intervals, then predictions where there are any, then every sentence."""
+    lines = [(fit.candidate, formats.sentence(fit.verdict)) for fit in law.fits]
+    lines += [("note", formats.sentence(note)) for note in law.notes]
+    return Group(*_titled(tables.coefficients(law)), *_titled(tables.predictions(law)), sentences(lines))
+
+
+def sweep_view(sweep: SweepReport) -> RenderableType:
+    """The best trial of each optimizer, which hyperparameters mattered, every trial."""
+    head = Text(plain(sweep.name), style="bold")
+    head.append(f"  {sweep.algorithm}, {len(sweep.trials)} of {sweep.trials_planned} trials", style="dim")
+    notes = sentences(("note", formats.sentence(note)) for note in sweep.notes)
+    return Group(head, *_titled(tables.best_trials(sweep)), notes, *_titled(tables.trials(sweep)))
+
+
+def _titled(table: Table) -> tuple[RenderableType, ...]:
+    """A table under its caption; nothing where it has no rows."""
+    if not table.rows:
+        return ()
+    return Text(f"\n{table.caption}".rstrip(), style="dim"), text_table(table.head, table.rows)
 
 
 def profile_view(report: ProfileReport) -> RenderableType:
@@ -225,64 +186,6 @@ def profile_view(report: ProfileReport) -> RenderableType:
     workloads = pluralize(report.workloads, "workload")
     head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
     return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
-
-
-def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
-    """`0.340` over its interval; wide ranges of magnitude in powers of ten."""
-    if estimate is None:
-        return formats.UNKNOWN
-    interval = formats.interval(estimate.low, estimate.high, lambda value: number(value, digits))
-    return two_lines(number(estimate.value, digits), interval or "no interval")
-
-
-def _coefficients(report: FitReport) -> Table:
-    names = coefficient_names(report)
-    table = plain_table("optimizer", *names, "error", "largest left out", "points")
-    for fit in report.fits:
-        cells = [estimate_text(fit.coefficients.get(name)) for name in names]
-        error = formats.UNKNOWN if fit.relative_error is None else f"{100 * fit.relative_error:.2g} %"
-        numbers = [point.n for point in fit.points if point.is_in_law]
-        points = f"{len(numbers)}\n{pluralize(sum(numbers), 'run')}"
-        left_out = formats.UNKNOWN
-        if fit.held_out is not None:
-            size = f"at {formats.compact(fit.held_out.parameters)}"
-            left_out = two_lines(formats.difference(fit.held_out.error), size)
-        table.add_row(*map(Text, (plain(fit.candidate), *cells, error, left_out, points)))
-    return table
-
-
-def _table_of_fits(
-    report: FitReport, columns: tuple[str, ...], rows: Callable[[CandidateFit], Iterable[tuple[str, ...]]]
-) -> Table:
-    """So many lines a candidate as `rows` has cells of it."""
-    table = plain_table("optimizer", *columns)
-    for fit in report.fits:
-        for cells in rows(fit):
-            table.add_row(*map(Text, (plain(fit.candidate), *cells)))
-    return table
-
-
-def _predictions(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
-    for each in fit.predictions:
-        parameters = formats.compact(each.parameters)
-        size = parameters if each.model is None else two_lines(each.model, f"{parameters} parameters")
-        state = memory = formats.UNKNOWN  # state, and everything that training keeps; activations come on top
-        if each.memory is not None:
-            state = two_lines(formats.size(each.memory.state_bytes.value), memory_words(each.memory))
-            memory = formats.size(each.memory.total_bytes())
-        yield size, formats.compact(each.tokens), estimate_text(each.loss, 4), state, memory
-
-
-def _loss_differences(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
-    for each in fit.loss_differences:
-        found = Estimate(value=each.difference.mean, low=each.difference.low, high=each.difference.high)
-        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(found, 4)
-
-
-def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
-    for each in fit.data_efficiency:
-        ratio = None if each.ratio is None else Estimate(value=each.ratio, low=each.low, high=each.high)
-        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(ratio)
 
 
 def judgement_view(judged: ExternalJudgement) -> RenderableType:

@@ -5,10 +5,11 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import IO, Annotated, Never
+from typing import IO, Annotated, Never, Self
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -27,6 +28,8 @@ UNREACHABLE = 3
 INTERRUPTED = 130
 """What shells give a command that Ctrl-C ended: 128 + SIGINT."""
 
+LINE_SECONDS = 5.0
+"""Without a terminal: at most one line of progress in this time, so that a log stays short."""
 LOG_WIDTH = 120
 """Columns outside a terminal, where nothing can be asked for its width."""
 
@@ -87,6 +90,31 @@ def plain(text: str) -> str:
 def print_json(value: object) -> None:
     """Print records, or lists and mappings of them, as JSON and nothing else on stdout."""
     print(json.dumps(to_jsonable_python(value), indent=2, allow_nan=False))
+
+
+class ProgressLine:
+    """A line on stderr that says how far something is: on a terminal over the line before, else now and then."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """`quiet` prints nothing."""
+        self._quiet, self._is_live = quiet, sys.stderr.isatty()
+        self._pause_seconds = 0.2 if self._is_live else LINE_SECONDS
+        self._printed_at = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_live and not self._quiet:
+            print(file=sys.stderr)
+
+    def show(self, text: str, *, last: bool = False) -> None:
+        """Print the line, unless one has just been printed; the `last` one always."""
+        if self._quiet or (time.monotonic() - self._printed_at < self._pause_seconds and not last):
+            return
+        self._printed_at = time.monotonic()
+        start, end = ("\r\x1b[K", "") if self._is_live else ("", "\n")
+        print(start + plain(text), end=end, file=sys.stderr, flush=True)
 
 
 @contextmanager

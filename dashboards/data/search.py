@@ -1,9 +1,9 @@
-"""Which experiments the first page lists, and in which order: by words, state, source and labels, as its URL says."""
+"""Which experiments the first page lists: by words, state, source and labels, as its URL says."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 from urllib.parse import urlencode
 
 from dashboards.view_state import state_filter
@@ -20,14 +20,6 @@ Source = Literal["all", "bench", "logged", "imported"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 StateFilter = Literal["all", "active", "done", "failed"]
 STATES: tuple[StateFilter, ...] = get_args(StateFilter)
-SORT_KEYS: Mapping[str, Callable[[Listed], Any]] = {
-    "submitted": lambda one: (one.created_at,),
-    "name": lambda one: _alphabetic(one.name),
-    "state": lambda one: (one.counts.done(), one.counts.by_status.get(RunStatus.FAILED, 0) == 0),
-    "runs": lambda one: (one.counts.total,),
-}
-"""What each column sorts by: states from what is going on through what has failed to the rest."""
-NEWEST_FIRST = "-submitted"
 LONGEST_TEXT = 200
 PAGE = 200
 MOST_SEARCHED = 4_000
@@ -44,8 +36,6 @@ class Search:
     """Whether the bench measured the runs, or another loop or tool told of them."""
     labels: tuple[str, ...] = ()
     """All of which an experiment has."""
-    sort: str = NEWEST_FIRST
-    """A column; `-` before it turns it round."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
@@ -56,21 +46,19 @@ class Search:
         labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
             :MOST_LABELS
         ]
-        sort = given.get("sort", "")
         return cls(
             text=given.get("q", "").strip()[:LONGEST_TEXT],
             state=state_filter(given.get("state"), STATES, "all"),
             source=state_filter(given.get("source"), SOURCES, "all"),
             labels=labels,
-            sort=sort if sort.removeprefix("-") in SORT_KEYS else NEWEST_FIRST,
         )
 
     def narrows(self) -> bool:
         """Whether anything is looked for."""
-        return replace(self, sort=NEWEST_FIRST) != Search()
+        return self != Search()
 
     def narrows_by_more_than_labels(self) -> bool:
-        """Whether words or a state are looked for."""
+        """Whether words, a state or a source are looked for."""
         return replace(self, labels=()).narrows()
 
     def query_for_state(self, state: StateFilter) -> str:
@@ -78,17 +66,11 @@ class Search:
         pairs = [("q", self.text)] if self.text else []
         pairs += [("state", state)] if state != "all" else []
         pairs += [("source", self.source)] if self.source != "all" else []
-        pairs += [("sort", self.sort)] if self.sort != NEWEST_FIRST else []
         return "?" + urlencode(pairs + [("label", label) for label in self.labels])
 
     def query_for_source(self, source: Source) -> str:
         """The query of a URL for the same of another source, `?` included."""
         return replace(self, source=source).query_for_state(self.state)
-
-    def query_sorted_by(self, column: str) -> str:
-        """The query of a URL for the same by that column; by the same column once more, the other way round."""
-        turned = f"-{column}" if self.sort == column else column
-        return replace(self, sort=turned).query_for_state(self.state)
 
     def query_without(self, label: str) -> str:
         """The query of a URL for the same with one label less, `?` included."""
@@ -125,42 +107,30 @@ def logged_instead(external_runs: ExternalRuns, experiment_id: str, error: NotFo
 
 
 def find_experiments(experiments: Experiments, external_runs: ExternalRuns, query: Search, limit: int) -> list[Listed]:
-    """The experiments of all sources that fit, at most `limit`, in the order that is asked for; unasked the newest
-    first."""
+    """The experiments of all sources that fit, at most `limit`, the newest first."""
     found: list[Listed] = []
     if query.source != "bench":
-        is_narrow = replace(query, labels=()) != Search()
-        told = external_runs.experiments(limit=MOST_SEARCHED if is_narrow else limit, labels=query.labels)
+        most = MOST_SEARCHED if query.narrows_by_more_than_labels() else limit
+        told = external_runs.experiments(limit=most, labels=query.labels)
         found += [one for one in told if query.fits(one)]
     if query.source in ("all", "bench"):
         found += _measured_experiments(experiments, replace(query, source="all"), limit)
-    return sorted(found, key=SORT_KEYS[query.sort.removeprefix("-")], reverse=query.sort.startswith("-"))[:limit]
+    return sorted(found, key=lambda one: one.created_at, reverse=True)[:limit]
 
 
 def _measured_experiments(experiments: Experiments, query: Search, limit: int) -> list[AnyExperiment]:
-    if replace(query, labels=()) == Search():
+    if not query.narrows_by_more_than_labels():
         return list(experiments.page(limit=limit, labels=query.labels))
-    descending = query.sort.startswith("-")
-    if query.sort.removeprefix("-") == "name" and not query.narrows_by_more_than_labels():
-        named = experiments.names(limit=MOST_SEARCHED, labels=query.labels)
-        named.sort(key=lambda each: _alphabetic(each[1]), reverse=descending)
-        return list(experiments.several([experiment_id for experiment_id, _ in named[:limit]]))
     fitting: list[AnyExperiment] = []
     before, looked = None, 0
     while (
-        (len(fitting) < limit or query.sort != NEWEST_FIRST)
+        len(fitting) < limit
         and looked < MOST_SEARCHED
         and (page := experiments.page(limit=PAGE, before=before, labels=query.labels))
     ):
         fitting += [one for one in page if query.fits(one)]
         before, looked = page[-1].id, looked + len(page)
-    if query.sort != NEWEST_FIRST:
-        fitting.sort(key=SORT_KEYS[query.sort.removeprefix("-")], reverse=descending)
     return fitting[:limit]
-
-
-def _alphabetic(name: str) -> tuple[str, str]:
-    return name.casefold(), name
 
 
 def _labels(text: str) -> tuple[str, ...]:

@@ -16,8 +16,6 @@ from dashboards.figures.curves import experiment_curves
 from dashboards.figures.panels import draw_panel, experiment_panel
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
-from dashboards.figures.study import study_figure
-from dashboards.figures.timeline import experiment_attempts
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import Style, ThemeName
 from dashboards.view_state import ViewState
@@ -25,15 +23,13 @@ from orchestrator.analysis.laws.records import FitReport
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison
 
-ComparisonFigure = Literal[
-    "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
-]
+ComparisonFigure = Literal["curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours"]
 LawFigure = Literal["law", "residuals"]
 SweepFigure = Literal["objective", "slices", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-FigurePage = AnswerKind | Literal["profiles", "run", "compare", "memory", "study", "every experiment"]
+FigurePage = AnswerKind | Literal["profiles", "run", "compare", "memory", "every experiment"]
 P = ParamSpec("P")
 
 
@@ -97,7 +93,6 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         page=AnswerKind.COMPARISON,
         draw=lambda view: memory.memory_breakdown(*_comparison_view(view), view.snapshot.runs),
     ),
-    FigureEntry(name="timeline", title="Attempts over time", page=AnswerKind.COMPARISON, draw=experiment_attempts),
 )
 SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
@@ -152,11 +147,10 @@ RUNS_PANEL = FigureEntry(
     name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel, is_listed=False
 )
 PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
-STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
     *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE,
-    RUNS_PANEL, PANEL, PLAN, STUDY,
+    RUNS_PANEL, PANEL, PLAN,
 )  # fmt: skip
 """Every figure that there is."""
 BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES, PANEL)}

@@ -7,7 +7,7 @@ allows images from itself and one style sheet by its hash. A new sort of answer 
 """
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,31 +16,20 @@ from dashboards.files import publication
 from dashboards.files.bibliography import bibtex, references
 from dashboards.files.figures import FigureFiles, draw, script_hash
 from dashboards.render import environment
-from dashboards.text import answers, formats, words
+from dashboards.text import answers, formats, tables, words
+from dashboards.text.tables import Table
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import select_cell
 from orchestrator.analysis.laws.fit import FitError
-from orchestrator.analysis.laws.records import Estimate, FitReport
 from orchestrator.export.document import Provenance, provenance
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentRecord, RunRecord
-from orchestrator.sweeps.records import Value
-from worker.words import pluralize
 
 MOST_RUNS = 1_000
 """Runs that the table at the end lists; the exports have all of them."""
 MOST_CELLS = 12
 """Leaderboards of a scaling experiment that a report holds; the law's table has all sizes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of text; the first column is what a row is about."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +107,12 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     cells = subject.files.reader.analysis.cells(subject.experiment.id)
     shown = [_leaderboard(subject, cell.key, 3) for cell in cells[-MOST_CELLS:]]
     largest = _figures(subject, COMPARISON_FIGURES, cells[-1].key)
-    blocks = (_coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
+    blocks = (tables.coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
     has_predictions = any(fit.predictions for fit in law.fits)
     return (
         Section(title="Scaling law", blocks=blocks),
         _figures(subject, LAW_FIGURES, ""),
-        *([Section(title="Predictions", blocks=(_predictions(law),))] if has_predictions else []),
+        *([Section(title="Predictions", blocks=(tables.predictions(law),))] if has_predictions else []),
         Section(title="Sizes and budgets", blocks=()),
         *shown,
         Section(title=f"Figures of {cells[-1].key}", blocks=largest.blocks),
@@ -133,37 +122,12 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
 def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """What was found for each optimizer, and every trial."""
     found = subject.files.reader.analysis.sweep(subject.experiment.id)
-    best = Table(
-        head=("optimizer", "best loss", "at", "trials", "stopped early", "diverged", "out of memory"),
-        rows=tuple(
-            (
-                each.title,
-                formats.loss(each.best.objective if each.best else None),
-                _values(each.best.parameters) if each.best else "no trial completed its budget with a finite loss",
-                *map(str, (each.trials, each.stopped_early, each.diverged, each.out_of_memory)),
-            )
-            for each in found.findings
-        ),
-    )
-    trials = Table(
-        head=("trial", "optimizer", "hyperparameters", "outcome", "steps", "loss"),
-        rows=tuple(
-            (
-                str(each.number),
-                each.candidate,
-                _values(each.parameters),
-                answers.outcome(each),
-                f"{each.steps}/{each.steps_total}",
-                formats.loss(each.objective),
-            )
-            for each in found.trials
-        ),
-    )
+    answer = Sentences(lines=(("", answers.sweep_headline(found)),))
     notes = Sentences(lines=tuple(("", note) for note in found.notes))
     return (
-        Section(title="Answer", blocks=(Sentences(lines=(("", answers.sweep_headline(found)),)), best, notes)),
+        Section(title="Answer", blocks=(answer, tables.best_trials(found), notes)),
         _figures(subject, SWEEP_FIGURES, ""),
-        Section(title="Trials", blocks=(trials,)),
+        Section(title="Trials", blocks=(tables.trials(found),)),
     )
 
 
@@ -173,10 +137,6 @@ SECTIONS: dict[AnswerKind, Callable[[ReportSubject], tuple[Section, ...]]] = {
     AnswerKind.FINDINGS: sweep_sections,
 }
 """The answer. Method, runs, provenance and bibliography are the same for all."""
-
-
-def _values(parameters: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name} {answers.value_text(value)}" for name, value in parameters.items())
 
 
 def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Section:
@@ -207,49 +167,6 @@ def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: 
             address = f"data:image/svg+xml;base64,{image}"
             blocks.append(Image(address=address, title=picture.title, caption=entry.caption))
     return Section(title="Figures", blocks=tuple(blocks))
-
-
-def _coefficients(law: FitReport) -> Table:
-    names = answers.coefficient_names(law)
-    rows = []
-    for fit in law.fits:
-        error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
-        held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
-        numbers = [point.n for point in fit.points if point.is_in_law]
-        count = f"{pluralize(len(numbers), 'point')}, {pluralize(sum(numbers), 'run')}"
-        rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
-    return Table(
-        head=("Optimizer", *names, "Error", "Held-out error", "Data"),
-        rows=tuple(rows),
-        caption=f"{law.formula}, in nats, parameters and tokens; 95 % intervals from {law.draws:,} bootstrap draws. "
-        "Error: root mean square of the log residuals. Held-out error: predicted minus measured loss of the largest "
-        "size, by a law fitted without it.",
-    )
-
-
-def _predictions(law: FitReport) -> Table:
-    rows = []
-    for size in answers.predictions(law):
-        for fit, one in size.rows:
-            memory = one.memory
-            state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
-            how = "" if memory is None else f" ({answers.memory_words(memory)})"
-            total = formats.UNKNOWN if memory is None else formats.size(memory.total_bytes())
-            tokens = formats.compact(one.tokens)
-            rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
-    return Table(
-        head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
-        rows=tuple(rows),
-        caption=f"{answers.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
-        "activations are not included. Intervals are those of the curve, not of a further run.",
-    )
-
-
-def _estimate(one: Estimate | None, digits: int = 3) -> str:
-    if one is None:
-        return formats.UNKNOWN
-    interval = formats.interval(one.low, one.high, lambda value: answers.number(value, digits))
-    return f"{answers.number(one.value, digits)} {interval or '(no interval)'}"
 
 
 def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sentences:

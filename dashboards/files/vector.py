@@ -1,6 +1,6 @@
 """Figures as SVG, PNG and PDF: our Plotly figures, drawn by matplotlib, offline and without a browser.
 
-    axes ─ a scale (linear, logarithmic, of dates, of names) for each ─ traces (`scatter`, lying bars, cells) ─ words
+    axes ─ a scale (linear, logarithmic, of names) for each ─ traces (`scatter`, lying bars, cells) ─ words
 
 It knows the features that our figures have, and no others; another kind of trace is a `FigureError`, never a picture
 that lacks something. Text is drawn letter by letter: no mathematics, no markup. matplotlib takes half a second to load,
@@ -17,7 +17,7 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import matplotlib
-from matplotlib import dates, ticker
+from matplotlib import ticker
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure as Drawn
@@ -39,7 +39,6 @@ TITLE_LETTERS, TITLE_BOTTOM = 96, 0.93
 """As many fit on a sheet; below them is this share of its height."""
 MOST_COLUMNS = 5
 """Of names above a figure, or fewer where they are long."""
-DAY_MILLISECONDS = 86_400_000.0
 DASHES = {"solid": "-", "dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "dashdot": (0, (5, 2, 1.2, 2))}
 SYMBOLS = {
     "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "pentagon": "p", "star": "*",
@@ -58,7 +57,7 @@ def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeN
         settings: dict[Any, Any] = {
             "svg.fonttype": "path", "svg.hashsalt": "adapm-bench", "font.family": ["DejaVu Sans"], "font.size": 9,
             "text.parse_math": False, "text.usetex": False, "axes.unicode_minus": True, "pdf.fonttype": 42,
-            "hatch.linewidth": 0.7, "timezone": "UTC",
+            "hatch.linewidth": 0.7,
         }  # fmt: skip
         with matplotlib.rc_context(settings):
             drawn = Drawn(figsize=(WIDTH_PIXELS / DPI, height / DPI), dpi=DPI)
@@ -212,14 +211,12 @@ class AxisScale:
         self._names = list(dict.fromkeys(value for value in values if isinstance(value, str)))
         """Empty where the values are numbers."""
         self._is_log = layout.get("type") == "log"
-        self._is_date = layout.get("type") == "date"
 
     def positions(self, values: Sequence[Any]) -> list[float]:
-        """Where the values stand, in matplotlib's numbers: names by their order, dates in days."""
+        """Where the values stand, in matplotlib's numbers: names by their order."""
         if self._names:
             return [float(self._names.index(value)) for value in values]
-        unit = DAY_MILLISECONDS if self._is_date else 1.0
-        return [value / unit for value in _numbers(values)]
+        return _numbers(values)
 
     def has_words(self) -> bool:
         """Whether words stand at its ticks, which may be long."""
@@ -258,10 +255,6 @@ class AxisScale:
             axis.set_major_locator(ticker.FixedLocator(self.layout["tickvals"]))
             axis.set_major_formatter(ticker.FixedFormatter([letters(text) for text in self.layout["ticktext"]]))
             axis.set_minor_locator(ticker.NullLocator())
-        elif self._is_date:
-            locator = dates.AutoDateLocator(maxticks=7)  # type: ignore[no-untyped-call]  # matplotlib's
-            axis.set_major_locator(locator)
-            axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # as above
         elif self._is_log:  # plain numbers: matplotlib's own are formulas
             low, high = axis.get_view_interval()
             whole_decades = low > 0 and high / low >= 10

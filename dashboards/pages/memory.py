@@ -2,7 +2,6 @@
 
 /memory                         every optimizer, by bytes
 /memory/figures/plan.{form}     the same as a file
-/plan                           one optimizer with a block plan, block by block
 """
 
 from typing import Annotated
@@ -15,16 +14,13 @@ from dashboards.figures.registry import PLAN
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
-from dashboards.text.block_plans import fold_blocks
 from orchestrator.errors import NotFoundError
 from orchestrator.specs.footprints import (
-    PLANNED,
     RANK_RATIOS,
     RANKS,
     STATE_DTYPES,
     Footprints,
     footprint_question,
-    plan_question,
 )
 from worker.catalog import presets
 from worker.footprint.process import FootprintQuestion
@@ -33,7 +29,6 @@ from worker.spec.parts import Precision
 
 FIRST_MODEL = "gpt2-124m"
 Model = Annotated[str, Query(max_length=64)]
-Optimizer = Annotated[str, Query(max_length=64)]
 Rank = Annotated[str, Query(max_length=16)]
 Dtype = Annotated[str, Query(max_length=16)]
 Ranks = Annotated[int, Query(ge=1, le=RANKS[-1])]
@@ -77,35 +72,6 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             dtypes=STATE_DTYPES,
             numbers_of_ranks=RANKS,
             query=request.url.query and f"?{request.url.query}",
-        )
-
-    @router.get("/plan")
-    def plan(
-        model: Model = FIRST_MODEL, optimizer: Optimizer = PLANNED[0], rank: Rank = "", dtype: Dtype = ""
-    ) -> HTMLResponse:
-        try:
-            question = plan_question(model, optimizer, float(rank) if rank else None, dtype or None)
-            found = footprints.ask(question)
-        except (KeyError, ValueError):
-            return page(
-                "missing.html",
-                status=404,
-                what=f"There is no block plan of {optimizer!r} for {model!r} with these options.",
-            )
-        one = found.optimizers[0] if found else None
-        return page(
-            "service/plan.html",
-            question=question,
-            optimizer=optimizer,
-            footprint=found,
-            one=one,
-            folds=tuple(fold_blocks(one.blocks)) if one else (),
-            planned_bytes=sum(block.state_bytes for block in one.blocks) if one else 0,
-            failure=one.unknown_because if one else footprints.failure(question),
-            models=presets.PRESETS,
-            planned=PLANNED,
-            ratios=RANK_RATIOS,
-            dtypes=STATE_DTYPES,
         )
 
     @router.get("/memory/figures/plan.{form}")

@@ -95,7 +95,7 @@ def pages(
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications, services.analysis))
     router.include_router(curation_pages(experiments, services.external_runs))
-    router.include_router(compare_pages(reader, monitor, services.run_table))
+    router.include_router(compare_pages(reader, monitor))
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
     router.include_router(memory_pages(services.footprints))
@@ -173,7 +173,7 @@ class PageHandlers:
             whole=whole,
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
-            run_page=tables.run_page(snapshot.runs, view),
+            shown_runs=tables.first_runs(snapshot.runs),
             breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
@@ -182,7 +182,7 @@ class PageHandlers:
         return self._laws.scaling_page(whole, request)
 
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
-        """A sweep; the query says how its trials are sorted, and whose hyperparameters are drawn."""
+        """A sweep; the query says whose hyperparameters are drawn."""
         asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
         if (edited := edited_address(path, asked, request.query_params)) is not None:
             return RedirectResponse(edited, status_code=303)
@@ -195,7 +195,7 @@ class PageHandlers:
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             view=asked,
-            trials=sorted_trials(report.trials, asked.order)[:TRIALS_SHOWN],
+            trials=sorted_trials(report.trials)[:TRIALS_SHOWN],
             drawn=searched_candidate(snapshot, asked.candidate),
             panels=page_panels(path, asked, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )

@@ -8,7 +8,7 @@
 /profiles/figures/{by}.{form}
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,14 +24,12 @@ from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
-from dashboards.text.answers import FORM_NAMES, law_headline, profile_headline
+from dashboards.text.answers import law_headline, profile_headline
 from dashboards.view_state import panel_words
 from orchestrator.analysis.laws.fit import FitError
-from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.jobs import Outcome
-from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.monitor import Monitor
 from worker.words import pluralize
@@ -72,13 +70,11 @@ class FitPages:
             titles={row.candidate: row.title for row in cells[-1].comparison.rows},
             dispatch_blocker=self._monitor.dispatch_blocker(),
             panels=page_panels(path, asked, figures, experiment_fields(experiment.spec), Panel(by="model")),
-            **self._law([experiment], asked, lambda form: f"{path}{asked.replace(form=form).query()}"),
+            **self._law([experiment], asked),
         )
 
     def fits(self, request: Request) -> HTMLResponse:
-        """The laws over the experiments that the query names; a choice of some where it names none."""
-        if not _requested_ids(request):
-            return self._choice("Scaling laws", "/fits", LAWS_ARE_OF, law_obstacle)
+        """The laws over the experiments that the query names."""
         try:
             experiments = self._requested_experiments(request)
         except NotFoundError as error:
@@ -86,7 +82,7 @@ class FitPages:
         asked = LawQuery.parse(request)
         url = _address("/fits", experiments)
         try:
-            law = self._law(experiments, asked, lambda form: f"{url}{asked.replace(form=form).query('&')}")
+            law = self._law(experiments, asked)
         except ConflictError as error:
             return refused_page(409, "No scaling law for these experiments", str(error))
         law["query"] = url.removeprefix("/fits") + asked.figure_query("&")
@@ -100,14 +96,7 @@ class FitPages:
         return self.figure(self._requested_experiments(request), BY_LAW[name], form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
-        """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
-        if not _requested_ids(request):
-            return self._choice(
-                "Performance profiles",
-                "/profiles",
-                "How often each optimizer comes within a given factor of the fastest.",
-                nothing_measured,
-            )
+        """Performance profiles over the comparisons that the query names."""
         try:
             experiments = self._requested_experiments(request)
         except NotFoundError as error:
@@ -147,29 +136,24 @@ class FitPages:
         """A figure of the law over these experiments."""
         asked = LawQuery.parse(request)
         try:
-            report = self._reader.law(experiments, asked.form, asked.predict)
+            report = self._reader.law(experiments, predict=asked.predict)
         except FitError:
             report = EMPTY
         of = experiments[0].name if len(experiments) == 1 else pluralize(len(experiments), "experiment")
         drawn = entry.draw(report, candidate_styles(experiments[0]), theme, ())
         return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {of}")
 
-    def _law(
-        self, experiments: Sequence[ExperimentRecord], asked: "LawQuery", form_url: Callable[[str], str]
-    ) -> dict[str, Any]:
+    def _law(self, experiments: Sequence[ExperimentRecord], asked: "LawQuery") -> dict[str, Any]:
         """What the parts of a law's page need; where nothing can be fitted, the reason instead of a report."""
         report, refusal = None, ""
         try:
-            report = self._reader.law(experiments, asked.form, asked.predict)
+            report = self._reader.law(experiments, predict=asked.predict)
         except FitError as error:
             refusal = str(error)
         return {
             "report": report,
             "refusal": refusal[:1].upper() + refusal[1:],
             "styles": candidate_styles(experiments[0]),
-            "forms": FORM_NAMES,
-            "form": report.form if report else None,
-            "form_url": form_url,
             "query": asked.figure_query(),
         }
 
@@ -177,7 +161,7 @@ class FitPages:
         """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
         ids = _requested_ids(request)
         if not ids:
-            raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
+            raise NotFoundError("no experiment is named; select some in the list of experiments")
         return [self._experiments.get(each) for each in ids]
 
     def _refuse_logged(self, request: Request, what: str, error: NotFoundError) -> HTMLResponse:
@@ -191,24 +175,11 @@ class FitPages:
                 return refused_page(409, f"No {what} for these experiments", why, link)
         raise error
 
-    def _choice(
-        self, heading: str, path: str, what: str, obstacle: Callable[[ExperimentRecord], str | None]
-    ) -> HTMLResponse:
-        """The newest experiments to choose from, each that cannot be with its obstacle; damaged ones cannot be read,
-        and sweeps have one loss a trial and nothing to put together."""
-        choices = [
-            (each, obstacle(each))
-            for each in self._experiments.page(limit=MOST_EXPERIMENTS)
-            if isinstance(each, ExperimentRecord) and each.spec.answer is not AnswerKind.FINDINGS
-        ]
-        return page("experiments/choose.html", heading=heading, path=path, what=what, choices=choices)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LawQuery:
     """What a page of laws was asked for. Unknown values fall back to the defaults."""
 
-    form: FormName | None
     predict: tuple[str, ...]
     """Sizes to predict; none are the next larger models of the catalog."""
     panels: tuple[str, ...] = ()
@@ -218,9 +189,7 @@ class LawQuery:
     def parse(cls, request: Request) -> "LawQuery":
         """Read the query of a URL."""
         query = request.query_params
-        form = next((name for name, _ in FORM_NAMES if name == query.get("form")), None)
         return cls(
-            form=form,
             predict=tuple(filter(_is_target, query.getlist("predict")))[:MOST_TARGETS],
             panels=panel_words(query.multi_items()),
         )
@@ -234,28 +203,11 @@ class LawQuery:
         return start + urlencode(self._law_pairs())
 
     def _law_pairs(self) -> list[tuple[str, str]]:
-        return ([("form", self.form)] if self.form else []) + [("predict", each) for each in self.predict]
+        return [("predict", each) for each in self.predict]
 
     def replace(self, **changes: Any) -> "LawQuery":
         """The same query with other values."""
         return replace(self, **changes)
-
-
-LAWS_ARE_OF = (
-    "How the loss scales with model size or training tokens. A law needs at least three sizes or token budgets: those "
-    "of a scaling experiment, or of comparisons together."
-)
-
-
-def law_obstacle(experiment: ExperimentRecord) -> str | None:
-    """Why an experiment can be part of no law; None where it can."""
-    task = experiment.spec.workload.task
-    return nothing_measured(experiment) if task.loss_unit else f"measures {task.loss_name}, which has no law"
-
-
-def nothing_measured(experiment: ExperimentRecord) -> str | None:
-    """Why an experiment has nothing to put together with others yet; None where it has."""
-    return None if experiment.counts.by_outcome().get(Outcome.FINISHED) else "no run has finished yet"
 
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())

@@ -1,21 +1,16 @@
 """The pages of studies.
 
-/studies                                  what each claims, and the verdict
-/studies/{name}                           claim, figures, tables and verdicts of one
-/studies/{name}/figures/{scale}.{form}    its figures with intervals, beside the paper's
+/studies           what each claims, and the verdict
+/studies/{name}    claim, tables and verdicts of one
 """
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from dashboards.figures.registry import STUDY
-from dashboards.files.figures import FileForm, figure_answer
-from dashboards.palette import ThemeName
 from dashboards.render import or_missing_page, page
 from dashboards.text.study import MEASURE_HEADS, answer_tone, cost_words, measure_cells, scale_words, summary_lines
 from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.reports import Studies
-from orchestrator.studies.study import StudyScale
 
 
 def study_pages(studies: Studies) -> APIRouter:
@@ -45,14 +40,6 @@ def study_pages(studies: Studies) -> APIRouter:
             heads=MEASURE_HEADS,
             measure_cells=measure_cells,
             scale_words=scale_words,
-        )
-
-    @router.get("/studies/{name}/figures/{scale}.{form}")
-    def figure(name: str, scale: StudyScale, form: FileForm, theme: ThemeName = "light") -> Response:
-        found = studies.one(name)
-        drawn = STUDY.draw(found.scale(scale).best(), found.axis, theme)
-        return figure_answer(
-            drawn, form, theme, name=f"{found.name}-{scale.value}", title=STUDY.title.format(study=found.title)
         )
 
     return router

@@ -1,8 +1,8 @@
 """`/new`: a form that becomes a comparison, or YAML of any kind of experiment; checked by the server as it is written.
 
 Every check posts the whole form and renders the whole page, as a browser without scripts would see it; the script only
-takes over the parts that changed. So there is one judge and one template. Whoever goes from the form to YAML, or back,
-takes along what was written; what the form (`submit_form.py`) cannot hold is named first.
+takes over the parts that changed. So there is one judge and one template. The form (`submit_form.py`) builds a
+specification, which can be edited further as YAML.
 """
 
 import re
@@ -14,19 +14,8 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.pages.submit_faults import ShownFault, form_faults, text_faults, texts_by_field
-from dashboards.pages.submit_form import (
-    EMPTY,
-    METHODS,
-    PRECISIONS,
-    SHAPES,
-    TITLES,
-    SubmitForm,
-    fields_of,
-    form_of,
-    read_form,
-    searched_words,
-)
+from dashboards.pages.submit_faults import ShownFault, form_faults, text_faults
+from dashboards.pages.submit_form import EMPTY, FIELDS, METHODS, PRECISIONS, SHAPES, SubmitForm, fields_of, read_form
 from dashboards.render import missing_page, page, refused_page, visitor
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
@@ -36,7 +25,6 @@ from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
 from orchestrator.specs.text import SpecTextError, brief, example, parse, to_yaml
-from orchestrator.tuning.ranges import AXES, axes_in_words
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 
@@ -44,10 +32,7 @@ MOST_FIELDS = 2_000
 """Of a form: every optimizer with every option is about 300."""
 FRESH_SEEDS = 5
 MOST_COUNTED = 256
-MOST_LEFT_OUT = 8
-"""Places that the form cannot hold, by name; the others are counted."""
 Pairs = list[tuple[str, str]]
-COMMENT = re.compile(r"^(?:[^\"'\n]*\s)?#", re.MULTILINE)
 TEXT_PLACE = re.compile(r"^The text:(\d+):(\d+):")
 
 
@@ -89,14 +74,11 @@ class SubmitPages:
         return self._form(EMPTY)
 
     def answer(self, pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:
-        """What was asked of the form: `check` it, `submit` it, write it as `yaml`, or read YAML into the `form`; `take`
-        into the form only what it can hold."""
+        """Return the page of a form or text that was checked, or sent as `yaml`; `submit` queues an experiment."""
         sent = dict(pairs)
         action, nonce = sent.get("action", "check"), sent.get("nonce", "")
         submit, refused = action == "submit", "refused" in sent
-        if "yaml" in sent and action in ("form", "take"):
-            return self._take_over(sent["yaml"], anyway=action == "take")
-        if "yaml" in sent and action != "yaml":
+        if "yaml" in sent:
             return self._yaml(sent["yaml"], submit=submit, refused=refused, nonce=nonce)
         form = read_form(pairs)
         if action == "yaml":
@@ -130,22 +112,6 @@ class SubmitPages:
             refused=refused, nonce=nonce,
         )  # fmt: skip
 
-    def _take_over(self, text: str, *, anyway: bool) -> Response:
-        """YAML as the form; where the form cannot hold all of it, the text stays, with what would be lost."""
-        if not text.strip():
-            return self._form(EMPTY)
-        try:
-            form, left_out = form_of(parse(text, "The text"))
-        except SpecTextError as error:
-            return _page(text=text, mode="yaml", trouble=_in_words(error), unread=True)
-        written = text.replace("\r\n", "\n")
-        if COMMENT.search(written) and written.strip() not in {example(kind).strip() for kind in KINDS}:
-            left_out = (*left_out, "comments")
-        if not left_out or anyway:
-            return self._form(form)
-        found = self._specifications.preview(parse(text, "The text"))
-        return _page(text=text, mode="yaml", preview=found, faults=text_faults(found.faults, text), left_out=left_out)
-
     def _copy(self, experiment_id: str) -> Response:
         """The specification of an experiment, to be changed and submitted again."""
         try:
@@ -177,11 +143,10 @@ class SubmitPages:
 
 def _page(
     *, text: str, mode: str, form: SubmitForm = EMPTY, preview: Preview | None = None, trouble: str | None = None,
-    faults: Sequence[ShownFault] = (), left_out: Sequence[str] = (), unread: bool = False, submitted: bool = False,
-    refused: bool = False, nonce: str = "",
+    faults: Sequence[ShownFault] = (), submitted: bool = False, refused: bool = False, nonce: str = "",
 ) -> Response:  # fmt: skip
     """`submitted`: this very page was, in vain; `refused`: it was once, and what was in the way is listed until it is
-    gone. `left_out`: what the form cannot hold of the text; `unread`: it cannot even be read."""
+    gone."""
     nothing = mode == "yaml" and not text.strip()
     missing = preview.missing if preview else ()
     return page(
@@ -192,17 +157,13 @@ def _page(
         kind=KINDS[preview.kind] if preview and preview.kind else None,
         trouble=trouble,
         faults=faults,
-        beside=texts_by_field(faults),
         nothing=nothing,
-        left_out=left_out[:MOST_LEFT_OUT],
-        left_out_more=max(len(left_out) - MOST_LEFT_OUT, 0),
-        unread=unread,
         submitted=submitted,
         summarized=(submitted or refused) and bool(faults or missing or trouble or nothing),
         text=text,
         mode=mode,
         nonce=nonce or secrets.token_hex(8),
-        titles=TITLES,
+        fields=FIELDS,
         shapes=SHAPES,
         precisions=PRECISIONS,
         optimizers=catalog.CATALOG,
@@ -211,9 +172,7 @@ def _page(
         datasets=data_catalog.DATASETS,
         tokenizers=data_catalog.TOKENIZERS,
         methods=METHODS,
-        searched_words=searched_words,
         templates=tuple(KINDS),
-        search_axes=[(axis, axes_in_words([axis])) for axis in AXES if axis != "lr"],
     )
 
 

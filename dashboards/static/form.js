@@ -60,27 +60,6 @@
   document.addEventListener("bench:page", countUnlessAway);
   countUnlessAway();
 
-  // Optimizers that are no candidates are shown once they are looked for; those that were candidates stay.
-  const kept = () => form.elements.kept.value.split(" ").filter(Boolean);
-  form.addEventListener("change", ({ target }) => {
-    if (target.name === "use" && target.checked && !kept().includes(target.value)) form.elements.kept.value += ` ${target.value}`;
-  });
-  const find = document.getElementById("find-optimizer");
-  function show() {
-    const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let found = 0;
-    for (const row of form.querySelectorAll(".candidate")) {
-      const fits = words.length > 0 && words.every((word) => row.dataset.words.includes(word));
-      const box = row.querySelector("[name=use]");
-      const listed = box.checked || kept().includes(box.value);
-      found += fits && !listed;
-      row.hidden = !fits && !listed;
-    }
-    document.getElementById("found-optimizers").textContent = words.length ? `${found} found` : "";
-  }
-  find?.addEventListener("input", (event) => { event.stopPropagation(); show(); });
-  find?.addEventListener("keydown", (event) => { if (event.key === "Enter") event.preventDefault(); });
-
   // Which fields are faulty; their values stay as they are written.
   document.addEventListener("bench:page", ({ detail: fresh }) => {
     for (const field of form.querySelectorAll("input[id], select[id], textarea[id]")) {
@@ -109,11 +88,11 @@
     text.scrollTop = (before.length - 4) * parseFloat(getComputedStyle(text).lineHeight);
   }
 
-  // A template asks before it takes the place of what was written.
+  // A template, or the empty form, asks before it takes the place of what was written.
   document.addEventListener("click", (event) => {
-    const changed = text && text.value.trim() && text.value !== text.defaultValue;
-    if (!changed || !event.target.closest?.("a[data-replaces]")) return;
-    if (!confirm("The template replaces what you wrote. Go on?")) event.preventDefault();
+    const link = event.target.closest?.("a[data-replaces]");
+    if (!link || !text?.value.trim() || (link.search && text.value === text.defaultValue)) return;
+    if (!confirm("This replaces what you wrote. Go on?")) event.preventDefault();
   });
 
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, PAUSE_MILLISECONDS); });

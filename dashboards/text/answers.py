@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dashboards.text import formats
-from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, FormName, MemoryPrediction, Prediction
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, MemoryPrediction, Prediction
 from orchestrator.jobs import state_word
 from orchestrator.records import CellRecord
 from orchestrator.sweeps.records import SweepReport, TrialRow, Value
@@ -15,14 +15,6 @@ if TYPE_CHECKING:  # it loads numpy, which the command line starts without
     from orchestrator.analysis.profiles import ProfileReport, WorkloadTime
 
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
-FORM_NAMES: tuple[tuple[FormName, str], ...] = (
-    ("n", "E + A N⁻ᵅ"),
-    ("n0", "A N⁻ᵅ"),
-    ("d", "E + B D⁻ᵝ"),
-    ("d0", "B D⁻ᵝ"),
-    ("nd", "E + A N⁻ᵅ + B D⁻ᵝ"),
-)
-"""What the switch between forms says; N: parameters, D: tokens."""
 PREDICTED_TOKENS = "at the token budget shared by all sizes, otherwise at the largest model's tokens per parameter"
 """What predictions are for."""
 

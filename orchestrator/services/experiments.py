@@ -93,16 +93,6 @@ class Experiments:
         with self._database.reading() as connection:
             return reads.experiment_page(connection, limit, before, labels, deleted=deleted)
 
-    def names(self, *, limit: int, labels: Sequence[str] = ()) -> list[tuple[str, str]]:
-        """(id, name) of the newest experiments that have all of `labels`, newest first: what they are is not read."""
-        with self._database.reading() as connection:
-            return reads.experiment_names(connection, limit, labels)
-
-    def several(self, experiment_ids: Sequence[str]) -> tuple[AnyExperiment, ...]:
-        """Experiments in the order of these ids, damaged or not; one that there is not is left out."""
-        with self._database.reading() as connection:
-            return reads.several_experiments(connection, experiment_ids)
-
     def version(self, experiment_id: str) -> int:
         """A number that grows with every visible change of the experiment: a new state, points, progress. Cheap."""
         with self._database.reading() as connection:

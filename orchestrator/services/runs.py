@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from orchestrator.activity import AttemptSpan
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
@@ -86,11 +85,6 @@ class Runs:
         """All attempts of a run, the first one first."""
         with self._database.reading() as connection:
             return reads.attempt_records(connection, run_id)
-
-    def attempt_spans(self, experiment_id: str) -> tuple[AttemptSpan, ...]:
-        """Every attempt of every run of an experiment, the earliest first."""
-        with self._database.reading() as connection:
-            return activity.attempt_spans(connection, experiment_id)
 
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """All changes of state of a run, the first one first."""

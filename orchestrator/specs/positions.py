@@ -1,25 +1,18 @@
 """Where the fields of a specification stand in its text: the JSON pointer of a fault becomes a line and a column.
 
-YAML and JSON: PyYAML's nodes bear marks. TOML: the standard library's parser tells no places, so statements are cut out
-with its own help: one ends with the first line up to which the parser understands it.
+YAML and JSON: PyYAML's nodes bear marks. Python's parser of TOML gives no positions: faults of a TOML file stand at its
+first line, with their pointers.
 """
 
-import tomllib
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from orchestrator.specs.faults import pointer
 from orchestrator.specs.text import SpecLoader, TextForm
 
-SpecPath = tuple[int | str, ...]
-
 _MERGE = "tag:yaml.org,2002:merge"
-
-MAX_TRIED_CHARACTERS = 2_000_000
-"""Characters that tomllib reads, over and over, in search of the ends of a text's statements: about two seconds."""
 
 
 class SourcePosition(NamedTuple):
@@ -43,9 +36,7 @@ class Places:
         self._root, self._members = SourcePosition(1, 1), Members()
         # JSON that YAML does not take, and what is nested too deeply: faults are told at its first line.
         with suppress(yaml.YAMLError, RecursionError):
-            if form is TextForm.TOML:
-                _add_toml(text, self._members)
-            elif (root := _root_node(text, form)) is not None:
+            if form is not TextForm.TOML and (root := _root_node(text, form)) is not None:
                 self._root, self._members = _place(root), _members_of(root, {})
 
     def position(self, where: str) -> SourcePosition:
@@ -94,72 +85,3 @@ def _step(name: int | str) -> str:
 
 def _place(node: yaml.Node) -> SourcePosition:
     return SourcePosition(node.start_mark.line + 1, node.start_mark.column + 1)
-
-
-def _add_toml(text: str, root: Members) -> None:
-    """Fill `root` statement by statement."""
-    table: SpecPath = ()
-    arrays: dict[SpecPath, int] = {}
-    for place, statement in _statements(text):
-        fields = tomllib.loads(statement)
-        if is_header := statement.startswith("["):
-            table = _table(fields, arrays, array=statement.startswith("[["))
-        members = root
-        for step in table:
-            _, members = members.setdefault(_step(step), (place, Members()))
-        if not is_header:
-            _add_fields(fields, place, members)
-
-
-def _add_fields(value: Any, place: SourcePosition, members: Members) -> None:
-    """Fill `members` with all that a value holds, at one place."""
-    if isinstance(value, dict | list):
-        for step, held in value.items() if isinstance(value, dict) else enumerate(value):
-            _, below = members.setdefault(_step(step), (place, Members()))
-            _add_fields(held, place, below)
-
-
-def _statements(text: str) -> Iterator[tuple[SourcePosition, str]]:
-    """Every statement of a TOML document with its place; comments and empty lines are none."""
-    lines = text.split("\n")
-    first = tried = 0
-    while first < len(lines):
-        begun = lines[first].strip()
-        last = first
-        if begun and not begun.startswith("#"):
-            while not _whole(begun):
-                last += 1
-                tried += len(begun)
-                if last == len(lines) or tried > MAX_TRIED_CHARACTERS:
-                    return
-                begun += "\n" + lines[last]
-            yield SourcePosition(first + 1, len(lines[first]) - len(lines[first].lstrip()) + 1), begun
-        first = last + 1
-
-
-def _whole(statement: str) -> bool:
-    try:
-        tomllib.loads(statement)
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
-
-
-def _table(fields: Mapping[str, Any], arrays: dict[SpecPath, int], *, array: bool) -> SpecPath:
-    """The path of a header's table; names of arrays of tables on the way stand for their newest item."""
-    names: list[str] = []
-    here: Any = fields
-    while isinstance(here, dict) and here:
-        name, here = next(iter(here.items()))
-        names.append(name)
-    path: SpecPath = ()
-    for name in names[:-1]:
-        path = _newest((*path, name), arrays)
-    path = (*path, names[-1])
-    if array:
-        arrays[path] = arrays.get(path, -1) + 1
-    return _newest(path, arrays)
-
-
-def _newest(path: SpecPath, arrays: Mapping[SpecPath, int]) -> SpecPath:
-    return (*path, arrays[path]) if path in arrays else path

@@ -5,7 +5,6 @@ restart resets nothing, and every replica of the api tells the same. Nothing her
 """
 
 import math
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -101,21 +100,13 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
     )
 
 
-def attempt_spans(connection: Connection, experiment_id: str) -> tuple[AttemptSpan, ...]:
-    """All attempts of all runs of an experiment, the earliest first."""
-    query = _attempt_spans().where(runs.c.experiment_id == validate_id(experiment_id)).order_by(attempts.c.leased_at)
-    return tuple(AttemptSpan(**row._mapping) for row in connection.execute(query))
-
-
-def _attempt_spans() -> sa.Select[Any]:
-    names = ("run_id", "attempt", "node", "leased_at", "ended_at", "outcome", "message")
-    joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
-    return sa.select(*(attempts.c[name] for name in names), runs.c.experiment_id, runs.c.candidate).select_from(joined)
-
-
 def _failures(connection: Connection) -> tuple[AttemptSpan, ...]:
+    names = ("run_id", "attempt", "node", "leased_at", "ended_at", "outcome", "message")
+    columns = (*(attempts.c[name] for name in names), runs.c.experiment_id, runs.c.candidate)
     broken = attempts.c.outcome.in_([AttemptOutcome.BROKEN, AttemptOutcome.LOST])
-    query = _attempt_spans().where(broken, is_kept).order_by(attempts.c.ended_at.desc()).limit(FAILURES)
+    joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
+    spans = sa.select(*columns).select_from(joined).where(broken, is_kept)
+    query = spans.order_by(attempts.c.ended_at.desc()).limit(FAILURES)
     return tuple(AttemptSpan(**row._mapping) for row in connection.execute(query))
 
 

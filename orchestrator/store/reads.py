@@ -113,13 +113,6 @@ def experiment_page(
     return _experiment_records(connection, connection.execute(query).all())
 
 
-def experiment_names(connection: Connection, limit: int, labelled: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """(id, name) of experiments that have all of these labels, newest first."""
-    query = sa.select(experiments.c.id, experiments.c.name).where(~is_deleted, *_having(labelled))
-    rows = connection.execute(query.order_by(experiments.c.number.desc()).limit(limit))
-    return [(row.id, row.name) for row in rows]
-
-
 def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -> tuple[AnyExperiment, ...]:
     """Experiments in the order of these ids, damaged or not; one that there is not is left out."""
     wanted = [validate_id(each) for each in experiment_ids]

@@ -21,10 +21,11 @@ DEVICE_TIME = "the import is device time, after the clock has started"
 REASONS = {
     "api.bundles.layout": {"pyarrow": EXTRA},
     "api.cli.admin.mcp": {"api.campaigns.mcp_server": EXTRA},
-    "api.cli.doctor.devices": {"pynvml": EXTRA, "torch": TORCH},
-    "api.cli.doctor.services": {
-        "ray._common.usage.usage_constants": "a second, in the doctor's process for examinations",
+    "api.cli.doctor.checks": {
+        "pynvml": EXTRA,
+        "ray._common.usage.usage_constants": "a second, in the process of one check",
         "ray._private.ray_constants": "as above",
+        "torch": TORCH,
     },
     "api.cli.experiments.run": {"worker": TORCH},
     "api.cli.files.bundles": {"api.bundles.board": "templates of pages, which the other verbs do without"},

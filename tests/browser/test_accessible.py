@@ -39,7 +39,7 @@ COUNTED = Footprint(
 def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
     experiment = _half_done(site)
     first, second = (run.id for run in site.runs.page(experiment_id=experiment, limit=2))
-    compared = f"/compare?runs={first},{second}&find=a"
+    compared = f"/compare?runs={first},{second}"
     paths = (
         "/",
         "/?q=nothing+like+it",
@@ -68,7 +68,7 @@ def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):
 
 def test_forms_and_words_have_no_serious_fault(eyes, site, monkeypatch):
     monkeypatch.setattr(site.footprints, "find", lambda question: COUNTED if question == ASKED else None)
-    paths = ("/", "/new", "/new?as=yaml", "/memory", "/login", "/docs", "/experiments/nothing", "/fits")
+    paths = ("/", "/new", "/new?as=yaml", "/memory", "/login", "/docs", "/experiments/nothing")
     assert _faults_of(eyes, site, *paths) == []
 
 

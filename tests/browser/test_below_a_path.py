@@ -25,7 +25,7 @@ def site(tmp_path: Path, listener: socket) -> Iterator[Site]:
 def test_an_experiment_is_watched_and_edited_below_the_path(eyes, site):
     experiment = site.experiments.submit(DEMO).experiment
     watched = eyes.look()
-    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=6)
+    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=5)
     expect(page.locator("#live")).to_have_text("Live")
     site.player.finish()
     expect(page.locator("#live")).to_have_text("Up to date")

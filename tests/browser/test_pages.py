@@ -13,7 +13,7 @@ from tests.factories.waiting import until
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>%{x} $x$ <b>&lt;"
-FIGURES = 6
+FIGURES = 5
 PAPER = 718
 """Pixels between the margins of an A4 page."""
 

@@ -1,26 +1,26 @@
-"""`adapm-bench doctor`: what this machine has, what is missing, and the way out of each trouble.
+"""`adapm-bench doctor`: what this machine has, what is broken, and the way out.
 
-Every examination runs in a process beside this one, one after the other, each within its time: a driver that hangs, a
-library that crashes and a server that never answers are findings, not the end of the round. That process is ended then,
-and a fresh one goes on with the examinations after it.
+Every check is a process of its own, and all start at once: a driver that hangs, a library that crashes and a server
+that never answers are findings, not the end of the doctor.
 """
 
 import contextlib
-import multiprocessing
 import os
+import platform
 import shutil
 import signal
+import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Self
+import time
+from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 from api.cli.console import FAILED, LOG_WIDTH, Json, console, plain, print_json
-from api.cli.doctor import database, devices, machine, services
-from api.cli.doctor.check import Check, fails, passes
+from api.cli.doctor.checks import CHECKS
 from api.cli.doctor.settings import settings_in_force, settings_table
 from api.cli.settings import Data, environment_settings, read_settings
 from orchestrator.settings import Settings, setting_source
@@ -28,34 +28,20 @@ from orchestrator.settings import Settings, setting_source
 SettingsOption = Annotated[
     bool, typer.Option("--settings", help="Show every setting, its value and where it comes from, instead of checking.")
 ]
+CHECK_SECONDS = 120.0
+"""How long the checks may take together: PyTorch from a cold network disk takes a minute."""
+NAME_COLUMNS = 12
 
 
-@dataclass(frozen=True, kw_only=True)
-class Examination:
-    """What is examined, by which function, and how long that may take."""
+class Check(BaseModel):
+    """One thing that was looked at."""
 
     name: str
-    function: Callable[[Settings], Iterable[Check]]
-    seconds: float = 20.0
-
-
-EXAMINATIONS = (
-    Examination(name="Python", function=machine.python),
-    Examination(name="data folder", function=machine.data_folder),
-    Examination(name="service", function=machine.service),
-    Examination(name="database", function=database.database, seconds=30.0),
-    Examination(name="storage", function=services.storage, seconds=60.0),
-    Examination(name="MLflow", function=services.mlflow),
-    Examination(name="NVML", function=devices.nvml),
-    Examination(name="PyTorch", function=devices.torch, seconds=120.0),
-    Examination(name="Ray", function=services.ray, seconds=60.0),
-)
-"""In the order of the answers."""
-
-STARTING_SECONDS = 60.0
-"""What the process may take to begin, beside its first examination: a busy machine loads Python slowly."""
-NAME_COLUMNS = 12
-NO_WAY_OUT = "look at the logs of this machine"
+    ok: bool
+    """False where something is broken: the service, or runs on this machine, would fail."""
+    found: str
+    way_out: str = ""
+    """What to do about it; empty where all is well."""
 
 
 def doctor(settings: SettingsOption = False, data: Data = None, json: Json = False) -> None:
@@ -66,106 +52,68 @@ def doctor(settings: SettingsOption = False, data: Data = None, json: Json = Fal
         in_force = settings_in_force(environment_settings())
         print_json(in_force) if json else console().print(settings_table(in_force))
         return
-    found: list[Check] = []
+    checks: list[Check] = []
     for check in _checks():
-        found.append(check)
+        checks.append(check)
         if not json:
-            mark = "✗" if not check.ok else "!" if check.way_out else "✓"
-            _print_wrapped(f"{mark} {check.name:<{NAME_COLUMNS}} ", check.found)
-        if not json and check.way_out:
-            _print_wrapped(f"  {'':<{NAME_COLUMNS}} → ", check.way_out)
+            _print_wrapped(f"{'✓' if check.ok else '✗'} {check.name:<{NAME_COLUMNS}} ", check.found)
+            if check.way_out:
+                _print_wrapped(f"  {'':<{NAME_COLUMNS}} → ", check.way_out)
+    faults = sum(not check.ok for check in checks)
     if json:
-        print_json(found)
+        print_json(checks)
     else:
-        faults = sum(not each.ok for each in found)
-        notices = sum(each.ok and bool(each.way_out) for each in found)
-        summary = f"{faults} broken" if faults else "nothing is broken"
-        print(f"\n{len(found)} checks: {summary}{f', {notices} could be better' if notices else ''}")
-    if not all(check.ok for check in found):
+        print(f"\n{len(checks)} checks: {f'{faults} broken' if faults else 'nothing is broken'}")
+    if faults:
         raise typer.Exit(FAILED)
 
 
 def _checks() -> Iterator[Check]:
-    """The settings, each fault by itself, then what depends on them."""
+    """The faults of the settings; without any, what depends on the settings."""
     settings = read_settings()
     if isinstance(settings, Settings):
-        sources = [found for field in type(settings).model_fields if (found := setting_source(field)) is not None]
-        yield passes("settings", ", ".join(sources) or "all by default")
-        yield from examine(settings)
-        return
-    for fault in settings:
-        what, _, way_out = fault.rpartition("; ")
-        yield fails("settings", what or fault, way_out if what else "correct or unset it: docs/reference/settings.md")
-    for each in EXAMINATIONS:
-        yield fails(each.name, "not examined: the settings have faults", "correct the settings first")
+        sources = [source for field in type(settings).model_fields if (source := setting_source(field)) is not None]
+        yield Check(name="settings", ok=True, found=", ".join(sources) or "all by default")
+        yield Check(name="Python", ok=True, found=f"{platform.python_version()}, {sys.executable}")
+        yield from examine(CHECKS)
+    else:
+        way_out = "correct or unset it: docs/reference/settings.md"
+        yield from (Check(name="settings", ok=False, found=fault, way_out=way_out) for fault in settings)
 
 
-def examine(settings: Settings, examinations: Sequence[Examination] | None = None) -> Iterator[Check]:
-    """Every check of `EXAMINATIONS`, or of others, as soon as its examination has ended."""
-    waiting = list(EXAMINATIONS if examinations is None else examinations)
-    while waiting:
-        with _Process(settings, tuple(waiting)) as process:
-            while waiting:
-                examination = waiting.pop(0)
-                checks = process.next_checks(examination.seconds)
-                if not checks:
-                    yield fails(examination.name, process.why_silent(examination.seconds), NO_WAY_OUT)
-                    break
-                yield from checks
+def examine(
+    names: Iterable[str], module: str = "api.cli.doctor.checks", seconds: float = CHECK_SECONDS
+) -> Iterator[Check]:
+    """Every check by name, made by `python -m module NAME`, in that order; `seconds` is the time for all of them."""
+    deadline = time.monotonic() + seconds
+    processes = {name: _start([sys.executable, "-m", module, name]) for name in names}
+    try:
+        for name, process in processes.items():
+            try:
+                found = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[0].strip()
+            except subprocess.TimeoutExpired:
+                found = f"no answer within {seconds:.0f} s"
+            status = process.returncode
+            if status is not None and status < 0:
+                found = f"the check was ended by {signal.Signals(-status).name}"
+            way_out = CHECKS[name].way_out if name in CHECKS else ""
+            yield Check(name=name, ok=status == 0, found=found, way_out="" if status == 0 else way_out)
+    finally:
+        for process in processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with all that a library has started
+            process.communicate()
 
 
-class _Process:
-    """The process beside, as a context: when it is left, the process and what it started have ended."""
-
-    def __init__(self, settings: Settings, examinations: tuple[Examination, ...]) -> None:
-        spawning = multiprocessing.get_context("spawn")  # nothing of this process but what it is given
-        self._answers, answers = spawning.Pipe(duplex=False)
-        self._process = spawning.Process(target=_answer_all, args=(answers, settings, examinations), daemon=True)
-        self._process.start()
-        answers.close()
-        self.next_checks(STARTING_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid or 0, signal.SIGKILL)
-        self._process.kill()
-        self._process.join()
-        self._answers.close()
-
-    def next_checks(self, seconds: float) -> list[Check]:
-        """What the next examination has found; nothing where it did not end in time, or took the process with it."""
-        try:
-            checks: list[Check] = self._answers.recv() if self._answers.poll(seconds) else []
-        except EOFError:
-            return []
-        return checks
-
-    def why_silent(self, seconds: float) -> str:
-        """Why there is no answer."""
-        self._process.join(1.0)
-        status = self._process.exitcode
-        if status is None:
-            return f"no answer within {seconds:.0f} s"
-        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-        return f"examining it ended the process, {how}"
-
-
-def _answer_all(answers: Any, settings: Settings, examinations: Iterable[Examination]) -> None:
-    """The process beside: examine one after the other, and send what was found."""
-    os.setsid()  # a group of its own, so that it can be ended with all that a library starts
-    silence = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(silence, stream)
-    answers.send([])  # it has begun: the time of the first examination counts from here
-    for each in examinations:
-        try:
-            answers.send(list(each.function(settings)))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the round goes on
-            message = (str(error).splitlines() or [""])[0]
-            answers.send([fails(each.name, f"{type(error).__name__}: {message}", NO_WAY_OUT)])
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def _print_wrapped(head: str, text: str) -> None:

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from api.cli.answer_tables import comparison_table, fit_view, judgement_view, profile_view
+from api.cli.answer_tables import comparison_table, fit_view, judgement_view, profile_view, sweep_view
 from api.cli.console import Json, console, print_json, refuse
 from api.cli.experiments.show import CellOption, find_experiment
 from api.cli.service import Url, open_client
-from api.cli.sweep_tables import sweep_view
 from api.client.client import Client
 from dashboards.files.publication import TableFormat
 from orchestrator.external_runs import ExternalExperiment

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.answer_tables import comparison_table, loss_memory_chart
+from api.cli.answer_tables import comparison_table
 from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json, program
 from api.cli.experiments.watch import follow
 from api.cli.own_service import exit_in_order, own_service
@@ -86,7 +86,6 @@ def _compare(url: str, again: bool, check: Callable[[], None]) -> tuple[Experime
     out = console()
     out.print()
     out.print(comparison_table(comparison))
-    out.print(loss_memory_chart(comparison))
     out.print(f"\n{plain(conclusion(comparison))}\n")
     return experiment, comparison
 

@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from api.cli.console import INTERRUPTED, Json, fail, plain, print_json, refuse
+from api.cli.console import INTERRUPTED, Json, ProgressLine, fail, plain, print_json, refuse
 from api.cli.experiments.specs import SpecFile, read_spec
 from api.cli.settings import environment_settings
 from dashboards.text import costs, formats
@@ -34,9 +34,6 @@ Out = Annotated[
 Again = Annotated[
     bool, typer.Option("--again", help="Train from the first step, even if there is a result or a checkpoint.")
 ]
-LINE_SECONDS = 5.0
-"""Without a terminal: at most one line of progress in this time."""
-TERMINAL_SECONDS = 0.2
 
 
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
@@ -96,9 +93,9 @@ def _earlier_result(folder: Path, spec: RunSpec) -> Result | None:
 def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, again: bool) -> Result:
     from worker import run as training  # torch
 
-    started = time.monotonic()
+    started, line = time.monotonic(), ProgressLine(quiet=quiet)
     try:
-        reporter = ProgressReporter(folder, steps=spec.workload.budget.steps, quiet=quiet)
+        reporter = ProgressReporter(folder, line, steps=spec.workload.budget.steps)
     except OSError as error:
         refuse(f"cannot write into {folder}: {error.strerror}; choose another folder with --out")
     if again:
@@ -107,9 +104,9 @@ def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, agai
         print(f"{folder} has a checkpoint; continuing from it", file=sys.stderr)
     try:
         datasets, url = settings.datasets_folder(), settings.dataset_url
-        return training.run(
-            spec, reporter, training.Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url)
-        )
+        folders = training.Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url)
+        with line:
+            return training.run(spec, reporter, folders)
     except TerminatedError:
         fail("stopped with a checkpoint; the same command continues from there", INTERRUPTED)
     except WorkerError as error:
@@ -119,30 +116,18 @@ def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, agai
 class ProgressReporter(FileReporter):
     """A `FileReporter` that also says how far the training is, on standard error."""
 
-    def __init__(self, folder: Path, *, steps: int, quiet: bool) -> None:
-        """Report into `folder` a training of `steps`; `quiet` prints nothing."""
+    def __init__(self, folder: Path, line: ProgressLine, *, steps: int) -> None:
+        """Report into `folder` a training of `steps`."""
         super().__init__(folder)
-        self._steps = steps
-        self._quiet = quiet
-        self._live = sys.stderr.isatty()
-        self._printed_at = -LINE_SECONDS
+        self._line, self._steps = line, steps
         self._val_loss: float | None = None
 
     def point(self, point: Point) -> None:
         """Write the point, and a line of progress where it is time for one."""
         super().point(point)
         self._val_loss = point.val_loss if point.val_loss is not None else self._val_loss
-        pause_seconds = TERMINAL_SECONDS if self._live else LINE_SECONDS
-        last = point.step >= self._steps
-        if self._quiet or (time.monotonic() - self._printed_at < pause_seconds and not last):
-            return
-        self._printed_at = time.monotonic()
-        end = "\n" if last or not self._live else ""
-        print(("\r\x1b[K" if self._live else "") + self._line(point), end=end, file=sys.stderr, flush=True)
-
-    def _line(self, point: Point) -> str:
         parts = [f"step {point.step}/{self._steps}", f"train loss {formats.loss(point.train_loss)}"]
         parts.append(f"val loss {formats.loss(self._val_loss)}")
         if point.step_seconds is not None:
             parts.append(f"{formats.seconds(point.step_seconds)} a step")
-        return ", ".join(parts)
+        self._line.show(", ".join(parts), last=point.step >= self._steps)

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, plain, print_json, program
+from api.cli.console import FAILED, INTERRUPTED, LINE_SECONDS, Json, complain, console, fail, plain, print_json, program
 from api.cli.experiments.show import Id
 from api.cli.service import Url, open_client
 from api.client.client import Client
@@ -23,8 +23,6 @@ UNHAPPY = (RunStatus.FAILED, RunStatus.CANCELLED)
 MOST_NAMED = 5
 """Runs without a result that are named at the end."""
 REFRESH_SECONDS = 0.5
-LINE_SECONDS = 5.0
-"""Without a terminal: at most one line in this time, so that a log stays short."""
 
 
 def watch(id: Id, url: Url = None, json: Json = False) -> None:

@@ -1,17 +1,25 @@
 """`adapm-bench data ls|prepare|push`: what runs train on. It needs no service."""
 
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, print_json, refuse, text_table
+from api.cli.console import (
+    FAILED,
+    INTERRUPTED,
+    Json,
+    ProgressLine,
+    complain,
+    console,
+    fail,
+    print_json,
+    refuse,
+    text_table,
+)
 from api.cli.settings import Data, environment_settings
 from dashboards.text import formats
 from orchestrator.settings import Settings
@@ -59,9 +67,6 @@ TokensOption = Annotated[
 ]
 Documents = Annotated[str | None, typer.Option(help="Stop after this many documents: 500000, 10M.", metavar="N")]
 Percent = Annotated[int, typer.Option(help="Percentage of the documents to hold out.", min=1, max=50)]
-
-LINE_SECONDS = 5.0
-"""Without a terminal: at most one line of progress in this time."""
 
 verbs = typer.Typer(help="List, prepare and copy datasets.", no_args_is_help=True)
 
@@ -194,7 +199,8 @@ def prepare(
         if passed_over := getattr(source, "passed_over", ""):
             complain(f"skipped: {passed_over}; readable are {', '.join(READERS)}, and .gz of all but Parquet")
         complain(f"preparing {folder}")
-        with PreparationProgress(source.total_bytes, order, quiet=json) as progress:
+        with ProgressLine(quiet=json) as line:
+            progress = PreparationProgress(line, source.total_bytes, order)
             manifest = prepare_once(source, order, settings.datasets_folder(), progress.update, complain)
     except KeyboardInterrupt:
         fail("stopped; the same command continues from the last finished shard", INTERRUPTED)
@@ -277,46 +283,23 @@ def _copy(folder: Path, settings: Settings) -> None:
 class PreparationProgress:
     """Shows what a preparation has reached, towards the tokens, documents or bytes that it will end with."""
 
-    def __init__(self, total_bytes: int | None, order: Order, *, quiet: bool) -> None:
-        """`total_bytes` is the size of the source, where it is known; `quiet` prints nothing."""
-        self._order, self._quiet = order, quiet
-        self._started = self._printed_at = time.monotonic()
-        self._first_bytes: int | None = None
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            console=console(sys.stderr),
-            disable=quiet or not sys.stderr.isatty(),
-        )
-        self._task = self._bar.add_task(
-            f"preparing {order.dataset}", total=order.tokens or order.documents or total_bytes
-        )
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def __init__(self, line: ProgressLine, total_bytes: int | None, order: Order) -> None:
+        """`total_bytes` is the size of the source, where it is known."""
+        self._line, self._total_bytes, self._order = line, total_bytes, order
+        self._first_bytes, self._started = 0, 0.0
 
     def update(self, reached: SectionProgress) -> None:
         """Show the documents, bytes and tokens so far."""
-        now = time.monotonic()
-        if self._first_bytes is None:  # what an earlier call had finished is no speed of this one
+        order, now = self._order, time.monotonic()
+        if not self._started:  # what an earlier call had finished is no speed of this one
             self._first_bytes, self._started = reached.text_bytes, now
-        rate = (reached.text_bytes - self._first_bytes) / 1e6 / (now - self._started) if now > self._started else 0.0
-        text = (
-            f"{self._order.dataset}: {reached.documents:,} documents, {reached.training_tokens:,} training tokens, "
-            f"{reached.text_bytes / 1e6:,.0f} MB" + (f", {rate:.1f} MB/s" if rate else "")
-        )
-        order, done = self._order, reached.text_bytes
-        if order.tokens or order.documents:
-            done = reached.training_tokens if order.tokens else reached.documents
-        self._bar.update(self._task, completed=done, description=text)
-        if self._bar.disable and not self._quiet and now - self._printed_at >= LINE_SECONDS:
-            self._printed_at = now
-            complain(text)
+        elif now > self._started:
+            done, total = reached.text_bytes, self._total_bytes
+            if order.tokens or order.documents:
+                done = reached.training_tokens if order.tokens else reached.documents
+                total = order.tokens or order.documents
+            rate = (reached.text_bytes - self._first_bytes) / 1e6 / (now - self._started)
+            self._line.show(
+                f"{order.dataset}: {reached.documents:,} documents, {reached.training_tokens:,} training tokens, "
+                f"{reached.text_bytes / 1e6:,.0f} MB, {rate:.1f} MB/s" + (f", {done / total:.0%}" if total else "")
+            )

@@ -62,10 +62,9 @@ def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:
         client.study("nothing")
     assert refused.value.status == 404
     assert look(f"{service.url}/studies/nothing").status_code == 404
-    assert look(f"{service.url}/studies/nothing/figures/tiny.json").status_code == 404
 
 
-def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) -> None:
+def test_pages_show_claim_and_verdict(service: Service, tmp_path: Path) -> None:
     """An own result stands before the published one, and says where it lies outside of it."""
     result = StudyResult(study="memory-table", scale=StudyScale.TINY, computed=STATES)
     write_result(result_path(tmp_path / "studies", "memory-table", StudyScale.TINY), result)
@@ -76,8 +75,6 @@ def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) 
     assert "0.12 (−96 %)" in page
     assert "own result" in page and "Deviates from" in page
     assert "contradicted" in page
-    figure = look(f"{service.url}/studies/memory-table/figures/tiny.json?theme=dark").json()
-    assert set(figure) == {"data", "layout"}
 
 
 def test_the_published_answer_stays_while_an_own_run_is_under_way(client: Client, service: Service) -> None:

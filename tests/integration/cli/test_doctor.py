@@ -1,47 +1,38 @@
-"""`adapm-bench doctor` as its users see it: each fault is produced, found, and told with the way out of it."""
+"""`adapm-bench doctor` as its users see it: each fault is produced, found, and shown with the way out."""
 
-import errno
 import fcntl
 import json
 import os
-import platform
 import resource
 import socket
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import pynvml
 import pytest
+import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from api.cli.app import main
-from api.cli.doctor import machine, services
-from api.cli.doctor.check import Check
-from api.cli.doctor.doctor import Examination, examine
+from api.cli.doctor import checks
+from api.cli.doctor.checks import FaultError
+from api.cli.doctor.doctor import examine
+from api.client.client import ClientError
 from orchestrator.dispatch import ray_session
+from orchestrator.errors import ClusterError, StoreError
 from orchestrator.settings import Settings
+from orchestrator.store import database as store_database
+from orchestrator.store.database import Database
+from orchestrator.store.migrations import newest_revision
 from tests.architecture.tree import REPOSITORY
-from tests.fakes.odd_examinations import ODD_ONES
-
-
-def test_what_hangs_crashes_or_stumbles_is_a_finding_and_the_round_goes_on():
-    seconds = {"hang": 0.5, "crash": 60.0, "stumble": 60.0}
-    odd = [Examination(name=each.__name__, function=each, seconds=seconds[each.__name__]) for each in ODD_ONES]
-    found = list(examine(Settings(), [*odd, Examination(name="Python", function=machine.python)]))
-    assert [(check.name, check.ok) for check in found] == [
-        ("hang", False),
-        ("crash", False),
-        ("stumble", False),
-        ("Python", True),
-    ]
-    assert found[0].found.startswith("no answer within")
-    assert "SIGSEGV" in found[1].found
-    assert found[2].found == "KeyError: 'what nobody thought of'"
+from tests.factories.stores import PostgresqlServer
 
 
 def bench(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -52,24 +43,33 @@ def bench(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
 
 
+def test_a_check_that_hangs_crashes_or_raises_is_a_finding_and_the_others_go_on():
+    odd_checks = "tests.fakes.odd_checks"
+    found = list(examine(["crash", "stumble", "chatter"], odd_checks))
+    assert [(check.name, check.ok) for check in found] == [("crash", False), ("stumble", False), ("chatter", True)]
+    assert "SIGSEGV" in found[0].found
+    assert [check.found for check in found[1:]] == ["ValueError: first line", "sound"]
+    (hung,) = examine(["hang"], odd_checks, seconds=0.5)
+    assert not hung.ok and hung.found.startswith("no answer within")
+
+
 @pytest.mark.slow
-def test_everything_wrong_at_once_is_told_one_by_one(tmp_path: Path):
+def test_every_fault_has_a_check_of_its_own(tmp_path: Path):
     (tmp_path / "file").write_text("")
     (tmp_path / ("long" * 10)).mkdir()
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
         result = bench(
             tmp_path,
             "--json",
             ADAPM_BENCH_DATA_FOLDER=str(tmp_path / "file" / "data"),
             ADAPM_BENCH_DATABASE_URL="nonsense",
             ADAPM_BENCH_MLFLOW_URI="http://127.0.0.1:9",
-            ADAPM_BENCH_PORT=port,
+            ADAPM_BENCH_PORT=str(taken.getsockname()[1]),
             TMPDIR=str(tmp_path / ("long" * 10)),
         )
     found = {check["name"]: check for check in json.loads(result.stdout)}
     assert (result.returncode, result.stderr) == (1, "")
-    assert {name: check["ok"] for name, check in found.items() if name not in ("NVML", "GPU")} == {
+    assert {name: check["ok"] for name, check in found.items() if name != "NVML"} == {
         "settings": True,
         "Python": True,
         "data folder": False,
@@ -80,7 +80,9 @@ def test_everything_wrong_at_once_is_told_one_by_one(tmp_path: Path):
         "PyTorch": True,
         "Ray": True,  # a folder for temporary files that is too long for sockets is passed over for /tmp
     }
-    assert all(check["way_out"] for check in found.values() if not check["ok"])
+    assert {name for name, check in found.items() if check["way_out"]} == {
+        name for name, check in found.items() if not check["ok"]
+    }
     assert f"process {os.getpid()}, " in found["service"]["found"]
     assert "ADAPM_BENCH_DATABASE_URL" in found["settings"]["found"]
 
@@ -94,7 +96,6 @@ def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path):
 
 def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("api.cli.doctor.doctor.EXAMINATIONS", ())
     Path("adapm-bench.toml").write_text("port = \n")
     result = CliRunner().invoke(main, ["doctor", "--json"])
     assert result.exit_code == 1
@@ -107,41 +108,30 @@ def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monke
     assert "ADAPM_BENCH_PORT?" in result.stdout
 
 
-def told(checks: Iterator[Check], name: str) -> Check:
-    """The check of that name."""
-    return next(check for check in checks if check.name == name)
+@contextmanager
+def at_most(file_bytes: int) -> Iterator[None]:
+    """No file of this process may be longer: what a quota or a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_disk_below_its_floor_a_quota_and_a_file_system_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    settings = Settings(data_folder=tmp_path, free_bytes=2**53)
-    check = told(machine.data_folder(settings), "disk")
-    assert not check.ok
-    assert "ADAPM_BENCH_FREE_BYTES" in check.way_out
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        check = told(machine.data_folder(settings), "disk")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "1 MiB" in check.found
-    assert "quota" in check.way_out
+    with pytest.raises(FaultError, match="ADAPM_BENCH_FREE_BYTES"):
+        checks.data_folder(Settings(data_folder=tmp_path, free_bytes=2**53))
     sound = Settings(data_folder=tmp_path / "made" / "later", free_bytes=0)
-    assert [(check.name, check.ok) for check in machine.data_folder(sound)] == [
-        ("data folder", True),
-        ("disk", True),
-        ("locks", True),
-    ]
+    with at_most(1000), pytest.raises(OSError, match="too large"):
+        checks.data_folder(sound)
+    assert "will be made" in checks.data_folder(sound)
     assert list(tmp_path.iterdir()) == []
-
-    def without_locks(*_arguments: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", without_locks)
-    assert not told(machine.data_folder(sound), "locks").ok
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
-    assert "lock" in told(machine.data_folder(sound), "locks").found
+    with pytest.raises(FaultError, match="one lock to two"):
+        checks.data_folder(sound)
 
 
 @contextmanager
@@ -163,84 +153,144 @@ def answering(status: int, text: str) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("status", "text", "ok", "words"),
-    [
-        (200, "3.17.2", True, ""),
-        (200, "3.18.0", True, "one version"),
-        (200, "2.9.1", False, "run a server of MLflow 3"),
-        (200, "<html>a proxy's page</html>", False, "start it"),
-        (404, "3.17.2", False, "start it"),
-    ],
-)
-def test_servers_of_mlflow(status: int, text: str, ok: bool, words: str):
-    with answering(status, text) as url:
-        check = services.mlflow_server(url, "3.17.2")
-    assert check.ok is ok
-    assert words in check.way_out
+def test_mlflow_is_asked_for_its_version():
+    with answering(200, "3.17.2\n") as url:
+        assert checks.mlflow(Settings(mlflow_uri=url)) == f"{url}, MLflow 3.17.2"
+    for status, text in ((200, "<html>a proxy's page</html>"), (404, "3.17.2")):
+        with answering(status, text) as url, pytest.raises(FaultError, match="not as MLflow"):
+            checks.mlflow(Settings(mlflow_uri=url))
 
 
-def test_something_else_on_the_services_port(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+def test_a_server_that_is_not_the_service(monkeypatch: pytest.MonkeyPatch):
     with answering(200, "hello") as url:
-        port = int(url.rpartition(":")[2])
-        (check,) = machine.service(Settings(port=port))
         monkeypatch.setenv("ADAPM_BENCH_URL", url)
-        (named,) = machine.service(Settings())
-    assert not named.ok
-    assert f"process {os.getpid()}" in named.way_out
-    assert not check.ok
-    (gone,) = machine.service(Settings())
-    assert "unset ADAPM_BENCH_URL" in gone.way_out
+        with pytest.raises(ClientError):
+            checks.service(Settings())
+    with pytest.raises(ClientError):
+        checks.service(Settings())
 
 
 @pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("6379", "host:port"),
-        ("no-such-machine.invalid:6379", "correct the host"),
-        ("127.0.0.1:{closed}", "ray start --head --port={closed}"),
-    ],
+    ("address", "fault"),
+    [("6379", OSError), ("no-such-machine.invalid:6379", OSError), ("127.0.0.1:{closed}", ConnectionRefusedError)],
 )
-def test_addresses_without_a_cluster(address: str, words: str):
+def test_addresses_without_a_cluster(address: str, fault: type[Exception]):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody else takes the port, and nobody listens there
         closed = str(taken.getsockname()[1])
-        check = services.cluster(address.replace("{closed}", closed), "2.60.0")
-    assert not check.ok
-    assert words.replace("{closed}", closed) in check.way_out
+        with pytest.raises(fault):
+            checks.ray(Settings(ray_address=address.replace("{closed}", closed)))
 
 
-def test_an_embedded_ray_wants_short_paths_and_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert services.embedded_ray("2.60.0").ok
-    monkeypatch.setattr(services, "shared_memory_free_bytes", lambda: 64 * 2**20)
-    assert "--shm-size" in services.embedded_ray("2.60.0").way_out
+def test_an_embedded_ray_needs_a_short_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert checks.ray(Settings())
     monkeypatch.setattr(ray_session, "_bases", lambda: (tmp_path / ("long" * 10),))
-    check = services.embedded_ray("2.60.0")
-    assert not check.ok
-    assert "TMPDIR" in check.way_out
+    with pytest.raises(ClusterError, match="TMPDIR"):
+        checks.ray(Settings())
+
+
+def test_a_driver_that_fails_is_a_fault_only_beside_devices(monkeypatch: pytest.MonkeyPatch):
+    def mismatch() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", mismatch)
+    monkeypatch.setattr(checks, "_has_nvidia_devices", lambda: True)
+    with pytest.raises(pynvml.NVMLError):
+        checks.nvml(Settings())
+    monkeypatch.setattr(checks, "_has_nvidia_devices", lambda: False)
+    assert checks.nvml(Settings()) == "no NVIDIA GPU on this machine"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A database of today's schema."""
+    path = tmp_path / "bench.sqlite3"
+    with closing(Database(f"sqlite:///{path}")) as database:
+        database.migrate()
+    return path
+
+
+def look(place: Path | str) -> str:
+    """What the check finds at that file or URL."""
+    return checks.database(Settings(database_url=place if isinstance(place, str) else f"sqlite:///{place}"))
+
+
+def test_a_sound_file_and_a_file_that_will_be_made(file: Path, tmp_path: Path):
+    assert f"schema {newest_revision()}" in look(file)
+    assert "will make" in look(tmp_path / "none.sqlite3")
+    assert not (tmp_path / "none.sqlite3").exists()
+
+
+def hold(file: Path) -> sqlite3.Connection:
+    """Another process that writes."""
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def test_a_file_that_another_process_holds_or_that_may_not_grow(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_database, "BUSY_TIMEOUT_SECONDS", 0.05)
+    with closing(hold(file)), pytest.raises(StoreError, match="locked"):
+        look(file)
+    with at_most(file_bytes=100), pytest.raises(StoreError):
+        look(file)
+    assert "takes writes" in look(file)
+
+
+def set_revision(file: Path, revision: str) -> None:
+    """Make the schema one of another version."""
+    with closing(Database(f"sqlite:///{file}")) as database, database.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("spoil", "words"),
     [
-        ({}, ""),
-        ({"ray_version": "2.1.0"}, "pip install ray==2.1.0"),
-        ({"python_version": "3.9.1"}, "one version of Python"),
-        (RuntimeError("Unauthenticated: wrong token"), "RAY_AUTH_TOKEN_PATH"),
+        (lambda file: file.write_text("a text that is longer than a database's header" * 20), "not a database"),
+        (lambda file: file.write_bytes(b""), "missing"),
+        (lambda file: set_revision(file, "9999"), "9999"),
     ],
 )
-def test_clusters_that_answer(change: dict[str, str] | Exception, words: str, monkeypatch: pytest.MonkeyPatch):
-    """What Ray's own client is told stands for the cluster; somebody does listen."""
+def test_files_that_this_version_cannot_use(file: Path, spoil: Callable[[Path], object], words: str):
+    spoil(file)
+    with pytest.raises((StoreError, FaultError), match=words):
+        look(file)
 
-    def asked(_address: str) -> tuple[dict[str, str], int]:
-        if isinstance(change, Exception):
-            raise change
-        return {"ray_version": "2.60.0", "python_version": platform.python_version()} | change, 3
 
-    monkeypatch.setattr(services, "_ask_cluster", asked)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        check = services.cluster(f"127.0.0.1:{listener.getsockname()[1]}", "2.60.0")
-    assert check.ok is not bool(words)
-    assert words in check.way_out
-    assert check.ok is False or "3 nodes" in check.found
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "postgresql://bench@host:port/bench",
+        "mysql://bench@host/bench",
+        "postgresql://bench:hidden@no-such-machine.invalid/bench",
+    ],
+)
+def test_urls_that_lead_nowhere(url: str):
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - SQLAlchemy's, Python's or ours
+        look(url)
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.postgres
+def test_a_server_that_answers(postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch):
+    """Without tables; as it should; with a clock that is off; without the database."""
+    name = postgresql.create_database()
+    with pytest.raises(FaultError, match="missing"):
+        look(postgresql.url(name))
+    with postgresql.open(name) as database:
+        database.migrate()
+        assert "takes writes" in look(postgresql.url(name))
+        with monkeypatch.context() as skewed:
+            skewed.setattr(Database, "read_clock", lambda *_: 0.0)
+            with pytest.raises(FaultError, match="clock"):
+                look(postgresql.url(name))
+    with pytest.raises(StoreError, match="does not exist"):
+        look(postgresql.url("nowhere"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_file_that_may_not_be_written(file: Path):
+    file.chmod(0o444)
+    with pytest.raises(StoreError):
+        look(file)

@@ -87,7 +87,6 @@ def test_what_is_not_allowed_is_refused(services: Services, allowed: str, name: 
 def test_the_doctor_says_which_package_cannot_be_imported_and_why(
     services: Services, monkeypatch: pytest.MonkeyPatch, allowed: str, words: str
 ):
-    monkeypatch.setattr("api.cli.doctor.doctor.EXAMINATIONS", ())
     examined = services("doctor", "--json", allowed=allowed)
     (check,) = json.loads(examined.stdout)
     assert (examined.exit_code, examined.stderr) == (1, "")

@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 from typer.testing import Result as Printed
 
 from api.cli import main
-from api.cli.doctor.services import storage_check
+from api.cli.doctor.checks import storage
 from orchestrator.errors import NotFoundError
 from orchestrator.services.runs import log_tail
+from orchestrator.settings import Settings
 from orchestrator.storage import Storage
 from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
@@ -35,6 +36,7 @@ from worker.data.preparation import prepare
 from worker.data.prepared import missing_data
 from worker.data.remote_datasets import push
 from worker.data.weights import find_weights
+from worker.errors import RemoteFolderError
 from worker.meters.clock import DeviceClock
 from worker.models import build_model
 from worker.records.protocol import CheckpointNotice
@@ -214,24 +216,17 @@ def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
     ]
 
 
-def test_the_doctor_tells_what_is_wrong_with_storage(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = storage_check("checkpoints", f"s3://{BUCKET}/looked-at")
-    assert good.ok, good
+def test_the_doctor_writes_to_storage_and_says_why_it_cannot(s3: S3Server) -> None:
+    assert "takes files" in storage(Settings(checkpoint_url=f"s3://{BUCKET}/looked-at"))
     assert RemoteFolder(f"s3://{BUCKET}/looked-at").sizes() == {}
-    no_bucket = storage_check("checkpoints", "s3://no-such-bucket/x")
-    assert (no_bucket.ok, no_bucket.way_out[:15]) == (False, "make the bucket")
+    with pytest.raises(RemoteFolderError):
+        storage(Settings(checkpoint_url="s3://no-such-bucket/x"))
     s3.stop()
     try:
-        away = storage_check("datasets", f"s3://{BUCKET}/x")
+        with pytest.raises(RemoteFolderError):
+            storage(Settings(dataset_url=f"s3://{BUCKET}/x"))
     finally:
         s3.start()
-    assert not away.ok and "AWS_ENDPOINT_URL_S3" in away.way_out
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    keyless = storage_check("datasets", f"s3://{BUCKET}/x")
-    assert not keyless.ok and "AWS_ACCESS_KEY_ID" in keyless.way_out
 
 
 def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:

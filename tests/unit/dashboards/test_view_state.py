@@ -30,11 +30,10 @@ def test_a_hand_edited_url_still_opens():
     assert ViewState.parse([("x", "furlongs"), ("part", "best"), ("log", "yes"), ("nonsense", "1")]) == ViewState()
 
 
-@pytest.mark.parametrize("read", [ViewState.parse, Search.parse])
-def test_a_state_that_there_is_none_of_is_refused_lest_all_rows_pass_for_those_asked_for(read):
+def test_a_state_that_there_is_none_of_is_refused_lest_all_rows_pass_for_those_asked_for():
     with pytest.raises(FilterError, match=r"nope.*all, "):
-        read([("state", "nope")])
-    assert read([("state", "")]) == read([])
+        Search.parse([("state", "nope")])
+    assert Search.parse([("state", "")]) == Search()
 
 
 def test_a_label_that_there_can_be_none_of_is_refused():
@@ -55,6 +54,5 @@ def test_more_columns_redraw_no_figure_and_unfold_nothing():
     view = ViewState(cell="gpt2-tiny", baseline="lion").toggle("all_columns")
     assert "columns=all" in view.query()
     assert view.figure_query() == view.toggle("all_columns").figure_query()
-    assert (view.changes_curves(), view.changes_runs()) == (False, False)
+    assert not view.changes_curves()
     assert ViewState(x="tokens").changes_curves() and ViewState(hidden=("adamw",)).changes_curves()
-    assert ViewState(page=2).changes_runs() and ViewState(run_state="failed").changes_runs()

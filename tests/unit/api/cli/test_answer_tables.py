@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console, RenderableType
 
-from api.cli.answer_tables import comparison_table, loss_memory_chart
+from api.cli.answer_tables import comparison_table
 from dashboards.files.publication import markdown, table_csv
 from dashboards.text import formats
 from orchestrator.jobs import Outcome
@@ -129,42 +129,6 @@ def test_names_cannot_colour_or_move_the_terminal():
     assert "\x9b" not in text
     assert "[red]x?[2J" in text
     assert "?2J[bold]y" in text
-
-
-def spot(candidate: str, loss: float, state_bytes: int, half: float = 0.01) -> CandidateRow:
-    """At a difference to a baseline of 2.7, with an interval that wide."""
-    own, found = Interval(mean=loss, low=loss - 1, high=loss + 1, n=5), loss - 2.7
-    difference = Difference(mean=found, low=found - half, high=found + half, n=5, p_value=None)
-    is_baseline = candidate == "adamw"
-    return row(
-        candidate, val_loss=own, optimizer_state_bytes=state_bytes, is_baseline=is_baseline,
-        difference=None if is_baseline else difference,
-    )  # fmt: skip
-
-
-def chart_of(*rows: CandidateRow) -> list[str]:
-    comparison = Comparison(
-        experiment_id="e", name="n", complete=True, baseline="adamw", device="cpu", rows=rows, notes=()
-    )
-    return loss_memory_chart(comparison).plain.splitlines()
-
-
-def test_loss_against_memory_is_drawn_in_characters():
-    """Marks stand where loss and state say, the better one lower, the smaller one on the left; all in 80 columns."""
-    lines = chart_of(spot("adapm", 2.60, 100_000), spot("adamw", 2.70, 400_000))
-    marks = {line.index("●") for line in lines if "●" in line and "ada" in line}
-    rows = {name: next(place for place, line in enumerate(lines) if name in line) for name in ("adamw", "adapm")}
-    assert rows["adamw"] < rows["adapm"]
-    assert len(marks) == 2
-    assert max(map(len, lines)) <= 80
-    assert lines[2].startswith("2.7000 ┤") and any(line.startswith("2.5900 ┤") for line in lines)
-    assert lines[-1].split() == ["0", "400", "kB"]
-
-
-def test_a_chart_of_equal_or_missing_points_is_no_fault():
-    assert chart_of(spot("adamw", 2.7, 400_000)) == []
-    assert chart_of(row("adamw", val_loss=None), row("adapm", optimizer_state_bytes=None)) == []
-    assert any("●" in line for line in chart_of(spot("a", 2.7, 0, half=0), spot("b", 2.7, 0, half=0)))
 
 
 def seen(view: RenderableType) -> str:

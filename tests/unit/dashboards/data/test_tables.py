@@ -1,11 +1,12 @@
-"""Tables in the order and with the rows that the view asks for."""
+"""Tables in the order that the view asks for."""
 
 import pytest
 
 from dashboards.data.reader import Reader
-from dashboards.data.tables import RUNS_A_PAGE, run_page, sorted_leaders
+from dashboards.data.tables import RUNS_SHOWN, first_runs, sort_rows, sorted_leaders
 from dashboards.text import words
-from dashboards.view_state import ROW_KEYS, RUN_KEYS, ViewState
+from dashboards.view_state import ROW_KEYS, ViewState
+from orchestrator.jobs import RunStatus
 
 
 @pytest.fixture
@@ -29,26 +30,15 @@ def test_every_column_sorts_every_line(snapshot, key, descending):
     assert sorted(one.row.candidate for one in shown) == sorted(one.row.candidate for one in leaders)
 
 
-@pytest.mark.parametrize("key", RUN_KEYS)
-def test_every_run_is_on_one_page_whatever_the_order(snapshot, key):
-    runs = [run.model_copy(update={"id": f"{n}-{run.id}"}) for n in range(12) for run in snapshot.runs]
-    pages = [run_page(runs, ViewState(run_sort=key, page=number)) for number in (1, 2, 3)]
-    assert pages[0].pages == 3
-    assert [len(page.runs) for page in pages] == [RUNS_A_PAGE, RUNS_A_PAGE, 20]
-    assert {run.id for page in pages for run in page.runs} == {run.id for run in runs}
+def test_the_first_runs_begin_with_those_at_work(snapshot):
+    runs = [run.model_copy(update={"position": n, "status": RunStatus.RUNNING if n > 70 else run.status})
+            for n, run in enumerate([*snapshot.runs] * 8)]  # fmt: skip
+    shown = [run.position for run in first_runs(runs)]
+    assert len(shown) == RUNS_SHOWN
+    assert shown == [*range(71, 80), *range(RUNS_SHOWN - 9)]
 
 
-def test_a_page_beyond_the_last_is_the_last(snapshot):
-    assert run_page(snapshot.runs, ViewState(page=99)).number == 1
-
-
-def test_every_run_is_in_one_state(snapshot):
-    found = run_page(snapshot.runs, ViewState(run_state="diverged"))
-    assert [run.lr for run in found.runs] == [1e3, 1e3]
-    assert {state: number for state, number in found.states if number} == {"all": 10, "finished": 8, "diverged": 2}
-
-
-def test_runs_without_a_loss_stand_last_either_way(snapshot):
+def test_rows_without_a_value_stand_last_either_way(snapshot):
     for descending in (True, False):
-        runs = run_page(snapshot.runs, ViewState(run_sort="loss", run_descending=descending)).runs
-        assert [run.lr for run in runs[-2:]] == [1e3, 1e3]
+        rows = sort_rows(snapshot.runs, lambda run: run.result and run.result.final_val_loss, descending=descending)
+        assert [run.lr for run in rows[-2:]] == [1e3, 1e3]

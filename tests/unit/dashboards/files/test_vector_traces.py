@@ -8,13 +8,11 @@ from matplotlib.figure import Figure as Drawn
 
 from dashboards.figures.base import layout_of
 from dashboards.figures.run import probe_heatmap
-from dashboards.figures.timeline import attempts_timeline
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.vector import Sheet
 from dashboards.palette import style
 from dashboards.view_state import ViewState
 from tests.factories.comparison import made_comparison
-from tests.unit.dashboards.figures.test_timeline import attempt_span
 from worker.records.result import Observation
 
 
@@ -72,14 +70,6 @@ def test_a_long_legend_stays_on_the_sheet():
     assert sorted(text.get_text() for text in legend.get_texts()) == sorted(row.title for row in rows)
     extent, sheet = legend.get_window_extent(), axes.figure.bbox
     assert extent.x1 <= sheet.width and extent.y1 <= sheet.height
-
-
-def test_attempts_lie_at_their_dates():
-    spans = [attempt_span(86_400.0, 86_400.0 * 2), attempt_span(86_400.0 * 1.5, 86_400.0 * 3)]
-    axes = axes_of(attempts_timeline(spans, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
-    (line,) = axes.lines
-    assert line.get_xdata()[:2].tolist() == [1.0, 2.0]  # days since the epoch
-    assert axes.get_ylim() == (2.5, 0.5)  # the first lane on top
 
 
 def test_cells_of_a_heat_map_have_the_colours_of_their_values():

@@ -3,7 +3,7 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from orchestrator.external_runs import ExternalState, LinesBatch, RunHeader, SpoolLine
+from orchestrator.external_runs import ExternalState, LinesBatch, SpoolLine
 from orchestrator.services.composition import Services
 from tests.factories.external_runs import BEGAN, batch, header
 
@@ -99,20 +99,6 @@ def test_training_time_is_the_sum_of_the_steps_that_were_told(client: TestClient
     assert line["x"] == [5.0] and line["y"] == [2.0], (
         "half of the ten seconds after step 10; nobody told those after 20"
     )
-
-
-def test_both_are_found_by_the_search_and_an_id_of_one_is_not_the_others(
-    client: TestClient, measured: str, told: str, services: Services
-) -> None:
-    services.external_runs.append(measured, batch({0: 3.0}, run=RunHeader(experiment="another", candidate="twin")))
-    page = client.get(f"/compare?runs={measured}&find=adamw").text
-    assert f'type="checkbox" name="runs" value="{told}"' in page and ">logged</span>" in page
-    assert (
-        f'type="checkbox" name="runs" value="external:{measured}"'
-        in client.get(f"/compare?runs={measured}&find=twin").text
-    )
-    only = client.get("/compare", params={"find": "origin=external and candidate=adamw"}).text
-    assert only.count('type="checkbox" name="runs"') == 1
 
 
 def test_a_figure_is_drawn_anew_once_its_external_run_goes_on(

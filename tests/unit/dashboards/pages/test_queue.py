@@ -10,8 +10,7 @@ from api.routes import catalog
 from dashboards.data.search import Search, find_experiments
 from dashboards.figures.memory import bars
 from dashboards.pages.service import concerns
-from dashboards.text.block_plans import fold_blocks
-from orchestrator.specs.footprints import footprint_question, plan_question
+from orchestrator.specs.footprints import footprint_question
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from tests.factories.playing import DEMO
@@ -95,24 +94,6 @@ def test_the_planner_shows_the_largest_micro_batch_on_a_card(client, services, m
     assert catalog.memory("gpt2-nano", services.analysis, card_gib=0.5, precision="fp32") == counted.fit(0.5)
     for wrong in ("0", "-1", "x", "nan", "1e9"):
         assert client.get(f"/memory?model=gpt2-nano&card={wrong}").status_code == 404
-
-
-def test_a_block_plan_is_the_folded_blocks_with_their_sum(client, services, monkeypatch):
-    counted = count.footprint("gpt2-tiny", ["adapm-mini"], with_blocks=True)
-    (kept,) = counted.optimizers
-    monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
-    assert "Planning gpt2-tiny" in client.get("/plan?model=gpt2-tiny").text
-    asked = plan_question("gpt2-tiny", "adapm-mini")
-    monkeypatch.setattr(services.footprints, "find", lambda question: counted if question == asked else None)
-    page = client.get("/plan?model=gpt2-tiny&optimizer=adapm-mini").text
-    told = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
-    assert len(told) == 1 + len(list(fold_blocks(kept.blocks))) + 1, "a head, a line for each folded block, the sum"
-    total = sum(block.state_bytes for block in kept.blocks)
-    assert kept.state_bytes == total + kept.counter_bytes
-    assert told[-1] == ["All", "blocks", str(len(kept.blocks)), f"{total:,}"]
-    assert sum(int(row[-1].replace(",", "")) for row in told[1:-1]) == total
-    for wrong in ("?model=none", "?optimizer=adamw", "?rank=0.123", "?rank=x", "?dtype=int4", "?model=<b>"):
-        assert client.get(f"/plan{wrong}").status_code == 404
 
 
 def test_search_finds_by_every_word_and_by_state(services, player):

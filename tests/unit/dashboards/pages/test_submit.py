@@ -5,15 +5,7 @@ import re
 
 import pytest
 
-from dashboards.pages.submit_form import (
-    DEFAULTS,
-    EMPTY,
-    fields_of,
-    form_of,
-    read_form,
-    searched_words,
-    suggested_rate,
-)
+from dashboards.pages.submit_form import EMPTY, FIELDS, fields_of, read_form, suggested_rate
 from optim import catalog
 from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -41,23 +33,11 @@ def nonce_of(page: str) -> str:
     return found[1]
 
 
-def test_optimizers_that_are_no_candidates_are_found_by_a_search(client):
-    """Without scripts, too: the search is a field of the form, and a check answers it."""
-
-    def listed(page: str) -> set[str]:
-        rows = re.findall(r'<li class="candidate"[^>]*?( hidden)?>.*?name="use" value="([^"]+)"', page, re.DOTALL)
-        assert {name for _, name in rows} == set(catalog.names()), "what is not listed is sent along all the same"
-        return {name for hidden, name in rows if not hidden}
-
-    assert listed(client.get("/new").text) == {"adamw", "adapm", "adapm-mini"}
-    sent = FORM | {"action": "check", "find": "  8-BIT "}
-    page = client.post("/new", data=sent).text
-    found = listed(page) - {"adamw", "adapm"}
-    assert found == {entry.name for entry in catalog.CATALOG if "8-bit" in searched_words(entry)} and found
-    assert f">{len(found)} found<" in page
-    low_rank = client.post("/new", data=sent | {"find": "low-rank"}).text
-    assert "galore" in listed(low_rank) and f">{len(listed(low_rank) - {'adamw', 'adapm'})} found<" in low_rank
-    assert listed(client.post("/new", data=FORM | {"find": "nothing like it"}).text) == {"adamw", "adapm"}
+def test_every_optimizer_has_its_row_candidates_first(client):
+    page = client.post("/new", data=FORM | {"use": ["lion", "adapm"]}).text
+    candidates, _, others = page.partition("Other optimizers")
+    assert re.findall(r'name="use" value="([^"]+)"[^>]* checked', candidates) == ["adapm", "lion"]
+    assert set(re.findall(r'name="use" value="([^"]+)"', others)) == set(catalog.names()) - {"adapm", "lion"}
 
 
 @pytest.mark.parametrize("kind", ["comparison", "scaling", "sweep"])
@@ -93,8 +73,8 @@ def test_faults_stand_beside_their_fields_and_refuse_the_submission(client, serv
     answer = client.post("/new", data=FORM | {"action": "submit", "steps": "-3", "rates:adapm": "-1, 1, 2"})
     assert answer.status_code == 422
     assert services.experiments.page() == ()
-    assert re.search(r'id="fault-steps" data-live>[^<]*equal to 1<', answer.text)
-    assert re.search(r'id="fault-rates:adapm" data-live>“-1”', answer.text)
+    assert re.search(r'id="fault-field-steps" data-live>[^<]*equal to 1<', answer.text)
+    assert re.search(r'id="fault-rates:adapm" data-live>-1: ', answer.text)
     assert 'value="-3"' in answer.text
 
 
@@ -209,7 +189,7 @@ def test_options_seeds_and_tuning_take_the_types_of_the_specification():
 def test_a_search_is_fields_of_the_form():
     sent = [
         ("use", "adamw"), ("use", "adapm"), ("seeds", "1, 2, 3, 4, 5"), ("tuning", "on"), ("method", "random"),
-        ("search", "clip"), ("search", "beta2"), ("trials", "9"), ("tuning_seeds", "6 7 8 9 10"), ("replicates", "5"),
+        ("search", "lr, beta2, clip"), ("trials", "9"), ("tuning_seeds", "6 7 8 9 10"), ("replicates", "5"),
     ]  # fmt: skip
     spec = ComparisonSpec.model_validate(fields_of(read_form(sent)))
     assert spec.tuning is not None
@@ -228,11 +208,11 @@ def test_looks_are_fields_of_the_form():
 
 
 def test_what_tuning_cannot_be_is_said_at_its_fields(client):
-    data = {"use": "adamw", "tuning": "on", "method": "line", "trials": "2", "search": ["clip"]}
+    data = {"use": "adamw", "tuning": "on", "method": "line", "trials": "2", "search": "lr, clip"}
     page = html.unescape(client.post("/new", data=data).text)
-    assert re.search(r'id="fault-trials"[^>]*>[^<]*at least 3', page)
+    assert re.search(r'id="fault-field-trials"[^>]*>[^<]*at least 3', page)
     page = html.unescape(client.post("/new", data=data | {"method": "coordinate"}).text)
-    assert re.search(r'id="fault-replicates"[^>]*>[^<]*3 or more', page)
+    assert re.search(r'id="fault-field-replicates"[^>]*>[^<]*3 or more', page)
     searched = {"method": "coordinate", "replicates": "3", "seeds": "1 2 3"}
     page = html.unescape(client.post("/new", data=data | searched).text)
     assert '<span class="chip good">valid</span>' in page
@@ -296,29 +276,6 @@ def test_submitting_nothing_says_what_to_do(client):
     assert "Nothing to submit" not in client.get("/new?as=yaml").text
 
 
-def test_a_row_that_was_a_candidate_stays_and_the_baseline_is_missed_by_name(client):
-    first = client.get("/new").text
-    (kept,) = re.findall(r'name="kept" value="([^"]*)"', first)
-    sent = FORM | {"use": ["adapm", "adapm-mini"], "kept": kept, "baseline": "adamw"}
-    for action in ("check", "submit"):
-        page = client.post("/new", data=sent | {"action": action}).text
-        row = re.search(r'<li class="candidate"([^>]*)>\s*<label class="pick"><input[^>]*value="adamw"([^>]*)>', page)
-        assert row and "hidden" not in row[1] and "checked" not in row[2]
-        (fault,) = listed_faults(page)
-        assert fault.startswith("Baseline: AdamW")
-
-
-def test_candidates_stay_in_the_order_in_which_they_became_some(client):
-    """The first one is trained and listed first, and is the baseline where none is named."""
-    typed = [{"optimizer": name, "learning_rates": [0.01]} for name in ("adapm-mini", "adamw")]
-    page = client.post("/new", data={"yaml": to_yaml(fields_of(EMPTY) | {"candidates": typed}), "action": "form"}).text
-    (kept,) = re.findall(r'name="kept" value="([^"]*)"', page)
-    pairs = [("use", name) for name in ("adamw", "adapm-mini", "lion")]
-    written = fields_of(read_form([*pairs, ("kept", kept)]))["candidates"]
-    assert [each["optimizer"] for each in written] == ["adapm-mini", "adamw", "lion"]
-    assert [each["optimizer"] for each in fields_of(EMPTY)["candidates"]] == ["adamw", "adapm", "adapm-mini"]
-
-
 def test_of_all_buttons_enter_presses_the_one_that_checks(client):
     for page in (client.get("/new").text, client.get("/new?as=yaml").text):
         first = re.search(r'<button type="submit"[^>]*form="specification"[^>]*>|<button[^>]*name="action"[^>]*>', page)
@@ -337,63 +294,6 @@ def test_too_few_sizes_for_a_law_are_warned_of_and_can_be_submitted(client, serv
     assert [named for warning in found.warnings if named and named in warning] == ([named] if named else [])
     page = client.post("/new", data={"yaml": to_yaml(fields), "action": "check"}).text
     assert f"<dt>Can show</dt><dd>{'no law' if named else 'a law'}" in page and (named or "") in page
-
-
-def test_yaml_that_the_form_can_hold_becomes_the_form(client):
-    text = to_yaml(fields_of(EMPTY) | {"name": "typed"})
-    page = client.post("/new", data={"yaml": text, "action": "form"}).text
-    assert 'name="name" value="typed"' in page and "<textarea" not in page
-    assert '<span class="chip good">valid</span>' in page
-    assert 'name="steps" value="150"' in client.post("/new", data={"yaml": "", "action": "form"}).text
-
-
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [
-        ("probes: {every_steps: 5}", "/probes/every_steps"),
-        ("kind: sweep", "/kind"),
-        ("seeds: [1, 2]  # two", "comments"),
-        ("candidates: [{optimizer: lion, learning_rates: [1e-4], label: x}]", "/candidates/0/label"),
-    ],
-)
-def test_yaml_that_the_form_cannot_hold_stays_and_says_what_would_be_lost(client, more, named):
-    text = f"name: precious\nworkload:\n  model: gpt2-tiny\n  budget: {{steps: 7}}\n{more}\n"
-    page = client.post("/new", data={"yaml": text, "action": "form"}).text
-    assert f"<code>{named}</code>" in page
-    assert text in html.unescape(page)
-    taken = client.post("/new", data={"yaml": text, "action": "take"}).text
-    assert 'name="name" value="precious"' in taken and 'name="steps" value="7"' in taken
-
-
-@pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml"])
-def test_what_the_form_takes_over_says_the_same_again(name):
-    fields = parse(example(name), name)
-    spec = ComparisonSpec.model_validate(fields)
-    form, left_out = form_of(fields)
-    again = fields_of(form)
-    for place in left_out:
-        *holders, last = place.strip("/").split("/")
-        source, target = fields, again
-        for step in holders:
-            source = source[int(step) if isinstance(source, list) else step]
-            target = target[int(step)] if isinstance(target, list) else target.setdefault(step, {})
-        if isinstance(target, list):
-            target.insert(int(last), source[int(last)])
-        else:
-            target[last] = source[last]
-    assert ComparisonSpec.model_validate(again) == spec.model_copy(update={"baseline": spec.baseline_name()})
-
-
-def test_the_form_of_the_forms_own_specification_is_the_form():
-    sent = [
-        ("use", "adamw"), ("use", "adapm"), ("seeds", "1, 2, 3, 4, 5"), ("tuning", "on"), ("method", "random"),
-        ("search", "clip"), ("search", "beta2"), ("trials", "9"), ("sequential", "on"), ("first_seeds", "2"),
-        ("option:adapm:rank_ratio", "0.1"), ("option:adapm:bias_correction", "false"), ("option:adapm:clip", "null"),
-        ("rates:adapm", "1e-05"), ("baseline", "adapm"), ("steps", "many"),
-    ]  # fmt: skip
-    fields = fields_of(read_form(sent))
-    form, left_out = form_of(fields)
-    assert (fields_of(form), left_out) == (fields, ())
 
 
 def test_faults_of_yaml_have_lines_and_names_only_where_none_is_near(client):
@@ -444,4 +344,4 @@ def test_sizes_whose_memory_is_not_counted_are_named_and_the_largest_is_counted_
 def test_unknown_names_and_boxes_do_nothing():
     form = read_form([("use", "no-such-optimizer"), ("use", "adamw"), ("surprise", "1")])
     assert [one["optimizer"] for one in fields_of(form)["candidates"]] == ["adamw"]
-    assert form.value("steps") == DEFAULTS["steps"]
+    assert form.value("steps") == FIELDS["steps"].default

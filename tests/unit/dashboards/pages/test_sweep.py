@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from dashboards.data.reader import Reader
-from dashboards.data.trials import SweepView, TrialOrder
+from dashboards.data.trials import SweepView
 from dashboards.figures.registry import SWEEP_FIGURES
 from dashboards.figures.sweep import slices
 from dashboards.files.figures import FigureFiles
@@ -87,19 +87,13 @@ def test_the_report_has_the_sweeps_answer_figures_and_trials(services: Services,
     assert HOSTILE not in text
 
 
-def test_trials_are_sorted_as_the_address_asks(client: TestClient, swept: str):
-    def numbers(query: str) -> list[int]:
-        page = client.get(f"/experiments/{swept}{query}").text
-        return [int(each) for each in re.findall(rf'row-link mono" href="/runs/{swept}-(\d+)"', page)]
-
-    assert numbers("?sort=number") == [0, 1, 2, 3, 4, 5]
-    assert numbers("?sort=-number") == [5, 4, 3, 2, 1, 0]
-    assert numbers("")[:3] == numbers("?sort=objective")[:3] == numbers("?sort=<b>")[:3] == [3, 1, 0]
-    assert numbers("?sort=-objective")[:3] == [0, 1, 3]
+def test_the_best_trials_stand_first(client: TestClient, swept: str):
+    page = client.get(f"/experiments/{swept}").text
+    assert re.findall(rf'row-link mono" href="/runs/{swept}-(\d+)"', page)[:3] == ["0003", "0001", "0000"]
 
 
 def test_hostile_names_are_text_and_nothing_is_inline(client: TestClient, swept: str):
-    for path in ("/", f"/experiments/{swept}", f"/experiments/{swept}?candidate=<script>&sort=<b>"):
+    for path in ("/", f"/experiments/{swept}", f"/experiments/{swept}?candidate=<script>"):
         page = client.get(path).text
         assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page
         assert not re.search(r"<script(?![^>]*\bsrc=)", page)
@@ -183,9 +177,7 @@ def test_the_first_page_lists_a_sweep_whose_only_ended_trial_has_no_loss(client:
 
 
 def test_a_view_of_a_sweep_survives_its_address():
-    view = SweepView(
-        order=TrialOrder(key="number", descending=True), candidate="adamw", panels=("lr*steps*s3",)
-    )  # fmt: skip
+    view = SweepView(candidate="adamw", panels=("lr*steps*s3",))
     assert SweepView.parse(parse_qsl(view.query()[1:])) == view
 
 
@@ -228,9 +220,9 @@ def test_the_best_trials_become_a_comparison_over_fresh_seeds(client: TestClient
 
 def test_readers_add_panels_to_a_sweep(client: TestClient, swept: str):
     form = {"edit": "0", "p_metric": "val_loss", "p_across": "steps", "p_smooth": "0", "p_by": ""}
-    sent = client.get(f"/experiments/{swept}?sort=number", params={"sort": "number"} | form, follow_redirects=False)
+    sent = client.get(f"/experiments/{swept}", params={"candidate": "adamw"} | form, follow_redirects=False)
     address = sent.headers["Location"]
-    assert "sort=number" in address and "panel=val_loss*steps*s0" in address
+    assert "candidate=adamw" in address and "panel=val_loss*steps*s0" in address
     assert 'id="figure-panel-0"' in client.get(address).text
     figure = f"/experiments/{swept}/figures/panel.json?panel=val_loss*steps*s0"
     assert len(client.get(figure).json()["data"]) == 5, "each trial with a loss"

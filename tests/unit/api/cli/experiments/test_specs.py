@@ -21,7 +21,7 @@ def test_a_fault_is_told_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     """In each language, which the file's name tells."""
-    path, place = tmp_path / name, {"a.yaml": "2:5", "a.json": "2:4", "a.toml": "2:3"}[name]
+    path, place = tmp_path / name, {"a.yaml": "2:5", "a.json": "2:4", "a.toml": "1:1"}[name]
     path.write_text(text)
     assert read_spec(path).fields == {"seeds": [1]}
     with pytest.raises(typer.Exit) as leaving:
