@@ -15,11 +15,12 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from dashboards.pages.submit_faults import ShownFault, form_faults, text_faults
-from dashboards.pages.submit_form import EMPTY, FIELDS, METHODS, PRECISIONS, SHAPES, SubmitForm, fields_of, read_form
+from dashboards.pages.submit_form import EMPTY, FIELDS, PRECISIONS, SHAPES, SubmitForm, fields_of, read_form
 from dashboards.render import missing_page, page, refused_page, visitor
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
 from orchestrator.kinds.registry import KINDS, validate_spec
+from orchestrator.kinds.tuning import METHODS
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications
@@ -171,7 +172,7 @@ def _page(
         optimizer_choices=[(entry.name, entry.title) for entry in catalog.CATALOG],
         datasets=data_catalog.DATASETS,
         tokenizers=data_catalog.TOKENIZERS,
-        methods=METHODS,
+        methods=[(name, words.removeprefix("a ").capitalize()) for name, words in METHODS.items()],
         templates=tuple(KINDS),
     )
 

@@ -56,12 +56,6 @@ FIELDS = {
 }
 GROUPS = ("tuning", "sequential")
 """Parts of the specification that are there if their box is ticked."""
-METHODS = (
-    ("line", "Line search over the learning rate"),
-    ("random", "Random search"),
-    ("coordinate", "Coordinate descent"),
-    ("grid", "The given learning rates"),
-)
 SHAPES = (("cosine", "Cosine"), ("linear", "Linear"), ("wsd", "Constant, then down"), ("constant", "Constant"))
 PRECISIONS = (("fp32", "fp32"), ("bf16", "bf16"))
 CHOSEN = ("adamw", "adapm", "adapm-mini")

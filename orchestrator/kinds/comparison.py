@@ -16,7 +16,7 @@ from orchestrator.design import CandidateDesign, Cell, ComparisonDesign
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
-from orchestrator.kinds.tuning import Tuning
+from orchestrator.kinds.tuning import METHODS, Tuning
 from orchestrator.names import CandidateName
 from orchestrator.tuning.coordinate import CoordinateDescent
 from orchestrator.tuning.line import Grid, LineSearch, spread_shift
@@ -235,15 +235,9 @@ class TunedExperiment(Experiment):
                 return self.origin_of_rates() or "Each candidate ran at one given setting."
             return "Every seed ran at every learning rate; each candidate is shown at its best one, chosen on them."
         hyperparameters = axes_in_words(tuning.search) if tuning.search else "learning rate"
-        methods = {
-            "line": "a line search",
-            "grid": "the given rates",
-            "random": "a random search",
-            "coordinate": "coordinate descent",
-        }
         settings = "" if tuning.method == "grid" else f" of {tuning.trials} trials"
         sentences = (
-            f"Each candidate was tuned ({hyperparameters}) by {methods[tuning.method]}{settings} on seeds "
+            f"Each candidate was tuned ({hyperparameters}) by {METHODS[tuning.method]}{settings} on seeds "
             f"{', '.join(map(str, tuning.seeds))}, and judged at the setting found, on other seeds."
         )
         if tuning.replicates > 1:

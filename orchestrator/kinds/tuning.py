@@ -4,7 +4,7 @@ Each candidate is tuned on seeds of its own (`orchestrator/tuning/`), and judged
 a setting that was chosen because it was lowest on a seed is flattered by that seed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -24,6 +24,10 @@ FEWEST_REPLICATES = 3
 five replicates do in 3 to 14 % (docs/comparisons.md); the t-interval of two would be 13 standard errors wide."""
 
 Method = Literal["line", "random", "coordinate", "grid"]
+METHODS: Mapping[Method, str] = {
+    "line": "a line search", "random": "a random search", "coordinate": "coordinate descent", "grid": "the given rates",
+}  # fmt: skip
+"""What pages and sentences call each."""
 SEARCHES = frozenset({"random", "coordinate"})
 """Methods that tune several hyperparameters."""
 
