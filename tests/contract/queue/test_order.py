@@ -34,15 +34,6 @@ def test_a_small_experiment_takes_turns_with_a_large_one(store: Store) -> None:
     assert started(store, 7) == ["large10", "small0", "large11", "small1", "large12", "small2", "large13"]
 
 
-def test_a_newcomer_does_not_overtake_for_longer_than_its_turn(store: Store) -> None:
-    submit(store, "a", 30)
-    started(store, 20)
-    submit(store, "b", 30)
-    started(store, 10)
-    submit(store, "c", 30)
-    assert started(store, 6) == ["a25", "b5", "c0", "a26", "b6", "c1"]
-
-
 def test_a_retry_keeps_its_turn_before_an_experiment_that_came_later(store: Store) -> None:
     submit(store, "old", 2)
     leases = store.claim(cpus=9, gpus=0, limit=9)
@@ -50,13 +41,6 @@ def test_a_retry_keeps_its_turn_before_an_experiment_that_came_later(store: Stor
     store.queue.interrupt_all()
     assert len(leases) == 2
     assert started(store, 9) == ["old0", "old1", "new0", "new1", "new2"]
-
-
-def test_priority_goes_before_turns(store: Store) -> None:
-    submit(store, "low", 2, priority=-5)
-    submit(store, "usual", 2)
-    submit(store, "urgent", 2, priority=10)
-    assert started(store, 9) == ["urgent0", "urgent1", "usual0", "usual1", "low0", "low1"]
 
 
 def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(store: Store) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
+from orchestrator.errors import IdempotencyError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import ExportOutbox
@@ -65,14 +65,6 @@ def test_a_submission_queues_every_run_in_the_order_of_the_expansion(store: Stor
         ("adapm", 2e-3, 7),
         ("adamw", 1e-3, 8),
     ]
-
-
-def test_the_same_key_and_specification_give_the_same_experiment(store: Store) -> None:
-    first = store.experiments.submit(comparison_spec(), "key")
-    again = store.experiments.submit(comparison_spec(), "key")
-    assert (first.created, again.created) == (True, False)
-    assert again.experiment == first.experiment
-    assert len(store.experiments.page()) == 1
 
 
 def test_the_same_key_with_another_specification_is_refused(store: Store) -> None:
@@ -190,14 +182,6 @@ def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
     assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.SUCCEEDED
 
 
-def test_a_result_without_a_hello_is_refused(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = claim(store)
-    with pytest.raises(ConflictError, match="has not said hello"):
-        store.attempts.finish(run_id, 1, lease.token, result())
-    assert store.runs.get(run_id).result is None
-
-
 @dataclass(frozen=True)
 class Verb:
     """One thing that a worker may do, for tests that hold for all of them."""
@@ -244,8 +228,7 @@ def everything(store: Store, run_id: str) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
-def test_a_zombie_changes_nothing(store: Store, verb: Verb) -> None:
+def test_a_zombie_changes_nothing(store: Store) -> None:
     """The token of an attempt that was given up opens nothing, while the next attempt works and after it is done."""
     (run_id,) = submit(store, seeds=(1,))
     zombie = start(store)
@@ -253,27 +236,25 @@ def test_a_zombie_changes_nothing(store: Store, verb: Verb) -> None:
     store.queue.reap()
     store.pass_time(POLICY.backoff_seconds * 2)
     fresh = start(store)
-    before = everything(store, run_id)
-    with pytest.raises(LeaseLostError):
-        verb.call(store, run_id, zombie.attempt, zombie.token)
-    assert everything(store, run_id) == before
-    store.attempts.finish(run_id, fresh.attempt, fresh.token, result())
-    before = everything(store, run_id)
-    with pytest.raises(LeaseLostError):
-        verb.call(store, run_id, zombie.attempt, zombie.token)
-    assert everything(store, run_id) == before
+    for _ in range(2):
+        before = everything(store, run_id)
+        for verb in VERBS:
+            with pytest.raises(LeaseLostError):
+                verb.call(store, run_id, zombie.attempt, zombie.token)
+            assert everything(store, run_id) == before, verb.name
+        store.attempts.finish(run_id, fresh.attempt, fresh.token, result())
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
-def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store, verb: Verb) -> None:
+def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
     before = everything(store, run_id)
     wrong = [(run_id, 1, "guess"), (run_id, 2, lease.token), (run_id, 0, lease.token), ("nothing", 1, lease.token)]
-    for run, attempt, token in [*wrong, (run_id, 10**30, lease.token), ("\x00", 1, lease.token)]:
-        with pytest.raises(LeaseLostError):
-            verb.call(store, run, attempt, token)
-    assert everything(store, run_id) == before
+    for verb in VERBS:
+        for run, attempt, token in [*wrong, (run_id, 10**30, lease.token), ("\x00", 1, lease.token)]:
+            with pytest.raises(LeaseLostError):
+                verb.call(store, run, attempt, token)
+        assert everything(store, run_id) == before, verb.name
 
 
 def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> None:
@@ -368,15 +349,6 @@ def test_a_retry_waits_longer_each_time(store: Store) -> None:
         store.pass_time(longest - shortest + 1.5)
 
 
-def test_a_fault_of_the_program_is_not_tried_again(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
-    store.attempts.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
-    store.attempts.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
-    run = store.runs.get(run_id)
-    assert (run.status, run.reason, run.device_seconds) == (RunStatus.FAILED, "the disk is full", 3)
-
-
 def test_after_a_pause_of_the_service_leases_get_one_ttl_of_grace(store: Store) -> None:
     """The machine slept for an hour: the reaper waits until workers had time to be heard, then acts."""
     (run_id,) = submit(store, seeds=(1,))
@@ -388,16 +360,6 @@ def test_after_a_pause_of_the_service_leases_get_one_ttl_of_grace(store: Store) 
     store.pass_time(2)
     assert len(store.queue.reap()) == 1
     assert status(store, run_id) is RunStatus.RETRY_WAIT
-
-
-def test_the_dispatcher_releases_a_dead_attempt_once(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    start(store)
-    arguments = (run_id, 1, AttemptOutcome.LOST, "the actor died")
-    assert store.queue.release(*arguments) is True
-    assert store.queue.release(*arguments) is False
-    run = store.runs.get(run_id)
-    assert (run.status, run.reason) == (RunStatus.RETRY_WAIT, "the actor died")
 
 
 def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_other(store: Store) -> None:
@@ -468,58 +430,6 @@ def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None
     assert store.attempts.hello(run_id, 1, lease.token).checkpoint is None
 
 
-def test_cancelling_a_waiting_run_ends_it_at_once(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    assert store.runs.apply(run_id, RunAction.CANCEL).status is RunStatus.CANCELLED
-    assert store.runs.apply(run_id, RunAction.CANCEL).status is RunStatus.CANCELLED
-    assert store.claim(cpus=8, gpus=0, limit=1) == ()
-    assert len(store.runs.events(run_id)) == 2
-
-
-def test_cancelling_a_running_run_asks_its_worker_first(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
-    assert store.runs.apply(run_id, RunAction.CANCEL).status is RunStatus.CANCELLING
-    assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.CANCEL
-    stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=6)
-    store.attempts.record_stop(run_id, 1, lease.token, stopped)
-    store.attempts.record_stop(run_id, 1, lease.token, stopped)
-    run = store.runs.get(run_id)
-    assert (run.status, run.step, run.device_seconds) == (RunStatus.CANCELLED, 3, 6)
-    assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.STOPPED
-
-
-@pytest.mark.parametrize("kind", FailureKind)
-def test_a_run_that_breaks_while_it_is_cancelled_is_cancelled(store: Store, kind: FailureKind) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
-    store.runs.apply(run_id, RunAction.CANCEL)
-    store.attempts.fail(run_id, 1, lease.token, failure(kind))
-    assert status(store, run_id) is RunStatus.CANCELLED
-
-
-def test_a_result_that_arrives_while_a_run_is_cancelled_counts(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
-    store.runs.apply(run_id, RunAction.CANCEL)
-    store.attempts.finish(run_id, 1, lease.token, result())
-    assert status(store, run_id) is RunStatus.SUCCEEDED
-    with pytest.raises(ConflictError, match="already succeeded"):
-        store.runs.apply(run_id, RunAction.CANCEL)
-
-
-def test_a_worker_that_does_not_obey_is_reported_after_the_grace_time(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    start(store)
-    store.runs.apply(run_id, RunAction.CANCEL)
-    assert store.queue.overdue_cancels() == ()
-    store.pass_time(POLICY.cancel_grace_seconds + 1)
-    assert store.queue.overdue_cancels() == ((run_id, 1),)
-    assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
-    assert status(store, run_id) is RunStatus.CANCELLED
-    assert store.queue.overdue_cancels() == ()
-
-
 def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:
     done, running, waiting = submit(store, seeds=(1, 2, 3))
     first, _ = start(store), start(store)
@@ -566,13 +476,6 @@ def test_a_clock_that_steps_back_stalls_no_waiting_run(store: Store) -> None:
     store.queue.release(failed, 1, AttemptOutcome.LOST, "gone")
     store.database.clock_offset_seconds -= HOUR_SECONDS
     assert {lease.run_id for lease in store.claim(cpus=9, limit=9)} == {failed, fresh}
-
-
-def test_a_wait_after_a_failure_is_not_cut_short(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    start(store)
-    store.queue.release(run_id, 1, AttemptOutcome.LOST, "gone")
-    assert store.claim(cpus=9, limit=9) == ()
 
 
 def test_a_lease_of_a_clock_that_was_ahead_ends_as_soon_as_one_of_now(store: Store) -> None:

@@ -39,15 +39,6 @@ def finish(store: Store, lease: Lease, device_seconds: float = 0.0) -> None:
     store.attempts.finish(lease.run_id, lease.attempt, lease.token, result(device_seconds=device_seconds))
 
 
-def test_no_more_runs_are_at_work_than_the_key_allows(store: Store) -> None:
-    submit(store, key(store, runs_at_once=2))
-    first = store.claim(cpus=9, limit=9)
-    assert len(first) == 2
-    assert store.claim(cpus=9, limit=9) == ()
-    finish(store, first[0])
-    assert len(store.claim(cpus=9, limit=9)) == 1
-
-
 def test_a_key_that_waits_holds_nobody_up(store: Store) -> None:
     """Its runs are not runnable: those behind them start, in one claim, however many are passed over."""
     mine = submit(store, key(store, runs_at_once=1), runs=20, priority=5)
@@ -56,21 +47,6 @@ def test_a_key_that_waits_holds_nobody_up(store: Store) -> None:
     leases = store.claim(cpus=99, limit=8)
     assert owners(leases) == [mine] + [another] * 3 + [nobodys] * 4
     assert owners(store.claim(cpus=99, limit=8)) == [nobodys]
-
-
-def test_the_order_of_the_queue_is_kept_among_those_that_may_start(store: Store) -> None:
-    mine = submit(store, key(store, runs_at_once=2), runs=3)
-    nobodys = submit(store, None, runs=3)
-    assert owners(store.claim(cpus=99, limit=9)) == [mine, nobodys, mine, nobodys, nobodys]
-
-
-def test_two_experiments_of_a_key_share_its_quota_and_two_keys_do_not(store: Store) -> None:
-    one, other = key(store, runs_at_once=2), key(store, runs_at_once=1)
-    for owner in (one, one, other):
-        submit(store, owner)
-    assert len(store.claim(cpus=99, limit=99)) == 3
-    used = {each.id: each.runs_at_work for each in store.keyring.list_keys()}
-    assert used == {one: 2, other: 1}
 
 
 def test_a_key_without_a_quota_is_charged_and_not_held(store: Store) -> None:

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, LeaseLostError, NotFoundError
+from orchestrator.errors import ConflictError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from tests.contract.conftest import POLICY, Store
 from tests.factories.stores import comparison_spec, result
@@ -64,13 +64,6 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
     assert statuses(store, run_id) == events
 
 
-def test_a_waiting_run_is_paused_at_once_and_may_be_cancelled(store: Store) -> None:
-    first, second = submit(store, 2)
-    assert store.runs.apply(first, RunAction.PAUSE).status is RunStatus.PAUSED
-    assert [lease.run_id for lease in store.claim(cpus=8, gpus=0, limit=9)] == [second]
-    assert store.runs.apply(first, RunAction.CANCEL).status is RunStatus.CANCELLED
-
-
 def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
     """It is not blamed: the next attempt goes on from the last checkpoint."""
     (run_id,) = submit(store)
@@ -97,16 +90,6 @@ def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, 
     assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
 
 
-def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
-    (run_id,) = submit(store)
-    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
-    store.runs.apply(run_id, RunAction.PAUSE)
-    store.attempts.hello(run_id, 1, lease.token)
-    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.RUNNING
-    store.attempts.finish(run_id, 1, lease.token, result())
-    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
-
-
 def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run_to_the_queue(store: Store) -> None:
     (run_id,) = submit(store)
     lease = start(store)
@@ -119,34 +102,6 @@ def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run
     run = store.runs.get(run_id)
     assert (run.status, run.step) == (RunStatus.QUEUED, 3)
     assert start(store).attempt == 2
-
-
-def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:
-    (run_id,) = submit(store)
-    for attempt in range(1, POLICY.max_failures + 1):
-        fail(store, start(store), FailureKind.INFRASTRUCTURE)
-        store.pass_time(POLICY.backoff_seconds * 2**attempt)
-    assert store.runs.get(run_id).status is RunStatus.FAILED
-    retried = store.runs.apply(run_id, RunAction.RETRY)
-    assert (retried.status, retried.ended_at, retried.reason) == (RunStatus.QUEUED, None, None)
-    lease = start(store)
-    assert lease.attempt == POLICY.max_failures + 1
-    fail(store, lease, FailureKind.INFRASTRUCTURE)
-    assert store.runs.get(run_id).status is RunStatus.FAILED
-    store.runs.apply(run_id, RunAction.RETRY)
-    last = start(store)
-    store.attempts.finish(run_id, last.attempt, last.token, result())
-    assert [each.outcome for each in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]
-
-
-def test_a_token_of_the_failed_attempt_opens_nothing_after_the_retry(store: Store) -> None:
-    (run_id,) = submit(store)
-    zombie = start(store)
-    fail(store, zombie)
-    store.runs.apply(run_id, RunAction.RETRY)
-    with pytest.raises(LeaseLostError):
-        store.attempts.finish(run_id, 1, zombie.token, result())
-    assert store.runs.get(run_id).status is RunStatus.QUEUED
 
 
 ALLOWED = {
@@ -210,11 +165,6 @@ def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(st
     assert now() == ["succeeded", "queued", "paused", "paused"]
     store.experiments.apply(experiment, RunAction.RESUME)
     assert now() == ["succeeded", "queued", "queued", "queued"]
-    for action in RunAction:
-        with pytest.raises(NotFoundError, match="there is no experiment"):
-            store.experiments.apply("\x00", action)
-        with pytest.raises(NotFoundError, match="there is no run"):
-            store.runs.apply("\x00", action)
 
 
 @pytest.mark.parametrize("of", ["run", "experiment"])

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.errors import NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
@@ -271,11 +270,6 @@ def test_a_pause_that_meets_what_follows_leaves_no_run_waiting_to_start(store: S
         finish_all(store, 3)
         together(store.follow, partial(store.experiments.apply, experiment.id, RunAction.PAUSE))
         assert store.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.PAUSED: 2}
-
-
-def test_only_an_experiment_that_exists_is_cancelled(store: Store) -> None:
-    with pytest.raises(NotFoundError):
-        store.experiments.apply("nowhere", RunAction.CANCEL)
 
 
 KILLED = """
@@ -607,66 +601,3 @@ def test_a_tuned_comparison_looks_at_its_judged_runs(store: Store) -> None:
             finish_at(store, lease, -3.0)
     ended = store.experiments.get(experiment.id).counts
     assert (ended.total, ended.done()) == (2 * (3 + 3), True)
-
-
-def test_of_two_that_look_at_the_same_runs_exactly_one_adds_seeds(store: Store) -> None:
-    for _ in range(ROUNDS):
-        experiment = store.experiments.submit(looked_at()).experiment
-        for lease in begin(store, 6):
-            finish_at(store, lease, -0.25)
-        together(store.follow, store.follow)
-        assert seeds_of(store, experiment.id, "adapm") == seeds_of(store, experiment.id, "adamw") == [1, 2, 3, 4]
-        store.experiments.apply(experiment.id, RunAction.CANCEL)
-
-
-def test_a_cancelled_comparison_that_is_retried_looks_again(store: Store) -> None:
-    experiment = store.experiments.submit(looked_at()).experiment
-    for lease in begin(store, 5):
-        finish_at(store, lease, -0.25)
-    store.experiments.apply(experiment.id, RunAction.CANCEL)
-    store.follow()
-    assert store.experiments.get(experiment.id).counts.done()
-    store.experiments.apply(experiment.id, RunAction.RETRY)
-    for lease in begin(store, 5):
-        finish_at(store, lease, -0.25)
-    store.follow()
-    assert store.experiments.get(experiment.id).counts.total == 8
-
-
-def test_processes_that_are_killed_between_looks_lose_and_double_nothing(tmp_path: Path) -> None:
-    """What a kill -9 leaves is what another process goes on from: the same seeds as without one."""
-    found = []
-    loss = "2.3 + (lease.spec.optimizer.name == 'adapm') * (lease.spec.seed % 3 / 20 - 0.4)"
-    for kills in (False, True):
-        folder = tmp_path / str(kills)
-        folder.mkdir()
-        with sqlite_file(folder) as database:
-            services = make_services(database)
-            ids = [services.experiments.submit(looked_at()).experiment.id for _ in range(3)]
-            (file,) = folder.glob("*.sqlite3")
-            command = [sys.executable, "-c", FINISHER.replace("LOSS", loss), f"sqlite:///{file}"]
-            start = partial(
-                subprocess.Popen,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=REPOSITORY,
-            )
-            if kills:
-                with start(command) as doomed:
-                    assert doomed.stdout is not None and doomed.stdin is not None
-                    doomed.stdin.write("go\n")
-                    doomed.stdin.flush()
-                    for _ in range(20):  # "ready", and the ends of 19 runs: those of the first seeds, and one more
-                        doomed.stdout.readline()
-                    doomed.kill()
-                Queue(database, LeasePolicy()).interrupt_all()
-            with start(command) as last:
-                last.communicate("go\n")
-            counts = [services.experiments.get(id).counts for id in ids]
-            assert all(each.done() for each in counts)
-            found.append(
-                [sorted((run.candidate, run.seed) for run in services.runs.page(experiment_id=id)) for id in ids]
-            )
-    assert found[0] == found[1]
-    assert all(6 < len(runs) < 12 and len(set(runs)) == len(runs) for runs in found[0])

@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from api.client.client import Client, ClientError
-from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import RunAction
 from orchestrator.services.follow_ups import FollowUps
 from tests.factories.stores import claim, result
@@ -79,20 +78,6 @@ def test_what_is_no_label_and_no_note_is_refused_by_its_place(
     assert http.get(path).json()["revision"] == 0
 
 
-def test_a_list_is_narrowed_by_labels(http: httpx2.Client, service: Service) -> None:
-    first, second = submit(service), submit(service)
-    service.experiments.annotate(first, AnnotationChange(labels=("narrow", "one")))
-    service.experiments.annotate(second, AnnotationChange(labels=("narrow",)))
-
-    def found(query: str) -> list[str]:
-        return [each["id"] for each in http.get(f"/v1/experiments?{query}").json()["items"]]
-
-    assert found("label=narrow") == [second, first]
-    assert found("label=narrow&label=one") == [first]
-    assert found("label=narrow&label=two") == []
-    assert http.get("/v1/experiments?label=a,b").status_code == 422
-
-
 def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service: Service) -> None:
     experiment_id = submit(service)
     path = f"/v1/experiments/{experiment_id}"
@@ -143,18 +128,6 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
     assert http.post(path, json={"name": "two\nlines"}).status_code == 422
     provenance = http.get(f"/v1/experiments/{clone['id']}/document.json").json()["provenance"]
     assert provenance["cloned_from"] == experiment_id
-
-
-def test_a_clone_may_have_fresh_seeds(http: httpx2.Client, service: Service) -> None:
-    """The next numbers, each after those of the clone before."""
-    experiment_id = submit(service)
-    last = max(http.get(f"/v1/experiments/{experiment_id}").json()["spec"]["seeds"])
-    path = f"/v1/experiments/{experiment_id}/clone"
-    made = http.post(path, json={"fresh_seeds": 3}).json()["experiment"]
-    assert (made["spec"]["seeds"], made["cloned_from"]) == ([last + 1, last + 2, last + 3], experiment_id)
-    again = http.post(path, json={"fresh_seeds": 2}).json()["experiment"]
-    assert again["spec"]["seeds"] == [last + 4, last + 5]
-    assert http.post(path, json={"fresh_seeds": 0}).status_code == 422
 
 
 def end_all(service: Service) -> None:

@@ -401,12 +401,6 @@ def test_the_client_makes_uses_and_revokes_keys(service: Service, monkeypatch: p
         assert made.secret not in str(refused.value)
 
 
-def test_a_client_without_a_key_is_told_how_to_get_one(service: Service, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("ADAPM_BENCH_KEY", raising=False)
-    with Client(service.url) as client, pytest.raises(ClientError, match="adapm-bench keys create"):
-        client.runs()
-
-
 def test_a_key_comes_from_the_environment_or_from_a_file_and_is_never_shown(tmp_path: Path):
     file = tmp_path / "key"
     file.write_text("adapm_x\n")

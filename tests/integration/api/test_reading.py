@@ -22,8 +22,6 @@ from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.kinds.comparison import Candidate
 from tests.factories.stores import batch, claim, comparison_spec, result
 from tests.integration.api_service import Service, serving
-from worker.records.protocol import PointsBatch
-from worker.records.result import Point
 
 FORMULA = "=HYPERLINK('http://x')"
 
@@ -58,15 +56,6 @@ def two_runs(service: Service) -> tuple[Lease, ...]:
         service.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(4_000)))
     service.attempts.finish(leases[0].run_id, 1, leases[0].token, result(steps=5_000))
     return leases
-
-
-def test_a_chart_of_several_runs_is_small(service: Service, leases: tuple[Lease, ...]) -> None:
-    ids = [lease.run_id for lease in leases]
-    with Client(service.url) as client:
-        charts = client.charts(ids, "train_loss", buckets=100)
-        assert charts == service.runs.charts(ids, "train_loss", 100)
-    assert [chart.run_id for chart in charts] == ids
-    assert [len(chart.mean) for chart in charts] == [100, 100]
 
 
 @pytest.mark.parametrize(
@@ -213,19 +202,6 @@ def test_a_batch_that_cannot_be_read_is_a_problem_and_changes_nothing(
     assert response.status_code == 422
     assert response.json()["errors"]
     assert service.runs.points(leases[1].run_id) == before
-
-
-def test_a_spike_survives_on_its_runs_page(own_service: Service) -> None:
-    points = tuple(
-        Point(step=step, tokens=step, train_loss=77.0 if step == 4_321 else 3.0) for step in range(4_000, 5_000)
-    )
-    _, running = two_runs(own_service)
-    spike = PointsBatch.from_points(sequence=1, points=points)
-    own_service.attempts.append_points(running.run_id, 1, running.token, spike)
-    figure = httpx2.get(f"{own_service.url}/runs/{running.run_id}/figures/series.json", timeout=60).json()
-    losses = figure["data"][0]["y"]
-    assert 77.0 in losses
-    assert len(losses) < 3_000
 
 
 def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(own_service: Service) -> None:

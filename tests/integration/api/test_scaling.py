@@ -12,7 +12,6 @@ import pytest
 from api.client.client import Client
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.export.document import ExperimentDocument
-from orchestrator.jobs import RunStatus
 from orchestrator.kinds.scaling import ScalingSpec
 from tests.factories.scaling import scaling_spec
 from tests.factories.stores import claim, result
@@ -63,12 +62,6 @@ def id(service: Service, client: Client, spec: ScalingSpec) -> str:
 
 def get(service: Service, path: str) -> httpx2.Response:
     return httpx2.get(f"{service.url}{path}", trust_env=False, timeout=300)
-
-
-def test_it_is_kept_as_it_was_submitted(client: Client, id: str, spec: ScalingSpec) -> None:
-    experiment = client.experiment(id)
-    assert (experiment.kind, experiment.spec) == ("scaling", spec)
-    assert experiment.counts.by_status == {RunStatus.SUCCEEDED: 48}
 
 
 def test_one_experiment_is_enough_for_a_law_with_predictions(client: Client, id: str, cli) -> None:

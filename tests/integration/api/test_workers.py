@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from api.client.client import Client
-from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
+from orchestrator.jobs import Lease, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories import stores
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -145,15 +145,6 @@ def test_nothing_of_a_strangers_body_is_waited_for(service: Service, leased: Lea
         )
         stranger.sendall(head.encode())
         assert stranger.recv(65536).startswith(b"HTTP/1.1 409" if token else b"HTTP/1.1 401")
-
-
-def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Client):
-    _, (lease,) = claim(service)
-    service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-    service.queue.release(lease.run_id, lease.attempt, AttemptOutcome.LOST, "its process died")
-    body = made_result(lease, 3.0).model_dump(mode="json")
-    assert http.post(path(lease, "finish"), json=body, headers=bearer(lease.token)).status_code == 409
-    assert service.runs.get(lease.run_id).result is None
 
 
 @pytest.mark.parametrize("attempt", ["0", "x", "99999999999"])

@@ -89,14 +89,6 @@ def test_every_verb_returns_the_records_of_the_service(service: Service, client:
     assert client.datasets()[0].prepared == ()
 
 
-def test_a_key_is_always_sent_and_one_given_is_used(client: Client):
-    first, again = (client.submit(comparison_fields(), key="mine") for _ in range(2))
-    others = {client.submit(comparison_fields()).experiment.id for _ in range(2)}
-    assert (first.created, again.created) == (True, False)
-    assert first.experiment == again.experiment
-    assert len(others) == 2
-
-
 def test_a_submission_whose_answer_was_lost_is_sent_again_and_made_once(service: Service):
     before = len(service.experiments.page(limit=1000))
     with proxy(service.url, cut=2) as url, Client(url) as client:
@@ -110,19 +102,6 @@ def test_runs_and_points_are_read_to_the_last_page(service: Service, client: Cli
     spec = ComparisonSpec.model_validate(comparison_fields(seeds=list(range(5))))
     experiment = service.experiments.submit(spec).experiment
     assert client.runs(experiment_id=experiment.id) == service.runs.page(experiment_id=experiment.id)
-
-
-def test_watching_yields_every_change_until_every_run_has_ended(client: Client):
-    experiment = client.submit(comparison_fields()).experiment
-    watched = client.watch(experiment.id)
-    assert next(watched) == experiment
-    client.cancel_run(f"{experiment.id}-0000")
-    assert next(watched).counts.ended() == 1
-    client.cancel_experiment(experiment.id)
-    assert [record.counts.done() for record in watched] == [True]
-    with pytest.raises(ClientError) as refused:
-        next(client.watch("nothing"))
-    assert refused.value.status == 404
 
 
 def test_a_refused_specification_is_one_error_with_every_fault_in_a_line(client: Client):
