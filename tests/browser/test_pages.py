@@ -67,14 +67,6 @@ def test_a_workers_report_appears_without_reload_and_keeps_what_the_reader_is_do
     assert watched.complaints == []
 
 
-def test_home_shows_a_new_experiment_without_reload(eyes, site):
-    page = eyes.look().open(site.url + "/")
-    expect(page.locator(".empty")).to_contain_text("adapm-bench demo")
-    expect(page.locator("#live")).to_have_text("Live")
-    site.experiments.submit(DEMO)
-    expect(page.locator("#experiments")).to_contain_text(DEMO.name)
-
-
 def test_the_view_lives_in_the_address(eyes, finished):
     page = eyes.look().open(finished, figures=FIGURES)
     page.get_by_role("link", name="tokens", exact=True).click()

@@ -8,7 +8,6 @@ from playwright.sync_api import Dialog
 from orchestrator.specs.footprints import footprint_question
 from tests.architecture.tree import REPOSITORY
 from tests.browser.expecting import expect
-from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
 SWEEP = (REPOSITORY / "docs" / "example-sweep.yaml").read_text()
@@ -179,23 +178,6 @@ def test_without_scripts_the_form_is_a_form(eyes, site):
     assert site.experiments.page()[0].counts.total == 27, "phase 1: three rates of three optimizers on three seeds"
 
 
-def test_a_sweep_is_pasted_checked_and_copied(eyes, site):
-    watched = eyes.look()
-    page = watched.open(site.url + "/new?as=yaml")
-    page.locator("textarea").fill(SWEEP.replace("trials: 8", "trials: 0"))
-    expect(page.locator("#preview .faults")).to_contain_text("/trials")
-    page.locator("textarea").fill(SWEEP)
-    expect(page.locator("#preview .chip")).to_have_text("valid")
-    expect(page.locator("#preview")).to_contain_text("at most 16")
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/experiments/*")
-    expect(page.locator(".facts").first).to_contain_text("tpe-hyperband sweep")
-    page.get_by_role("link", name="Copy as new").click()
-    expect(page.locator("#preview .chip")).to_have_text("valid")
-    assert "kind: sweep" in page.locator("textarea").input_value()
-    assert watched.complaints == []
-
-
 def test_the_keyboard_leads_everywhere(eyes, site):
     page = eyes.look().open(site.url + "/")
     page.keyboard.press("?")
@@ -208,19 +190,6 @@ def test_the_keyboard_leads_everywhere(eyes, site):
     page.get_by_label("Name").fill("")
     page.keyboard.type("gq? t")
     expect(page.get_by_label("Name")).to_have_value("gq? t")
-
-
-def test_a_slash_leads_to_the_search_from_every_page(eyes, site):
-    site.experiments.submit(DEMO)
-    page = eyes.look().open(site.url + "/queue")
-    page.keyboard.press("/")
-    page.wait_for_url(site.url + "/#search")
-    expect(page.get_by_label("Search experiments")).to_be_focused()
-    page.keyboard.type("tiny/")
-    expect(page.get_by_label("Search experiments")).to_have_value("tiny/")
-    page.get_by_role("heading", name="Experiments").click()
-    page.keyboard.press("/")
-    expect(page.get_by_label("Search experiments")).to_be_focused()
 
 
 def test_what_cannot_be_checked_says_so_until_it_can(eyes, site):

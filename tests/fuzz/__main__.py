@@ -17,7 +17,6 @@ def main() -> int:
     words.add_argument("--seed", type=int, default=SEED)
     words.add_argument("--only", help="a pattern of paths")
     words.add_argument("--without", action="append", default=[], help="an operation without coverage; repeat it")
-    words.add_argument("--nobody", action="store_true", help="send no key")
     given = words.parse_args()
     with tempfile.TemporaryDirectory() as folder, furnished(Path(folder)) as house:
         report = fuzzed(
@@ -26,7 +25,6 @@ def main() -> int:
             examples=given.examples,
             seed=given.seed,
             seconds=given.seconds,
-            key=not given.nobody,
             only=given.only,
             without=given.without,
             tell=lambda line: print(line, flush=True),

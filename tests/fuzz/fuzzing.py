@@ -106,12 +106,11 @@ def fuzzed(
     steps: int = 6,
     seed: int = SEED,
     seconds: float | None = None,
-    key: bool = True,
     only: str | None = None,
     without: Iterable[str] = (),
     tell: Callable[[str], None] = lambda line: None,
 ) -> Report:
-    """Fuzz the house, with its key or without any; `seconds` ends the whole, `only` narrows it to paths of a pattern.
+    """Fuzz the house; `seconds` ends the whole, `only` narrows it to paths of a pattern.
 
     `without` names operations that the phase of coverage leaves out: those with large bodies have thousands of edges.
     `tell` gets a line for each scenario.
@@ -121,7 +120,7 @@ def fuzzed(
     schema: BaseSchema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(config))
     if only is not None:
         schema = schema.include(path_regex=only)
-    report, before_call = Report(), _opener(house, key=key)
+    report, before_call = Report(), _opener(house)
 
     @schema.hook
     def filter_failure(context: Any, failure: Failure, case: Any, response: Any) -> bool:
@@ -179,17 +178,16 @@ def _config(
     return config
 
 
-def _opener(house: House, *, key: bool) -> Callable[[Any, Any, dict[str, Any]], None]:
+def _opener(house: House) -> Callable[[Any, Any, dict[str, Any]], None]:
     """What gives each request what opens its operation, and now and then an experiment that has what it asks for."""
     turns = cycle((True, False))
 
     def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-        if key:
-            case.headers["Authorization"] = f"Bearer {house.secret}"
-            if case.path.startswith(WORKERS):
-                _as_worker(house, case)
-            elif next(turns) and not _is_bad_at(case, ParameterLocation.PATH):
-                case.path_parameters.update(house.kinds.get(case.path, {}))
+        case.headers["Authorization"] = f"Bearer {house.secret}"
+        if case.path.startswith(WORKERS):
+            _as_worker(house, case)
+        elif next(turns) and not _is_bad_at(case, ParameterLocation.PATH):
+            case.path_parameters.update(house.kinds.get(case.path, {}))
         if case.method == "DELETE" and case.path_parameters.get("key_id") == house.key_id:
             case.path_parameters["key_id"] = "elsewhere"  # it would lock itself out
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.auth.scopes import Access, find_route
 from tests.fuzz.fuzzing import SEED, Report, fuzzed
 from tests.fuzz.house import House, furnished
 
@@ -41,16 +40,6 @@ def test_chains_of_calls_lead_through_the_service(house: House):
     report = fuzzed(house, phases=("stateful",), examples=15)
     assert_sound(report)
     assert report.transitions, "no call led to another"
-
-
-def test_nobody_gets_in_without_a_key(house: House):
-    report = fuzzed(house, phases=("fuzzing",), examples=1, key=False)
-    assert set(report.cases) == operations(house)
-    assert not report.broken
-    for label, statuses in report.statuses.items():
-        place = find_route(*label.split(" "))
-        assert place is not None
-        assert place.access is Access.OPEN or set(statuses) == {401}, (label, statuses)
 
 
 @pytest.mark.fuzz

@@ -17,15 +17,3 @@ def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> tup
     test = stats.ttest_rel(values, baseline)
     interval = test.confidence_interval(0.95)
     return float(np.mean(np.subtract(values, baseline))), float(interval.low), float(interval.high), float(test.pvalue)
-
-
-def simultaneous_difference(
-    values: Sequence[float], baseline: Sequence[float], comparisons: int, shared_error: float
-) -> tuple[float, float, float]:
-    """Mean, low and high of one of so many intervals that hold together, with an error that all pairs share."""
-    level = 0.05 / comparisons
-    differences = np.subtract(values, baseline)
-    by_seeds = stats.t.isf(level / 2, len(differences) - 1) * stats.sem(differences)
-    by_text = stats.norm.isf(level / 2) * shared_error
-    half = float(np.sqrt(by_seeds**2 + by_text**2))
-    return float(np.mean(differences)), float(np.mean(differences)) - half, float(np.mean(differences)) + half

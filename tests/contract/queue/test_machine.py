@@ -56,6 +56,7 @@ POLICY = LeasePolicy(ttl_seconds=30, start_seconds=60, max_failures=3, backoff_s
 TICK_SECONDS = 7.0
 TTL_TICKS = 5
 START_TICKS = 9
+ROOM_TICKS = 5
 
 
 UNDER_WAY = CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING}
@@ -261,6 +262,9 @@ class QueueMachine(RuleBasedStateMachine):
             if kind is FailureKind.PROGRAM and run.status is not RunStatus.CANCELLING:
                 run.failures += 1
                 run.end(RunStatus.FAILED)
+            elif kind is FailureKind.STORAGE_FULL:
+                run.lose(self.tick, counts=False)
+                run.due_tick = self.tick + ROOM_TICKS
             else:
                 run.lose(self.tick, counts=not interrupted)
 

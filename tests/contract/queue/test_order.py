@@ -88,3 +88,10 @@ def test_what_does_not_wait_has_no_place(store: Store) -> None:
     assert store.runs.queue_position(waiting) == QueuePosition(position=None, waiting=0, starts_in_seconds=None)
     with pytest.raises(NotFoundError, match="there is no run"):
         store.runs.queue_position("nothing")
+
+
+def test_priority_goes_before_turns(store: Store) -> None:
+    submit(store, "low", 2, priority=-5)
+    submit(store, "usual", 2)
+    submit(store, "urgent", 2, priority=10)
+    assert started(store, 9) == ["urgent0", "urgent1", "usual0", "usual1", "low0", "low1"]

@@ -148,6 +148,37 @@ def test_every_action_in_every_state_is_taken_or_refused_and_may_be_repeated(sto
         store.queue.interrupt_all()
 
 
+AFTER: dict[object, tuple[str, str, str]] = {
+    "result": ("succeeded", "succeeded", "succeeded"),
+    "lost": ("retry_wait", "paused", "cancelled"),
+    FailureKind.PROGRAM: ("failed", "failed", "cancelled"),
+    FailureKind.INFRASTRUCTURE: ("retry_wait", "paused", "cancelled"),
+    FailureKind.INTERRUPTED: ("queued", "paused", "cancelled"),
+    FailureKind.STORAGE_FULL: ("queued", "paused", "cancelled"),
+    FailureKind.OUT_OF_MEMORY: ("retry_wait", "paused", "cancelled"),
+}
+"""Ending of an attempt → where a run goes that was running, was asked to pause, was asked to cancel."""
+
+
+def test_every_ending_in_every_live_state_leads_where_the_table_says(store: Store) -> None:
+    for ending, states in AFTER.items():
+        for asked, after in zip((None, RunAction.PAUSE, RunAction.CANCEL), states, strict=True):
+            (run_id,) = submit(store)
+            lease = start(store)
+            if asked is not None:
+                store.runs.apply(run_id, asked)
+            if ending == "result":
+                store.attempts.finish(run_id, 1, lease.token, result())
+            elif ending == "lost":
+                assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "its process died")
+                assert not store.queue.release(run_id, 1, AttemptOutcome.LOST, "its process died"), "once"
+            else:
+                assert isinstance(ending, FailureKind)
+                fail(store, lease, ending)
+            assert store.runs.get(run_id).status.value == after, (ending, asked)
+            store.experiments.apply(run_id.partition("-")[0], RunAction.CANCEL)
+
+
 def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(store: Store) -> None:
     done, broken, running, waiting = submit(store, 4)
     leases = [start(store) for _ in range(3)]
@@ -248,3 +279,31 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
     retried = store.runs.apply(run_id, RunAction.RETRY, 1)
     assert retried.spec is not None
     assert (retried.status, retried.spec.resources) == (RunStatus.QUEUED, Resources(cpus=2, processes=1))
+
+
+def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
+    (run_id,) = submit(store)
+    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.attempts.hello(run_id, 1, lease.token)
+    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.RUNNING
+    store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
+
+
+def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:
+    (run_id,) = submit(store)
+    for attempt in range(1, POLICY.max_failures + 1):
+        fail(store, start(store), FailureKind.INFRASTRUCTURE)
+        store.pass_time(POLICY.backoff_seconds * 2**attempt)
+    assert store.runs.get(run_id).status is RunStatus.FAILED
+    retried = store.runs.apply(run_id, RunAction.RETRY)
+    assert (retried.status, retried.ended_at, retried.reason) == (RunStatus.QUEUED, None, None)
+    lease = start(store)
+    assert lease.attempt == POLICY.max_failures + 1
+    fail(store, lease, FailureKind.INFRASTRUCTURE)
+    assert store.runs.get(run_id).status is RunStatus.FAILED
+    store.runs.apply(run_id, RunAction.RETRY)
+    last = start(store)
+    store.attempts.finish(run_id, last.attempt, last.token, result())
+    assert [each.outcome for each in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]

@@ -134,33 +134,6 @@ def test_what_was_followed_is_not_followed_again(store: Store) -> None:
     assert store.experiments.get(experiment.id).counts.total == 5
 
 
-def test_a_trial_that_failed_is_lost_and_ends_its_tuning_too(store: Store) -> None:
-    """Two rates are given up after three failures each; the third one is judged."""
-    experiment = store.experiments.submit(tuned()).experiment
-    for _ in range(3):
-        store.pass_time(60)
-        for lease in begin(store, 3):
-            if lease.spec.optimizer.lr == 4e-3:
-                finish(store, lease)
-            else:
-                store.queue.release(lease.run_id, lease.attempt, AttemptOutcome.LOST, "gone")
-    store.follow()
-    found = store.runs.page(experiment_id=experiment.id)
-    assert [run.status for run in found[:3]] == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.SUCCEEDED]
-    assert grid_of(found[3:]) == [("adamw", 4e-3, 1), ("adamw", 4e-3, 2)]
-
-
-def test_a_candidate_with_a_cancelled_trial_gets_nothing_further(store: Store) -> None:
-    experiment = store.experiments.submit(tuned(optimizers=("adamw", "adapm"))).experiment
-    cancelled = next(run for run in store.runs.page(experiment_id=experiment.id) if run.candidate == "adapm")
-    store.runs.apply(cancelled.id, RunAction.CANCEL)
-    finish_all(store, 5)
-    store.follow()
-    found = store.experiments.get(experiment.id)
-    assert (found.counts.total, found.counts.growing) == (8, False)
-    assert grid_of(store.runs.page(experiment_id=experiment.id))[6:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
-
-
 def test_whoever_follows_an_experiment_is_told_that_nothing_follows(store: Store) -> None:
     """No trial gave a result. The end of the last one came before it was known that the experiment is over."""
     experiment = store.experiments.submit(tuned()).experiment
@@ -376,31 +349,6 @@ def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store, at: str, 
             finish(store, lease)
     ended = store.experiments.get(experiment.id).counts
     assert ended.done() and ended.total == (15 if at == "each-size" else 9)
-
-
-def test_replicates_are_tuned_and_judged_apart_on_the_seeds_dealt_to_them(store: Store) -> None:
-    spec = tuned(seeds=(7, 8), replicates=2).model_copy(update={"seeds": (1, 2, 3, 4)})
-    experiment = store.experiments.submit(spec).experiment
-    assert experiment.runs_planned() == 2 * 3 + 4
-    leases = begin(store, 9)
-    rates = {seed: sorted(lease.spec.optimizer.lr for lease in leases if lease.spec.seed == seed) for seed in (7, 8)}
-    assert rates[7] == list(RATES)
-    assert not {*rates[7]} & {*rates[8]}, "the second replicate starts at other places"
-    for lease in leases:
-        if lease.spec.seed == 8:
-            finish(store, lease)
-    store.follow()
-    assert [run.seed for run in store.runs.page(experiment_id=experiment.id)[6:]] == [2, 4]
-    for lease in leases:
-        if lease.spec.seed == 7:
-            finish(store, lease)
-    while more := begin(store, 9):
-        for lease in more:
-            finish(store, lease)
-    ended = store.experiments.get(experiment.id)
-    assert (ended.counts.done(), ended.counts.total) == (True, 10)
-    (row,) = store.analysis.compare(experiment.id).rows
-    assert row.val_loss is not None and row.val_loss.n == 2
 
 
 def test_a_cancelled_tuning_that_is_retried_goes_on(store: Store) -> None:

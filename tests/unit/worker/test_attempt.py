@@ -1,7 +1,6 @@
 """One attempt from hello to its end, in this process, against a real server."""
 
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from functools import partialmethod
@@ -58,30 +57,6 @@ def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(serv
     assert isinstance(service.ending, Result)
     assert service.ending.resumed_from_step == stopped.step
     assert sorted(service.points) == list(range(101))
-
-
-def test_sigterm_is_reported_as_an_interruption_so_that_another_attempt_goes_on(service: AttemptService) -> None:
-    """With a checkpoint of the step it stopped at."""
-    change(service, spec=made_spec(steps=400))
-
-    def send_when_training() -> None:
-        until(
-            lambda: service.heartbeats and service.heartbeats[-1].step >= 2,
-            "it trains",
-            longest_pause_seconds=0.01,
-        )
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    sender = threading.Thread(target=send_when_training)
-    sender.start()
-    outcome = execute(service.url, "r1", 1, TOKEN)
-    sender.join()
-
-    assert outcome == "terminated"
-    assert isinstance(service.ending, Failure)
-    assert service.ending.kind is FailureKind.INTERRUPTED
-    assert "SIGTERM" in service.ending.message
-    assert service.checkpoints[-1].step >= 2
 
 
 def test_a_fault_of_the_run_is_reported_in_words(service: AttemptService, tmp_path: Path) -> None:

@@ -132,12 +132,6 @@ def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, services,
     assert services.experiments.page()[0].spec == made.spec
 
 
-def test_yaml_of_a_sweep_is_checked_while_it_is_written(client, services):
-    page = client.post("/new", data={"yaml": example("example-sweep.yaml"), "action": "check"}).text
-    assert "<b>at most 16</b>" in page
-    assert services.experiments.page() == ()
-
-
 def test_the_form_as_it_is_first_shown_is_a_line_search_judged_on_fresh_seeds():
     spec = ComparisonSpec.model_validate(fields_of(EMPTY))
     assert [one.optimizer for one in spec.candidates] == ["adamw", "adapm", "adapm-mini"]
@@ -196,15 +190,6 @@ def test_a_search_is_fields_of_the_form():
     assert (spec.tuning.method, spec.tuning.search, spec.tuning.trials) == ("random", ("lr", "beta2", "clip"), 9)
     assert (spec.tuning.seeds, spec.tuning.replicates) == ((6, 7, 8, 9, 10), 5)
     assert {one.learning_rates for one in spec.candidates} == {(0.004,)}, "one rate is the middle of what is searched"
-
-
-def test_looks_are_fields_of_the_form():
-    sent = [
-        ("use", "adamw"), ("use", "adapm"), ("seeds", "1, 2, 3, 4, 5"), ("sequential", "on"), ("first_seeds", "2"),
-    ]  # fmt: skip
-    spec = ComparisonSpec.model_validate(fields_of(read_form(sent)))
-    assert spec.sequential is not None
-    assert (spec.sequential.first_seeds, spec.sequential.seeds_per_look) == (2, 1)
 
 
 def test_what_tuning_cannot_be_is_said_at_its_fields(client):

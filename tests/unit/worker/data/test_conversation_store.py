@@ -1,6 +1,5 @@
 """Conversations on disk: what was written is read, and what was damaged is refused."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,21 +38,6 @@ def test_every_conversation_comes_back_and_its_answer_ends(tmp_path: Path) -> No
     assert (dataset.manifest.vocabulary_size, dataset.manifest.end_of_text) == (256, 0)
     again = ensure_conversations("chats", "byte", tmp_path, dataset.data_hash)
     assert again.data_hash == dataset.data_hash
-
-
-def test_workers_that_come_together_prepare_once(tmp_path: Path) -> None:
-    hashes: list[str] = []
-    workers = [
-        threading.Thread(target=lambda: hashes.append(ensure_conversations("chats", "byte", tmp_path).data_hash))
-        for _ in range(4)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert len(hashes) == 4
-    assert len(set(hashes)) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["chats-byte", "chats-byte.lock"]
 
 
 def test_another_hash_than_the_specs_is_refused(tmp_path: Path) -> None:

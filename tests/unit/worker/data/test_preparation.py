@@ -1,8 +1,8 @@
 """Preparing a dataset: once, complete or not at all."""
 
-import multiprocessing
-import time
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,35 +14,24 @@ from worker.data.preparation import ensure_dataset, prepare
 from worker.errors import DataError
 
 
-class SlowSource(MadeSource):
-    """Leaves a mark each time it is read, slowly enough that all workers arrive meanwhile."""
+def test_three_at_once_prepare_it_once_and_all_open_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source is read one time; everybody sees the same data; nothing unfinished is left."""
+    folder, reads, together = tmp_path / "datasets", [], threading.Barrier(3)
 
-    def __init__(self, marks: Path) -> None:
-        super().__init__()
-        self.marks = marks
+    class CountedSource(MadeSource):
+        def read(self) -> Iterator[Document]:
+            reads.append(self)
+            return super().read()
 
-    def read(self) -> Iterator[Document]:
-        with self.marks.open("a") as file:
-            file.write("read\n")
-        time.sleep(0.3)
-        return super().read()
+    def data_hash(_: int) -> str:
+        together.wait()
+        return ensure_dataset("python-stdlib", "byte", folder).manifest.data_hash
 
-
-def open_in_another_process(folder: Path, marks: Path) -> str:
-    sources.LOCAL["python-stdlib"] = lambda: SlowSource(marks)
-    return ensure_dataset("python-stdlib", "byte", folder).manifest.data_hash
-
-
-def test_three_processes_at_once_prepare_it_once_and_all_open_it(tmp_path: Path) -> None:
-    """The source is read one time; every process sees the same data; nothing unfinished is left."""
-    folder, marks = tmp_path / "datasets", tmp_path / "marks"
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        hashes = pool.starmap(open_in_another_process, [(folder, marks)] * 3, chunksize=1)
-
-    assert len(set(hashes)) == 1
-    assert marks.read_text() == "read\n"
-    names = {path.name for path in folder.iterdir()}
-    assert names == {"python-stdlib-byte", "python-stdlib-byte.lock"}
+    monkeypatch.setitem(sources.LOCAL, "python-stdlib", CountedSource)
+    with ThreadPoolExecutor(3) as pool:
+        assert len(set(pool.map(data_hash, range(3)))) == 1
+    assert len(reads) == 1
+    assert {path.name for path in folder.iterdir()} == {"python-stdlib-byte", "python-stdlib-byte.lock"}
 
 
 def test_a_preparation_that_breaks_off_leaves_no_dataset_and_the_next_one_succeeds(tmp_path: Path) -> None:
