@@ -1,23 +1,18 @@
 """Streaming from the hub, by the real library from a local repository with the real layouts."""
 
-import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.tree import REPOSITORY
-from tests.factories.dataset import made_recipe
 from tests.factories.repository import made_texts, make_repository
 from worker.catalog import datasets
 from worker.catalog.datasets import HubLocation
-from worker.data.documents import Document, SourceCursor
-from worker.data.preparation import prepare
 from worker.data.sources import HubSource
 from worker.errors import DataError, HubError
 
@@ -55,28 +50,6 @@ def test_reading_goes_on_behind_any_document_in_a_fresh_object(name: str, taken:
     cursor = json.loads(json.dumps(first.cursor()))
     rest = [document.text for document in HubSource(location(name, repositories)).documents(cursor)]
     assert before + rest == made_texts()
-
-
-@pytest.mark.parametrize("name", ["c4", "fineweb"])
-def test_a_preparation_that_lost_the_network_goes_on_to_the_same_bits(
-    name: str, repositories: Path, tmp_path: Path
-) -> None:
-    """Sections of the stream, joined from two processes' worth of reading, are those of one."""
-
-    class Lost(HubSource):
-        def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
-            yield from itertools.islice(super().documents(cursor), 50)
-            raise HubError("the network is gone")
-
-    recipe = made_recipe(section_bytes=5_000).model_copy(update={"validation_percent": 10})
-    here = location(name, repositories)
-    expected = prepare(HubSource(here), recipe, tmp_path / "undisturbed")
-    with pytest.raises(HubError, match="gone"):
-        prepare(Lost(here), recipe, tmp_path / "interrupted")
-    said: list[str] = []
-    assert prepare(HubSource(here), recipe, tmp_path / "interrupted", say=said.append) == expected
-    assert said[0].startswith("going on after")
-    assert expected.documents == len(made_texts())
 
 
 def test_another_column_is_refused_with_those_that_there_are(repositories: Path) -> None:

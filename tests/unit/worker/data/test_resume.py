@@ -1,6 +1,5 @@
 """A preparation that was killed goes on, and the result is the undisturbed one to the bit."""
 
-import fcntl
 import multiprocessing
 import os
 import resource
@@ -106,34 +105,6 @@ def test_a_limit_ends_with_the_document_that_reaches_it(field: str, value: int, 
         assert value <= tokens < value + 500
     stream = b"".join(path.read_bytes() for path in sorted((tmp_path / "whole").glob("train-*")))
     assert b"".join(path.read_bytes() for path in sorted((tmp_path / "cut").glob("train-*"))) == stream[: 2 * tokens]
-
-
-def waiting_order(folder: Path, ready: Path, result: Path) -> None:
-    def say(message: str) -> None:
-        ready.write_text(message)
-
-    manifest = prepare_once(MadeSource(), Order(dataset="python-stdlib"), folder, say=say)
-    result.write_text(manifest.data_hash)
-
-
-def test_a_second_preparation_says_whom_it_waits_for_and_uses_the_result(tmp_path: Path) -> None:
-    """The lock is held until the other process has said that it waits; then the data appear and are taken."""
-    folder, said, result = tmp_path / "datasets", tmp_path / "said", tmp_path / "result"
-    folder.mkdir()
-    order = Order(dataset="python-stdlib")
-    with (folder / "python-stdlib-byte.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write("4711\n")
-        lock.flush()
-        waiting = multiprocessing.get_context("spawn").Process(target=waiting_order, args=(folder, said, result))
-        waiting.start()
-        while waiting.is_alive() and not (said.exists() and said.read_text()):
-            waiting.join(0.05)
-        recipe = made_recipe(section_bytes=order.section_bytes)
-        manifest = prepare(MadeSource(), recipe, folder / "python-stdlib-byte")
-    waiting.join()
-    assert said.read_text().startswith("process 4711 ")
-    assert result.read_text() == manifest.data_hash
 
 
 def test_the_same_order_again_is_answered_at_once_and_another_one_is_refused(tmp_path: Path) -> None:
