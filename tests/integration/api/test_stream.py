@@ -69,16 +69,6 @@ def test_many_listeners_do_not_block_the_service(service: Service):
         assert {next(stream)["done"] for stream in streams} == {True}
 
 
-def test_a_listener_may_leave_and_the_service_forgets_it(service: Service):
-    experiment_id = submitted(service)
-    threads_before = threading.active_count()
-    for _ in range(20):
-        with ExitStack() as stack:
-            next(events(listening(stack, service, experiment_id)))
-    assert httpx2.get(f"{service.url}/healthz", trust_env=False).status_code == 200
-    assert threading.active_count() <= threads_before + 10
-
-
 def test_an_open_stream_ends_when_the_service_stops(tmp_path_factory):
     with ExitStack() as stack:
         with serving(tmp_path_factory.mktemp("stopping")) as service:

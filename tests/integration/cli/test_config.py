@@ -30,23 +30,3 @@ def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.M
     assert found["key"] == ("***", "ADAPM_BENCH_KEY")
     assert found["own_optimizers"] == (None, "default")
     assert "secret" not in shown.output + RUNNER.invoke(main, ["doctor", "--settings"]).output
-
-
-@pytest.mark.parametrize(
-    ("lines", "sentence"),
-    [
-        ("port = 99999\n", "port in adapm-bench.toml=99999: must be less than or equal to 65535"),
-        ("prot = 1\n", "prot in adapm-bench.toml: no setting has that name; docs/reference/settings.md lists them"),
-        (
-            'dataset_url = "s3://key:secret@bucket/?token=secret"\n',
-            "dataset_url in adapm-bench.toml=s3://***@bucket/?***: an URL with a name, a password or a query is kept",
-        ),
-        ("port\n", "adapm-bench.toml cannot be read: "),
-    ],
-)
-def test_what_cannot_be_understood_is_named_with_its_place(lines: str, sentence: str):
-    Path("adapm-bench.toml").write_text(lines)
-    shown = RUNNER.invoke(main, ["doctor", "--settings"])
-    assert shown.exit_code == 2
-    assert sentence in shown.output
-    assert "secret" not in shown.output

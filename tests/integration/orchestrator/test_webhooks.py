@@ -125,7 +125,7 @@ def test_a_sweep_that_never_began_and_what_was_deleted_since_are_told_too(
     sweep, deleted = service.experiments.submit(sweep_spec()).experiment.id, submitted(service)
     with Client(service.url) as client:
         client.add_webhook(WebhookRequest(url=receiver.url))
-        time.sleep(0.01)
+        service.database.clock_offset_seconds += 1.0
         client.cancel_experiment(sweep)
         client.cancel_experiment(deleted)
         client.delete_experiment(deleted)

@@ -1,7 +1,6 @@
 """Worker and service with real processes between them: a worker killed at any moment costs nothing but time."""
 
 import signal
-import time
 from pathlib import Path
 
 from tests.factories.dataset import prepare_made_dataset
@@ -51,7 +50,7 @@ def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp
         first.start()
         until(lambda: service.checkpoints, "a checkpoint is written")
         service.status = 503
-        time.sleep(0.7)
+        until(lambda: service.refused > 1, "reports were refused")
         assert first.pid is not None
         first.kill()
         first.join()

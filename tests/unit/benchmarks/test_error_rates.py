@@ -13,7 +13,6 @@ from benchmarks.sequential import simulate as simulate_looks
 from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import Method
 from orchestrator.records import RunRecord
 from orchestrator.services.follow_ups import added_runs
 from orchestrator.tuning.tuner import Setting, rate_of
@@ -22,7 +21,7 @@ from tests.factories.comparison import evaluated_on, experiment_record, run_reco
 USUAL = World(basins=("flat", "skewed"))
 
 
-@pytest.mark.parametrize("world", [USUAL, World(basins=("steep", "steep")), replace(USUAL, run_sd=0.014)])
+@pytest.mark.parametrize("world", [USUAL, replace(USUAL, run_sd=0.014)])
 def test_equal_optimizers_are_seldom_told_apart_and_a_true_difference_is_found(world: World) -> None:
     """Of 150 experiments: false verdicts within three standard errors of 5 %."""
     found = simulate(world, 150)
@@ -48,7 +47,7 @@ class RememberedRuns(Runs):
         return [self._known[index, rate, seed] for seed in seeds]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(2))
 def test_the_verdicts_are_those_of_the_leaderboard(number: int) -> None:
     """The same losses through `compare`, with all that a service stores of runs."""
     world = replace(USUAL, run_sd=0.014)
@@ -71,10 +70,9 @@ def test_replicates_are_judged_by_their_means() -> None:
     assert simulate(world, 2)["runs"] == 2 * 5 * (6 + 2)
 
 
-@pytest.mark.parametrize("method", ["random", "coordinate"])
-def test_replicates_take_the_luck_of_a_search_into_the_interval(method: Method) -> None:
+def test_replicates_take_the_luck_of_a_search_into_the_interval() -> None:
     """Of optimizers whose best settings lie near one another, one search calls many different, five replicates few."""
-    world = replace(USUAL, basins=("near", "near"), method=method, trials=16, tuning_seeds=5, replicates=5)
+    world = replace(USUAL, basins=("near", "near"), method="random", trials=16, tuning_seeds=5, replicates=5)
     assert simulate(world, 100)["false"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
     assert simulate(replace(world, replicates=1), 100)["false"] > 0.15
 

@@ -104,11 +104,6 @@ def test_losses_below_zero_are_all_in_sight(part, log):
     assert figure["layout"]["yaxis"].get("type") != "log"
 
 
-def test_names_are_shown_letter_by_letter():
-    figure = loss_curves([curve(title="<b>bold</b> & <a href='javascript:x'>")], ViewState(), STEPS, "light")
-    assert names(figure) == ["&lt;b&gt;bold&lt;/b&gt; &amp; &lt;a href='javascript:x'&gt; · lr 0.004"]
-
-
 def test_seeds_are_one_trace_with_gaps_between_them():
     (seeds, marks) = loss_curves([curve(seeds=3)], ViewState(each_seed=True), STEPS, "light")["data"]
     gaps = [place for place, x in enumerate(seeds["x"]) if x is None]

@@ -64,7 +64,7 @@ def test_with_many_seeds_the_boundaries_are_the_published_ones() -> None:
     assert 2.031 < last < 2.24
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(first=st.integers(2, 6), more=st.integers(1, 12), comparisons=st.integers(1, 9))
 def test_later_looks_have_more_of_alpha_and_none_has_all_of_it(first: int, more: int, comparisons: int) -> None:
     found = looks(first, first + more, 0.05 / comparisons)

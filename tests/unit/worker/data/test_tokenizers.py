@@ -45,11 +45,10 @@ def train_and_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_training_is_the_same_in_every_process(trained: Path, tmp_path: Path) -> None:
-    """Fresh processes have other hash seeds and other thread schedules."""
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        hashes = pool.map(train_and_hash, [tmp_path / "a.json", tmp_path / "b.json"], chunksize=1)
-    assert set(hashes) == {hashlib.sha256(trained.read_bytes()).hexdigest()}
+def test_training_is_the_same_in_another_process(trained: Path, tmp_path: Path) -> None:
+    """A fresh process has another hash seed and another thread schedule."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(train_and_hash, (tmp_path / "a.json",)) == hashlib.sha256(trained.read_bytes()).hexdigest()
 
 
 def test_held_out_documents_do_not_train_the_tokenizer(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The HTTP reporter against a real server: away, back, forgetful, commanding, and lost to somebody else."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +79,7 @@ def test_points_travel_in_batches_while_the_run_goes_on(service: AttemptService,
 
 
 def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
-    service: AttemptService, tmp_path: Path
+    service: AttemptService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Connections are refused in the middle of a run; reporting stays instant; all comes in order afterwards."""
     with reporting(service, tmp_path) as reporter:
@@ -91,7 +90,7 @@ def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
         for point in points(500, first=20):
             reporter.point(point)
         assert reporter.command() is Command.CONTINUE
-        time.sleep(0.2)
+        until(lambda: "points waits" in caplog.text, "points were refused")
         service.start()
         reporter.finish(made_result())
 
@@ -105,7 +104,7 @@ def test_a_service_in_trouble_is_asked_again(service: AttemptService, tmp_path: 
         for status in (503, 429):
             service.status = status
             reporter.point(Point(step=status, tokens=0))
-            time.sleep(0.1)
+            until(lambda asked=service.refused: service.refused > asked, "a report was refused")  # type: ignore[misc]
         service.status = None
         reporter.finish(made_result())
 
