@@ -88,9 +88,11 @@ def _is_same(setting: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> 
     """Whether the two differ by no more than rounding and the name of a rate."""
     for axis, prior in priors.items():
         value, other_value = setting[FIELDS[axis]], other[FIELDS[axis]]
-        lies_off_the_scale = not (value and other_value)
-        distance = abs(position_of(setting, axis, prior) - position_of(other, axis, prior))
-        if value != other_value and (lies_off_the_scale or distance >= SAME_POSITION):
+        if value == other_value:
+            continue
+        if not (value and other_value):  # off the scale
+            return False
+        if abs(position_of(setting, axis, prior) - position_of(other, axis, prior)) >= SAME_POSITION:
             return False
     return True
 

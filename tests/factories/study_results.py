@@ -1,7 +1,8 @@
 """A study's result as a test wants it: candidates with losses by seed, at any scale."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.laws.fit import fit_experiments
@@ -15,7 +16,7 @@ from orchestrator.studies.registry import figures_of
 from orchestrator.studies.result import StudyResult
 from orchestrator.studies.study import Study, StudyScale
 from orchestrator.sweeps.records import SweepReport
-from tests.factories.comparison import Outcome, evaluated_on, falling, tuned_records
+from tests.factories.comparison import Outcome, evaluated_on, experiment_record, falling, run_record, tuned_records
 from tests.factories.stores import result
 from worker.records.result import Observation, Result, Verdict
 
@@ -97,18 +98,35 @@ def with_tokens(loss: float, tokens: int, parameters: int | None = None) -> Resu
 
 def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
     def outcome(run: PlannedRun) -> Outcome:
-        if run.candidate not in ends:
-            return RunStatus.FAILED
+        if run.spec.seed not in spec.seeds or run.candidate not in ends:
+            return _of_tuning(run, spec, ends)
         given = ends[run.candidate]
-        if run.spec.seed not in spec.seeds:  # a tuning seed
-            return 8.0 + 1e-4 * math.log(run.spec.optimizer.lr / best[run.candidate]) ** 2
         return given[spec.seeds.index(run.spec.seed) % len(given)]
 
-    best = {each.name(): each.learning_rates[len(each.learning_rates) // 2] for each in spec.candidates}
-    return tuned_records(spec, outcome, experiment=experiment)
+    planned = _planned(spec.model_dump_json(), frozenset(ends))
+    runs = tuple(run_record(run, place, outcome(run), experiment) for place, run in enumerate(planned))
+    return experiment_record(spec, len(runs), experiment), runs
+
+
+@cache
+def _planned(spec: str, candidates: frozenset[str]) -> tuple[PlannedRun, ...]:
+    """All runs where these candidates can be trained: how those end that judge leads to no others."""
+    made = ComparisonSpec.model_validate_json(spec)
+    _, runs = tuned_records(made, lambda run: _of_tuning(run, made, candidates))
+    return tuple(PlannedRun(candidate=run.candidate, spec=run.spec) for run in runs)
+
+
+def _of_tuning(run: PlannedRun, spec: ComparisonSpec, candidates: Collection[str]) -> Outcome:
+    """The nearer to the middle of the candidate's rates, the lower."""
+    if run.candidate not in candidates:
+        return RunStatus.FAILED
+    rates = spec.candidate(run.candidate).learning_rates
+    return 8.0 + 1e-4 * math.log(run.spec.optimizer.lr / rates[len(rates) // 2]) ** 2
 
 
 def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
     """By losses of so much text that its error is nothing: tests give losses as they truly are."""
-    experiment = experiment.model_copy(update={"spec": evaluated_on(experiment.spec)})
-    return compare(experiment, runs, {run.id: falling(run) for run in runs})
+    spec = experiment.spec
+    assert isinstance(spec, ComparisonSpec)
+    experiment = experiment.model_copy(update={"spec": evaluated_on(spec)})
+    return compare(experiment, runs, {run.id: falling(run) for run in runs if run.seed in spec.seeds})
