@@ -61,7 +61,9 @@ def sort_of(address: str) -> str:
     return ONE_OF_A_SORT.sub("*", ID.sub("*", urlsplit(address).path))
 
 
+@pytest.mark.parametrize("client", ["stripped"], indirect=True)
 def test_every_page_leads_below_the_path(client: TestClient):
+    """What answers sees the same request of either proxy; that it does, the tests below show."""
     waiting = [f"{ROOT}{path}" for path in ("/", "/login", "/docs", "/deleted", "/nothing-is-here")]
     seen = {sort_of(address) for address in waiting}
     assets: set[str] = set()

@@ -49,13 +49,20 @@ def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, f
     return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
 
 
-def test_a_run_reports_every_step_and_its_result_is_complete_and_round_trips(folders: Folders) -> None:
+@pytest.fixture(scope="module")
+def whole(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryReporter, Result]:
+    """A run that nothing stopped."""
+    reporter = MemoryReporter()
+    folders = Folders(run_folder=tmp_path_factory.mktemp("whole"), dataset_folder=dataset_folder)
+    return reporter, run(made_spec(), reporter, folders)
+
+
+def test_a_run_reports_every_step_and_its_result_is_complete_and_round_trips(
+    whole: tuple[MemoryReporter, Result], dataset_folder: Path
+) -> None:
     """Points from 0 to the last step, evaluation at the start, every 5 steps and at the end."""
     spec = made_spec()
-    reporter = MemoryReporter()
-
-    result = run(spec, reporter, folders)
-
+    reporter, result = whole
     points = reporter.points
     assert [point.step for point in points] == list(range(13))
     assert [point.step for point in points if point.val_loss is not None] == [0, 5, 10, 12]
@@ -78,7 +85,7 @@ def test_a_run_reports_every_step_and_its_result_is_complete_and_round_trips(fol
         assert sum(part or 0.0 for part in parts) < (point.step_seconds or 0.0)
     assert sum(seconds) < result.device_seconds
     assert result.spec_hash == spec.content_hash()
-    assert result.data_hash == ensure_dataset("python-stdlib", "byte", folders.dataset_folder).manifest.data_hash
+    assert result.data_hash == ensure_dataset("python-stdlib", "byte", dataset_folder).manifest.data_hash
     assert (result.environment.threads, result.environment.device) == (1, "cpu")
 
 
@@ -194,12 +201,10 @@ def test_an_early_stop_that_comes_with_the_last_step_changes_nothing(folders: Fo
 
 @pytest.mark.parametrize(("command", "step"), [(Command.PAUSE, 6), (Command.CANCEL, 6), (None, 6), (Command.PAUSE, 0)])
 def test_a_command_or_sigterm_stops_at_the_next_step_and_a_later_attempt_repeats_nothing(
-    command: Command | None, step: int, folders: Folders, tmp_path: Path
+    command: Command | None, step: int, folders: Folders, whole: tuple[MemoryReporter, Result]
 ) -> None:
     """The checkpoint is of that very step, and the two halves are the uninterrupted run to the bit."""
-    whole = MemoryReporter()
-    elsewhere = Folders(run_folder=tmp_path / "whole", dataset_folder=folders.dataset_folder)
-    expected = run(made_spec(), whole, elsewhere)
+    reporter, expected = whole
     first = StoppingReporter(step, command)
 
     with pytest.raises(TerminatedError if command is None else RunStoppedError) as stop:
@@ -212,7 +217,7 @@ def test_a_command_or_sigterm_stops_at_the_next_step_and_a_later_attempt_repeats
     second = MemoryReporter()
     result = run(made_spec(), second, folders, first.checkpoints[-1])
 
-    assert losses(first.points + second.points) == losses(whole.points)
+    assert losses(first.points + second.points) == losses(reporter.points)
     assert result.resumed_from_step == step
     assert (result.final_train_loss, result.final_val_loss) == (expected.final_train_loss, expected.final_val_loss)
     assert (result.initial_val_loss, result.tokens) == (expected.initial_val_loss, expected.tokens)
