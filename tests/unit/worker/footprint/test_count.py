@@ -2,7 +2,6 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
-from multiprocessing import get_context
 from typing import cast
 
 import pytest
@@ -16,6 +15,7 @@ from optim.builder import build
 from optim.catalog import CATALOG, OptimizerEntry
 from optim.errors import OptionError, UnknownOptimizerError
 from optim.state import allocated_state_bytes
+from tests.factories.fork_server import fork_server
 from worker.distributed.sharding import shard_model
 from worker.footprint.count import block_plan, footprint
 from worker.models import build_model
@@ -137,7 +137,7 @@ def test_of_several_ranks_it_counts_the_one_with_the_most_as_real_shards_have_it
     """Three ranks divide no dimension of it evenly; real tensors, in groups that exchange nothing."""
     found = footprint("gpt2-tiny", ("adamw", "adapm", "muon"), ranks=3)
     # Each in a process of its own, as real ranks are: FSDP2 keeps the first mesh of a process, and with it its rank.
-    with ProcessPoolExecutor(3, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(3, mp_context=fork_server(), max_tasks_per_child=1) as pool:
         held = list(pool.map(rank_bytes, range(3), repeat(3)))
     assert sum(parameters for parameters, _ in held) == 4 * found.parameters
     assert len(set(held)) > 1
