@@ -68,7 +68,7 @@ class AttemptService:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Refuse connections from now on."""
+        """Refuse connections from now on, and answer nothing on those that there are."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -127,6 +127,9 @@ def _handler_of(service: AttemptService) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            if service._server is None:
+                self.close_connection = True
+                return
             status, answer = service.answer(self.path, self.headers["Authorization"], body)
             if service.lose_answers > 0:
                 service.lose_answers -= 1

@@ -1,5 +1,6 @@
 """The HTTP reporter against a real server: away, back, forgetful, commanding, and lost to somebody else."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavaila
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import CheckpointNotice, Command, PointsBatch
 from worker.records.result import Observation, Point
-from worker.reporting.client import ServiceClient
+from worker.reporting.client import POINTS, ServiceClient, Verb
 from worker.reporting.http import HttpReporter
 from worker.reporting.outbox import BATCH_OBSERVATIONS, BATCH_OBSERVED_BYTES, Spool
 
@@ -32,7 +33,7 @@ def reporting(
     *,
     attempt: int = 1,
     heartbeat_seconds: float = 0.03,
-    patience_seconds: float = 20,
+    patience_seconds: float = 600,
     flush_seconds: float = 0.03,
 ) -> Iterator[HttpReporter]:
     with (
@@ -79,9 +80,20 @@ def test_points_travel_in_batches_while_the_run_goes_on(service: AttemptService,
 
 
 def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
-    service: AttemptService, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    service: AttemptService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections are refused in the middle of a run; reporting stays instant; all comes in order afterwards."""
+    refused, post = threading.Event(), ServiceClient.post
+
+    def watched(client: ServiceClient, verb: Verb, body: bytes) -> bytes:
+        try:
+            return post(client, verb, body)
+        except ServiceUnavailableError:
+            if verb == POINTS:
+                refused.set()
+            raise
+
+    monkeypatch.setattr(ServiceClient, "post", watched)
     with reporting(service, tmp_path) as reporter:
         for point in points(20):
             reporter.point(point)
@@ -90,7 +102,7 @@ def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
         for point in points(500, first=20):
             reporter.point(point)
         assert reporter.command() is Command.CONTINUE
-        until(lambda: "points waits" in caplog.text, "points were refused")
+        until(refused.is_set, "points were refused")
         service.start()
         reporter.finish(made_result())
 
