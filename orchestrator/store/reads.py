@@ -214,13 +214,6 @@ def experiment_version(connection: Connection, experiment_id: str) -> int:
     return int(row.revision) + int(connection.execute(_VERSION, {"number": row.number}).scalar_one() or 0)
 
 
-def trace_parent(connection: Connection, run_id: str) -> str | None:
-    """The trace that a run belongs to; None where it has none, or where there is no such run."""
-    query = sa.select(runs.c.trace_parent).where(runs.c.id == validate_id(run_id))
-    found: str | None = connection.execute(query).scalar_one_or_none()
-    return found
-
-
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
     if connection.execute(_KEPT_RUN, {"this": validate_id(run_id)}).first() is None:

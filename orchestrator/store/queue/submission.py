@@ -64,8 +64,6 @@ class NewExperiment:
     by: str | None = None
     """The id of the caller's key, to whose quota the runs are charged."""
     cloned_from: str | None = None
-    trace_parent: str | None = None
-    """The trace of the submission, as W3C's `traceparent`."""
 
 
 def submit(database: Database, new: NewExperiment, most_waiting: int | None = None) -> SubmissionReceipt:
@@ -106,7 +104,6 @@ def insert_experiment(
         "growing": spec.grows(),
         "key_id": new.by,
         "cloned_from": new.cloned_from,
-        "trace_parent": new.trace_parent,
     }
     # On PostgreSQL this waits for another submitter of the same key to commit.
     number = connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
@@ -118,7 +115,7 @@ def insert_experiment(
             f"experiment has {len(planned):,}: wait until some have started, or cancel some"
         )
     if planned:
-        columns = {**QUEUED, **run_limits(spec, now), "trace_parent": new.trace_parent}
+        columns = {**QUEUED, **run_limits(spec, now)}
         _insert_rows(connection, experiment_id, number, planned, now, rank=-spec.priority, columns=columns)
     notify_submitted(connection, experiment_id, now)
     return SubmissionReceipt(experiment=_new_record(experiment_id, new, spec_hash, planned, now), created=True)
@@ -209,8 +206,8 @@ def insert_runs(
     limits: RunLimits,
 ) -> None:
     """Queue more runs of an experiment, whose row is locked, at the positions from `first` on, in turn with the others
-    of their rank; or let them wait for its resume. Their trace is that of its submission."""
-    columns = {**(PAUSED if experiment.paused else QUEUED), **limits, "trace_parent": experiment.trace_parent}
+    of their rank; or let them wait for its resume."""
+    columns = {**(PAUSED if experiment.paused else QUEUED), **limits}
     id, number = ExperimentId(experiment.id), experiment.number
     _insert_rows(connection, id, number, planned, now, rank=-spec.priority, first=first, columns=columns)
 
