@@ -166,18 +166,6 @@ def run_page(
     return tuple(_run_record(row) for row in connection.execute(query))
 
 
-def run_versions(connection: Connection, experiment_id: str) -> dict[str, int]:
-    """Run → version, of every run of an experiment by position. Raises `NotFoundError`."""
-    number = require_experiment(connection, experiment_id).number
-    query = sa.select(runs.c.id, runs.c.version).where(runs.c.experiment_number == number).order_by(runs.c.position)
-    return {row.id: row.version for row in connection.execute(query)}
-
-
-def runs_of(connection: Connection, run_ids: Sequence[str]) -> tuple[RunRecord, ...]:
-    """The runs of these ids, in any order; ids that there are not are left out."""
-    return tuple(_run_record(row) for row in connection.execute(_run_query().where(runs.c.id.in_(run_ids))))
-
-
 def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
     """All attempts of a run, the first one first. Raises `NotFoundError`."""
     return _records_of_run(connection, run_id, AttemptRecord, attempts, "attempt")
