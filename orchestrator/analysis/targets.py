@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
 

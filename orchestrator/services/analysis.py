@@ -192,9 +192,8 @@ class StoredExperiments(ExperimentSource):
 
     def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
-        where = RunFilter(experiment_id=experiment_id)
         with self._database.reading() as connection:
-            runs = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+            runs = reads.run_page(connection, where=RunFilter(experiment_id=experiment_id))
             return reads.experiment(connection, experiment_id), runs
 
     def records(self, experiment_ids: Sequence[str]) -> tuple[ExperimentRecord, ...]:

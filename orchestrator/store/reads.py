@@ -148,9 +148,9 @@ def run_page(
     connection: Connection,
     *,
     where: RunFilter,
-    sort: RunSort | None,
-    limit: int | None,
-    after: str | None,
+    sort: RunSort | None = None,
+    limit: int | None = None,
+    after: str | None = None,
 ) -> tuple[RunRecord, ...]:
     """Runs that pass the filter; with `after`, those behind that run. Ties, and everything without `sort`, have the
     runs of newer experiments first, each experiment's by position.
