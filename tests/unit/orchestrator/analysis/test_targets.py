@@ -142,7 +142,6 @@ def test_no_workload_and_no_time_are_no_errors() -> None:
     assert time_ratios({"a": [0.0], "b": [2.0]}) == {"a": (1.0,), "b": (math.inf,)}
 
 
-
 @pytest.mark.parametrize(
     ("low", "high", "found"),
     [
