@@ -76,11 +76,7 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from a CDN; routes/reference.py is ours
         redoc_url=None,
         redirect_slashes=False,
-        telemetry={
-            "tracing": False,
-            "metrics": False,
-            "logs": False,
-        },  # ours are `worker/reporting/tracing.py` and `Meters`
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `Meters` has our metrics
     )
     studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
     reader = Reader(services)

@@ -44,7 +44,6 @@ OTHER_VARIABLES = (
         "Optimizers of installed packages that may be used, by name; workers need it, too.",
         "",
     ),
-    ("`OTEL_EXPORTER_OTLP_ENDPOINT`", "An OpenTelemetry collector for traces; needs `pip install '.[otel]'`.", ""),
 )
 PYTHON = {
     "Optimizers": (

@@ -66,7 +66,6 @@ class ComparisonDesign:
     """How many times everything is tuned and judged."""
     first_seeds: int | None = None
     """How many of `seeds` the first look takes; None where all run at once."""
-    seeds_per_look: int = 1
     all_pairs: bool = False
     """Whether every candidate is held against every other one."""
     margin: float | None = None

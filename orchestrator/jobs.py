@@ -159,8 +159,6 @@ class Lease:
     attempt: int
     token: Token
     spec: RunSpec
-    trace_parent: str | None = None
-    """The trace that the run belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,6 @@ import logging
 import os
 import shutil
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,14 +21,12 @@ from worker.errors import (
     RunStoppedError,
     ServiceUnavailableError,
     TerminatedError,
-    TracingError,
     WorkerError,
     is_disk_full,
 )
 from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, Failure, FailureKind
-from worker.reporting import tracing
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
 from worker.reporting.log import FOLDER, log_path, log_to_file
@@ -99,25 +95,8 @@ def _attempt(service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | 
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
     log = log_path(Path(assignment.run_folder), assignment.attempt)
-    with copy_logs_at_end(assignment), log_to_file(log), attempt_span(assignment):
+    with copy_logs_at_end(assignment), log_to_file(log):
         return _carry_out(assignment, service, clock, group)
-
-
-@contextmanager
-def attempt_span(assignment: Assignment) -> Iterator[None]:
-    """Within, the span of the attempt in the run's trace, if it has one; a run is not lost for want of an exporter."""
-    if assignment.trace_parent is None:
-        yield
-        return
-    try:
-        tracing.configure("worker")
-    except TracingError as error:
-        logger.warning("no trace: %s", error)
-    try:
-        with tracing.span("run", assignment.trace_parent, {"run": assignment.run_id, "attempt": assignment.attempt}):
-            yield
-    finally:
-        tracing.stop()
 
 
 def _carry_out(

@@ -72,10 +72,6 @@ class OutOfMemoryError(WorkerError):
     kind = FailureKind.OUT_OF_MEMORY
 
 
-class TracingError(WorkerError):
-    """Traces are asked for that cannot be exported."""
-
-
 class RankLostError(WorkerError):
     """Another process that trains the same run is gone: it was killed, or its machine is out of reach."""
 

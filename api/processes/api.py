@@ -16,7 +16,6 @@ from orchestrator.logs import configure_logs
 from orchestrator.services.composition import compose_services
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
-from worker.reporting import tracing
 
 _OPEN_FILES = resource.RLIMIT_NOFILE
 GRACEFUL_SECONDS = 3
@@ -26,7 +25,6 @@ GRACEFUL_SECONDS = 3
 def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> None:
     """Migrate the database, then answer on `listener` until told to end."""
     configure_logs("api")
-    tracing.configure("api")
     database = Database(settings.resolved_database_url())
     database.migrate()
     services = compose_services(database, settings)
@@ -52,7 +50,6 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     if watch_stdin:
         stop_with_parent(stop)
     server.run(sockets=[listener])
-    tracing.stop()
 
 
 def server_config(app: FastAPI, root_path: str = "") -> uvicorn.Config:

@@ -30,7 +30,6 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps.keeper import ROLE, DriverOrder, SweepKeeper
 from orchestrator.webhooks.signing import SigningKey
 from worker.cpus import usable_cpus
-from worker.reporting import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +44,6 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     dead one goes on at once instead of waiting for its lease to run out.
     """
     configure_logs("dispatcher")
-    tracing.configure("dispatcher")
     stop = threading.Event()
     if watch_stdin:
         stop_with_parent(stop.set)
@@ -58,7 +56,6 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     holder = name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
     # One that cannot be closed, because the database is away, does not keep the others open.
     with ExitStack() as stack:
-        stack.callback(tracing.stop)
         exporter = Exporter(
             services.experiments,
             services.runs,

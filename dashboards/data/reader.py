@@ -45,7 +45,7 @@ from orchestrator.records import (
 from orchestrator.run_table.fields import EXTERNAL
 from orchestrator.services.composition import Services
 from orchestrator.sweeps.records import SweepReport
-from orchestrator.sweeps.report import is_importance_loaded, outline
+from orchestrator.sweeps.report import outline
 
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
@@ -82,8 +82,6 @@ class Snapshot:
     """Of all runs of the experiment, those of other cells too."""
     sweep: SweepReport | None = None
     """Where the experiment is one; `comparison` is then its outline."""
-    complete: bool = True
-    """False for a sweep whose importances are still to come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,19 +118,16 @@ class Reader:
         self._lock = Lock()
         """Pages are rendered by several threads."""
 
-    def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "", soon: bool = False) -> Snapshot:
+    def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "") -> Snapshot:
         """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
-        `baseline`: held against that candidate instead of the planned one, where it is one. `soon`: of a sweep without
-        its importances, where they would take seconds. Raises `NotFoundError`."""
+        `baseline`: held against that candidate instead of the planned one, where it is one. Raises `NotFoundError`."""
         version = self.experiments.version(experiment_id)
         key = f"{experiment_id} {cell} {baseline}"
         with self._lock:
             known = self._snapshots.get(key)
         if known is not None and known.version >= version:
             return known
-        fresh = self._read_snapshot(experiment_id, version, cell or None, baseline=baseline, soon=soon)
-        if not fresh.complete:
-            return fresh
+        fresh = self._read_snapshot(experiment_id, version, cell or None, baseline=baseline)
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
 
@@ -268,15 +263,12 @@ class Reader:
         *,
         baseline: str = "",
         brief: bool = False,
-        soon: bool = False,
     ) -> Snapshot:
-        """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
-        takes seconds, as long as it does."""
+        """`brief`: without what a line of the first page does not tell, and what takes a second."""
         whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.read_all(experiment_id))
         experiment, runs = whole
         is_search = experiment.spec.answer is AnswerKind.FINDINGS
-        complete = not (is_search and (brief or (soon and not is_importance_loaded())))
-        swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
+        swept = self.analysis.sweep(experiment_id, importance=not brief) if is_search else None
         if swept is None:
             experiment, runs = select_cell(*whole, cell)
         chosen = baseline if any(each.name() == baseline for each in experiment.spec.candidates) else None
@@ -293,7 +285,6 @@ class Reader:
             styles=candidate_styles(experiment),
             device_hours=sum(run.device_seconds for run in whole[1]) / SECONDS_PER_HOUR,
             sweep=swept,
-            complete=complete,
             titles={row.candidate: row.title for row in comparison.rows},
         )
 

@@ -66,7 +66,7 @@ def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
     whole = view.reader.experiments.get(snapshot.experiment.id)
     if view.state.cell or not whole.spec.cells():
         return compared_runs(snapshot, view.state, panel)
-    cells = (view.reader.snapshot(whole.id, cell.key, soon=True) for cell in whole.spec.cells())
+    cells = (view.reader.snapshot(whole.id, cell.key) for cell in whole.spec.cells())
     return [run for cell in cells for run in compared_runs(cell, view.state, panel)]
 
 

@@ -48,8 +48,6 @@ class FigureEntry(Generic[P]):
     """The sentence below it in a report; figures without one are not in reports."""
     is_listed: bool = True
     """False for a former name, so that old addresses still lead to the figure."""
-    needs_importance: bool = False
-    """Whether it waits for a sweep's importances, which may take seconds."""
 
 
 LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
@@ -116,7 +114,6 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         page=AnswerKind.FINDINGS,
         caption="Share of each hyperparameter in what sets the best trials apart from the others (PED-ANOVA).",
         draw=lambda view: sweep.importance(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
-        needs_importance=True,
     ),
 )
 LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Sequence[str]]], ...] = (

@@ -161,7 +161,7 @@ class PageHandlers:
         path = f"/experiments/{whole.id}"
         if (edited := edited_address(path, view, request.query_params)) is not None:
             return RedirectResponse(edited, status_code=303)
-        snapshot = self._reader.snapshot(whole.id, view.cell, baseline=view.baseline, soon=True)
+        snapshot = self._reader.snapshot(whole.id, view.cell, baseline=view.baseline)
         figures = f"{path}/figures/panel.json{view.figure_query()}"
         leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
         return page(
@@ -186,7 +186,7 @@ class PageHandlers:
         asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
         if (edited := edited_address(path, asked, request.query_params)) is not None:
             return RedirectResponse(edited, status_code=303)
-        snapshot = self._reader.snapshot(whole.id, soon=True)
+        snapshot = self._reader.snapshot(whole.id)
         report = sweep_report(snapshot)
         figures = f"{path}/figures/panel.json"
         return page(
@@ -239,9 +239,7 @@ class FigureHandlers:
         if (by_law := BY_LAW.get(name)) is not None:
             return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)
         entry = BY_SNAPSHOT[name]
-        snapshot = self._reader.snapshot(
-            experiment_id, view.cell, baseline=view.baseline, soon=not entry.needs_importance
-        )
+        snapshot = self._reader.snapshot(experiment_id, view.cell, baseline=view.baseline)
         tag = f'"{snapshot.version}"'
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged

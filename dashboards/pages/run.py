@@ -98,7 +98,7 @@ class RunHandlers:
         return page(
             "runs/run.html",
             run=run,
-            snapshot=self._reader.snapshot(run.experiment_id, soon=True),
+            snapshot=self._reader.snapshot(run.experiment_id),
             whole=experiments.get(run.experiment_id),
             events=runs.events(run_id),
             attempts=attempts,
@@ -120,7 +120,7 @@ class RunHandlers:
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Losses, learning rate, gradient norm and step time."""
         run = self._runs.get(run_id)
-        snapshot = self._reader.snapshot(run.experiment_id, soon=True)
+        snapshot = self._reader.snapshot(run.experiment_id)
         one = self._reader.own_series(run)
         title = words.loss_title(snapshot.comparison)
         drawn = SERIES.draw(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
@@ -129,7 +129,7 @@ class RunHandlers:
     def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Every other series."""
         run = self._runs.get(run_id)
-        snapshot = self._reader.snapshot(run.experiment_id, soon=True)
+        snapshot = self._reader.snapshot(run.experiment_id)
         columns = self._runs.series(run_id, tuple(METER_TITLES))
         drawn = METERS.draw(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
         return _answer(drawn, form, theme, run, METERS, snapshot.version)
@@ -146,7 +146,7 @@ class RunHandlers:
         run = self._runs.get(run_id)
         seen: tuple[Observation, ...] = self._runs.observations(run_id)
         chosen = probe_choices(seen).choose(probe, quantity) or ("", "")
-        version = self._reader.snapshot(run.experiment_id, soon=True).version
+        version = self._reader.snapshot(run.experiment_id).version
         drawn = PROBE.draw(seen, *chosen, theme)
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])
         words = title.replace("_", " ").replace("-", " ").capitalize()

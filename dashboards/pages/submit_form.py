@@ -52,7 +52,6 @@ FIELDS = {
     "replicates": FormField("/tuning/replicates", "Replicates", "1"),
     "search": FormField("/tuning/search", "Tuned hyperparameters", "lr, warmup, beta2, weight_decay", "list"),
     "first_seeds": FormField("/sequential/first_seeds", "Seeds at the first look", "3"),
-    "seeds_per_look": FormField("/sequential/seeds_per_look", "Seeds for each further look", "1"),
 }
 GROUPS = ("tuning", "sequential")
 """Parts of the specification that are there if their box is ticked."""

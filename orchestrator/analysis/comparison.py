@@ -243,8 +243,7 @@ def _seeds_used(
         status = SeedsStatus.FUTILE
     else:
         status = SeedsStatus.OPEN
-    later_looks = math.ceil((len(seeds) - design.first_seeds) / design.seeds_per_look)
-    looks = 1 + later_looks - (status is SeedsStatus.WAITING) if seeds else 0
+    looks = 1 + len(seeds) - design.first_seeds - (status is SeedsStatus.WAITING) if seeds else 0
     return SeedsUsed(status=status, looks=looks, seeds=len(seeds), most=len(design.seeds))
 
 
@@ -272,7 +271,7 @@ def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tupl
     if design.first_seeds is None:
         return ()
     wanted = {
-        row.candidate: design.seeds[: row.seeds_used.seeds + design.seeds_per_look]
+        row.candidate: design.seeds[: row.seeds_used.seeds + 1]
         for row in compare(experiment, runs).rows
         if row.seeds_used is not None and row.seeds_used.status is SeedsStatus.OPEN
     }

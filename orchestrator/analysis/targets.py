@@ -3,7 +3,6 @@
 Pure functions on arrays, without a word of runs or tables:
 
     first_reached   when a curve came down to a target            (time to target: AlgoPerf, arXiv 2306.07179)
-    reached_between between which two evaluations it did
     crossing_bounds between which evaluations losses of several seeds are shown to have come down to theirs
     median_time     of times to a target, some of which never were
     geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
@@ -17,7 +16,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
 
@@ -31,36 +29,17 @@ def first_reached(positions: Sequence[float], losses: Sequence[float], target: f
     Between the evaluation above the target and the first one below, the curve is taken as a straight line: otherwise a
     sparser evaluation would look slower. Losses that are not finite are evaluations that say nothing.
     """
-    x, y, crossing = _first_below(positions, losses, target)
-    if crossing is None:
-        return None
-    if crossing == 0:
-        return float(x[0])
-    share = (y[crossing - 1] - target) / (y[crossing - 1] - y[crossing])
-    return float(x[crossing - 1] + share * (x[crossing] - x[crossing - 1]))
-
-
-def reached_between(positions: Sequence[float], losses: Sequence[float], target: float) -> tuple[float, float] | None:
-    """The last evaluation above `target` before the first one at or below it, and that one; zero in place of the former
-    where there is none. One position twice where the curve was evaluated right there. None if it never is below.
-
-    Where between the two a curve came down, nobody saw: a loss that falls at the end of a decaying schedule does so
-    later than on a straight line, one that flattens sooner."""
-    x, y, crossing = _first_below(positions, losses, target)
-    if crossing is None:
-        return None
-    if y[crossing] == target:
-        return float(x[crossing]), float(x[crossing])
-    return (float(x[crossing - 1]) if crossing else 0.0), float(x[crossing])
-
-
-def _first_below(positions: Sequence[float], losses: Sequence[float], target: float) -> tuple[Array, Array, int | None]:
-    """The finite evaluations, and the index of the first one at or below the target."""
     x, y = np.asarray(positions, dtype=np.float64), np.asarray(losses, dtype=np.float64)
     finite = np.isfinite(y)
     x, y = x[finite], y[finite]
     below = np.flatnonzero(y <= target)
-    return x, y, int(below[0]) if below.size else None
+    if not below.size:
+        return None
+    crossing = int(below[0])
+    if crossing == 0:
+        return float(x[0])
+    share = (y[crossing - 1] - target) / (y[crossing - 1] - y[crossing])
+    return float(x[crossing - 1] + share * (x[crossing] - x[crossing - 1]))
 
 
 def crossing_bounds(

@@ -19,7 +19,6 @@ from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
 from orchestrator.store.leadership import Duty, Leadership
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
 from orchestrator.store.queue.queue import Queue
-from worker.reporting import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -227,9 +226,7 @@ class Dispatcher(Duty):
                 node=node, cpus=wants.total_cpus(), gpus=wants.gpus
             )
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
-            ids: dict[str, str | int] = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
-            with tracing.span("claim", lease.trace_parent, ids):
-                self._runner.start(lease, node)
+            self._runner.start(lease, node)
         return len(claimed)
 
     def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:

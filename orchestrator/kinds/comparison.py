@@ -15,7 +15,7 @@ from optim.catalog import Scalar
 from orchestrator.design import CandidateDesign, Cell, ComparisonDesign
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
-from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
+from orchestrator.kinds.fields import LearningRates, OwnSchedule, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import METHODS, Tuning
 from orchestrator.names import CandidateName
 from orchestrator.tuning.coordinate import CoordinateDescent
@@ -143,8 +143,6 @@ class Sequential(Spec):
 
     first_seeds: Annotated[int, Field(strict=True, ge=2, le=MOST_SEQUENTIAL_SEEDS)] = 3
     """Seeds at the first look."""
-    seeds_per_look: Annotated[int, Field(strict=True, ge=1, le=MOST_SEQUENTIAL_SEEDS)] = 1
-    """Seeds that each further look adds to an undecided candidate; more use more devices at once, and cost runs."""
 
 
 Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
@@ -166,17 +164,6 @@ AllPairs = Annotated[
         "there are more comparisons."
     ),
 ]
-RunSeconds = Annotated[
-    LimitSeconds | None,
-    Field(description="Seconds that one run may use its device, over all attempts; then it stops with a checkpoint."),
-]
-DeadlineSeconds = Annotated[
-    LimitSeconds | None,
-    Field(
-        description="Seconds from the submission; runs that have not ended by then stop with a checkpoint, or never "
-        "start."
-    ),
-]
 
 
 class TunedExperiment(Experiment):
@@ -190,10 +177,6 @@ class TunedExperiment(Experiment):
     tuning: Tuning | None = None
     equivalence_margin: EquivalenceMargin = omit_default(None)
     all_pairs: AllPairs = omit_default(False)
-    resources: Resources = Resources()
-    priority: Priority = 0
-    max_run_seconds: RunSeconds = omit_default(None)
-    deadline_seconds: DeadlineSeconds = omit_default(None)
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
@@ -486,7 +469,6 @@ class ComparisonSpec(TunedExperiment):
             searched=tuning.search if tuning else (),
             replicates=self.replicates(),
             first_seeds=looks.first_seeds if looks else None,
-            seeds_per_look=looks.seeds_per_look if looks else 1,
             all_pairs=self.all_pairs,
             margin=margin,
             loss_name=task.loss_name,

@@ -8,14 +8,17 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from optim.catalog import Scalar
 from orchestrator.design import Cell
+from orchestrator.kinds.fields import LimitSeconds
 from orchestrator.names import Name
 from orchestrator.tuning.tuner import RunFact
-from worker.schema import Spec
-from worker.spec.run import RunSpec, Workload
+from worker.schema import Spec, omit_default
+from worker.spec.run import Resources, RunSpec, Workload
 
 
 class AnswerKind(StrEnum):
@@ -58,7 +61,7 @@ class Share:
 
 
 class Experiment(Spec):
-    """What a user submits. Every kind has `candidates` and `seeds`, `resources` and limits of its own as well."""
+    """What a user submits. Every kind has `candidates` and `seeds` as well."""
 
     title: ClassVar[str]
     """What sentences call the kind."""
@@ -76,6 +79,13 @@ class Experiment(Spec):
     """The experiment's name in tables."""
     workload: Workload
     """What is trained, on which data, for how long: the same for every candidate."""
+    resources: Resources = Resources()
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
+    """Waiting runs of higher priority start first; running ones are left alone."""
+    max_run_seconds: LimitSeconds | None = omit_default(None)
+    """Seconds that one run may use its device, over all attempts; then it stops with a checkpoint."""
+    deadline_seconds: LimitSeconds | None = omit_default(None)
+    """Seconds from the submission; runs that have not ended by then stop with a checkpoint, or never start."""
 
     @abstractmethod
     def run_count(self) -> int:

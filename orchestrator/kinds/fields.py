@@ -30,15 +30,6 @@ LearningRates = Annotated[
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256), _DISTINCT_SEEDS]
 TuningSeeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64), _DISTINCT_SEEDS]
 LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
-Priority = Annotated[
-    int,
-    Field(
-        strict=True,
-        ge=-100,
-        le=100,
-        description="Waiting runs of higher priority start first; running ones are left alone.",
-    ),
-]
 
 
 class OwnSchedule(Spec):

@@ -15,8 +15,8 @@ from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.design import Cell
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
 from orchestrator.kinds.experiment import AnswerKind, Experiment, PlannedRun, Share
-from orchestrator.kinds.fields import LimitSeconds, OwnSchedule, Priority, write_out_schedule
-from orchestrator.names import CandidateName, Name
+from orchestrator.kinds.fields import OwnSchedule, write_out_schedule
+from orchestrator.names import CandidateName
 from orchestrator.tuning.line import LARGEST_RATE
 from orchestrator.tuning.search_spaces import (
     Choice,
@@ -31,10 +31,8 @@ from orchestrator.tuning.search_spaces import (
 )
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.run import (
-    EmaDecay,
     LearningRate,
     OptimizerName,
-    Resources,
     Rules,
     RunSpec,
     Seed,
@@ -70,8 +68,6 @@ class SearchedCandidate(Spec):
     """Options that stay as they are."""
     schedule: OwnSchedule | None = omit_default(None)
     """Schedule of every trial after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
-    ema_decay: EmaDecay | None = omit_default(None)
-    """Validate averaged weights in every trial; null: the workload's."""
     rules: Rules = omit_default(())
     """Moments of some blocks in every trial, instead of the optimizer's plan."""
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
@@ -98,7 +94,6 @@ class SearchedCandidate(Spec):
         if is_stored():
             return self
         faults = option_faults(self.optimizer, self.options, self.rules)
-        faults += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
         for name, domain in self.space.items() if catalog.find(self.optimizer) else ():
             faults += [(("space", name, *path), value, allowed) for path, value, allowed in self._misfits(name, domain)]
         raise_faults(type(self).__name__, faults)
@@ -188,13 +183,6 @@ class SearchedCandidate(Spec):
         return grid_size(self.ranges().values())
 
 
-class EarlyStopping(Spec):
-    """How ASHA and Hyperband decide, of each optimizer's trials apart: none is judged by another optimizer's pace."""
-
-    grace_steps: Annotated[int, Field(strict=True, ge=1)] | None = None
-    """First step at which a trial may be stopped. Default: a ninth of the budget, at least one evaluation."""
-
-
 class SweepSpec(Experiment):
     """Which hyperparameters are good for each optimizer on this workload, at an equal number of trials."""
 
@@ -204,8 +192,6 @@ class SweepSpec(Experiment):
     has_driver: ClassVar[bool] = True
 
     kind: Literal["sweep"] = "sweep"
-    name: Name
-    workload: Workload
     candidates: Annotated[tuple[SearchedCandidate, ...], Field(min_length=1, max_length=16)]
     algorithm: Algorithm = "tpe"
     trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] | None = None
@@ -214,15 +200,8 @@ class SweepSpec(Experiment):
     """Trials at a time, queued ones included. With more, TPE knows less when it chooses."""
     device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
     """Budget of device-hours: no trial starts that would probably exceed it; running ones are not stopped."""
-    early_stopping: EarlyStopping = EarlyStopping()
     seed: Seed = 0
     """Seed of the search and of every trial: initial weights and data order are the same for all."""
-    resources: Resources = Resources()
-    priority: Priority = 0
-    max_run_seconds: LimitSeconds | None = omit_default(None)
-    """Seconds that one trial may use its device, over all attempts."""
-    deadline_seconds: LimitSeconds | None = omit_default(None)
-    """Seconds from the submission; trials that have not ended by then are stopped, or never start."""
 
     @field_validator("algorithm", mode="before")
     @classmethod
@@ -285,15 +264,7 @@ class SweepSpec(Experiment):
                 faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
             if candidate.schedule is not None:
                 faults += candidate.schedule.faults(self.workload, ("candidates", index, "schedule"))
-            if candidate.ema_decay is None:
-                faults += averaging_faults(self.workload.ema_decay, candidate.optimizer, ("workload", "ema_decay"))
-        grace = self.early_stopping.grace_steps
-        if grace is not None and grace >= steps:
-            allowed = f"must be below workload.budget.steps = {steps}, or nothing could be stopped early"
-            faults.append((("early_stopping", "grace_steps"), grace, allowed))
-        elif self.early_stopping != EarlyStopping() and not self.may_stop_early():
-            allowed = f"is how {' and '.join(sorted(STOPPING))} stop trials; {self.algorithm} stops none: leave it out"
-            faults.append((("early_stopping",), self.early_stopping.model_dump(), allowed))
+            faults += averaging_faults(self.workload.ema_decay, candidate.optimizer, ("workload", "ema_decay"))
         return faults
 
     @property
@@ -340,16 +311,15 @@ class SweepSpec(Experiment):
                 options=searched.options,
                 searched=frozenset(searched.space),
                 has_rules=bool(searched.rules),
-                workload=self.workload.model_copy(update={"ema_decay": searched.ema_decay or self.workload.ema_decay}),
+                workload=self.workload,
                 runs=self.trials_each(),
             )
             for searched in self.candidates
         )
 
     def grace_steps(self) -> int:
-        """The first rung of early stopping."""
-        given = self.early_stopping.grace_steps
-        return given or max(self.workload.evaluation.every_steps, self.workload.budget.steps // 9, 1)
+        """The first rung of early stopping: a ninth of the budget, at least one evaluation."""
+        return max(self.workload.evaluation.every_steps, self.workload.budget.steps // 9, 1)
 
     def may_stop_early(self) -> bool:
         """Whether a trial may be ended before its budget."""

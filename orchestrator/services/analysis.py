@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from sqlalchemy.engine import Connection
 
 from orchestrator.analysis import comparison
 from orchestrator.analysis.cells import cell_records, comparisons, select_cell
@@ -16,7 +15,6 @@ from orchestrator.analysis.profiles import ProfileReport, performance_profiles
 from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline
 from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
 from orchestrator.specs.footprints import Footprints
@@ -29,10 +27,6 @@ from worker.records.footprint import Footprint
 
 MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
-MOST_RUNS = 4_096
-"""That are kept, at some 11 kB each."""
-FEW = 256
-"""So many at most are asked for one by one; for more of them the whole experiment is read."""
 
 
 NO_CURVE = ValidationCurve(steps=(), losses=())
@@ -189,54 +183,18 @@ class Analysis:
         return comparison.compare(experiment, runs, curves, baseline=baseline)
 
 
-class EndedRuns:
-    """The records of ended runs, which are read and checked once: most of what an answer over a thousand runs costs
-    otherwise. A run's version grows with every visible change, a retry included: what is remembered under it is what
-    the row says. Thread-safe: what two threads put in at once is the same."""
-
-    def __init__(self, most: int = MOST_RUNS) -> None:
-        self._most = most
-        self._known: dict[str, tuple[int, RunRecord]] = {}
-        """Run → its version, and the record of that version or a later one."""
-
-    def read_runs(self, connection: Connection, experiment_id: str) -> tuple[RunRecord, ...]:
-        """All runs of an experiment, by position. Raises `NotFoundError`."""
-        versions = reads.run_versions(connection, experiment_id)
-        records = {
-            id: remembered[1]
-            for id, version in versions.items()
-            if (remembered := self._known.get(id)) is not None and remembered[0] == version
-        }
-        lacking = [id for id in versions if id not in records]
-        read = self._read(connection, experiment_id, lacking)
-        ended = {run.id: (versions[run.id], run) for run in read if run.status in TERMINAL and run.id in versions}
-        if len(self._known) + len(ended) > self._most:
-            self._known = {}
-        if len(ended) <= self._most:
-            self._known |= ended
-        records |= {run.id: run for run in read}
-        return tuple(records[id] for id in versions)
-
-    @staticmethod
-    def _read(connection: Connection, experiment_id: str, lacking: Sequence[str]) -> Sequence[RunRecord]:
-        if len(lacking) <= FEW:
-            return reads.runs_of(connection, lacking) if lacking else ()
-        where = RunFilter(experiment_id=experiment_id)
-        return reads.run_page(connection, where=where, sort=None, limit=None, after=None)
-
-
 class StoredExperiments(ExperimentSource):
-    """Those of one database, whose results are read once. Thread-safe; every method may raise `StoreError`."""
+    """Those of one database. Thread-safe; every method may raise `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._curves: dict[str, ValidationCurve] = {}
-        self._ended = EndedRuns()
 
     def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
-            return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)
+            runs = reads.run_page(connection, where=RunFilter(experiment_id=experiment_id))
+            return reads.experiment(connection, experiment_id), runs
 
     def records(self, experiment_ids: Sequence[str]) -> tuple[ExperimentRecord, ...]:
         """Experiments without their runs, in the order of these ids; deleted and damaged ones are left out."""

@@ -67,7 +67,7 @@ class FollowUps:
             except (DamagedError, NotFoundError):
                 experiment = None
             where = RunFilter(experiment_id=news.experiment_id)
-            runs = reads.run_page(connection, where=where, sort=None, limit=None, after=None) if experiment else ()
+            runs = reads.run_page(connection, where=where) if experiment else ()
         if experiment is None:  # nobody knows any more what would follow
             with self._database.writing() as connection:
                 growth.close(connection, news.experiment_id, self._database.read_clock(connection))

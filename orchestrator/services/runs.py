@@ -26,7 +26,7 @@ from orchestrator.store.queue import run_actions
 from worker.errors import RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Observation, Point, TextSamples
-from worker.remote.folder import ANSWERS
+from worker.remote.folder import read_soon
 from worker.reporting.log import LinkedLogError, log_path
 from worker.reporting.remote_logs import end_of, remote_name, whole_lines
 
@@ -214,7 +214,7 @@ def log_tail(storage: Storage, run_id: str, attempt: int, most_bytes: int) -> st
 
 def _remote_tail(url: str, name: str, most_bytes: int, whose: str) -> bytes:
     try:
-        content = ANSWERS.read(url, name, remembered_seconds=0)
+        content = read_soon(url, name)
     except RemoteFolderError as error:
         raise NotFoundError(f"{whose} has no log here, and its copy cannot be read now: {error}") from error
     if content is None:

@@ -148,9 +148,9 @@ def run_page(
     connection: Connection,
     *,
     where: RunFilter,
-    sort: RunSort | None,
-    limit: int | None,
-    after: str | None,
+    sort: RunSort | None = None,
+    limit: int | None = None,
+    after: str | None = None,
 ) -> tuple[RunRecord, ...]:
     """Runs that pass the filter; with `after`, those behind that run. Ties, and everything without `sort`, have the
     runs of newer experiments first, each experiment's by position.
@@ -164,18 +164,6 @@ def run_page(
     chosen = page.limit(limit).subquery()
     query = _run_query().join(chosen, chosen.c.id == runs.c.id).order_by(*_order(sort))
     return tuple(_run_record(row) for row in connection.execute(query))
-
-
-def run_versions(connection: Connection, experiment_id: str) -> dict[str, int]:
-    """Run → version, of every run of an experiment by position. Raises `NotFoundError`."""
-    number = require_experiment(connection, experiment_id).number
-    query = sa.select(runs.c.id, runs.c.version).where(runs.c.experiment_number == number).order_by(runs.c.position)
-    return {row.id: row.version for row in connection.execute(query)}
-
-
-def runs_of(connection: Connection, run_ids: Sequence[str]) -> tuple[RunRecord, ...]:
-    """The runs of these ids, in any order; ids that there are not are left out."""
-    return tuple(_run_record(row) for row in connection.execute(_run_query().where(runs.c.id.in_(run_ids))))
 
 
 def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
@@ -212,13 +200,6 @@ def experiment_version(connection: Connection, experiment_id: str) -> int:
     """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
     row = require_experiment(connection, experiment_id)
     return int(row.revision) + int(connection.execute(_VERSION, {"number": row.number}).scalar_one() or 0)
-
-
-def trace_parent(connection: Connection, run_id: str) -> str | None:
-    """The trace that a run belongs to; None where it has none, or where there is no such run."""
-    query = sa.select(runs.c.trace_parent).where(runs.c.id == validate_id(run_id))
-    found: str | None = connection.execute(query).scalar_one_or_none()
-    return found
 
 
 def require_run(connection: Connection, run_id: str) -> None:

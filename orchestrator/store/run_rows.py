@@ -40,7 +40,6 @@ class RunRow:
     deadline_at: float | None
     limit_reached: TimeLimit | None
     micro_batch_sequences: int | None
-    trace_parent: str | None
     stop_early: bool | None
     """Whether its sweep wants it to finish with what there is; null for runs that no sweep may stop."""
     started_at: float | None

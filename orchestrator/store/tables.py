@@ -74,7 +74,6 @@ experiments = Table(
     Column("cloned_from", sa.Text, nullable=True),  # an id; the experiment may have been removed since
     Column("deleted_at", sa.Double, nullable=True),
     Column("undo_until", sa.Double, nullable=True),  # null of a deleted one: it is being removed
-    Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission, for runs that come later
 )
 
 is_deleted = experiments.c.deleted_at.is_not(None)
@@ -136,7 +135,6 @@ runs = Table(
     # What it was stopped for.
     Column("limit_reached", Words(TimeLimit, "limit_reached", None, checked=False), nullable=True),
     Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; `completion.py`
-    Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.
     Column("step", sa.BigInteger, nullable=False, server_default="0"),
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),  # the sum over `attempts`

@@ -101,8 +101,7 @@ class SweepDriver:
         """The sweep and the trials that it has."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, self._sweep_id)
-            where = RunFilter(experiment_id=self._sweep_id)
-            found = reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+            found = reads.run_page(connection, where=RunFilter(experiment_id=self._sweep_id))
         spec = sweep_spec(experiment)
         return spec, {run.position: spec.searched_parameters(run.position, run.spec) for run in found if run.spec}
 

@@ -6,9 +6,7 @@ runs ─► trials ─► the best one of each optimizer that ran the whole budg
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from threading import Event, Thread
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from optim.catalog.records import Scalar
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
@@ -53,7 +51,7 @@ def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
 
 
 def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importance: bool = True) -> SweepReport:
-    """What a sweep found so far; without `importance` at once (`is_importance_loaded`)."""
+    """What a sweep found so far; without `importance` no second goes into loading Optuna."""
     spec = sweep_spec(experiment)
     runs = tuple(runs)
     trials = tuple(_trial(spec, run) for run in runs)
@@ -76,32 +74,6 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
         trials=trials,
         notes=tuple(_notes(spec, experiment, trials, findings)),
     )
-
-
-def is_importance_loaded() -> bool:
-    """Whether importances can be had at once. Where Optuna is not there, it is on its way after this call, on a thread
-    of its own: not from the start of the process, for most never look at a sweep."""
-    return _start_loading().is_set()
-
-
-@cache
-def _start_loading() -> Event:
-    loaded = Event()
-
-    def load() -> None:
-        try:
-            _load_importances()
-        finally:
-            loaded.set()  # also where it failed: the next request then meets the fault itself, and tells of it
-
-    Thread(target=load, name="importance", daemon=True).start()
-    return loaded
-
-
-def _load_importances() -> Callable[[SearchedCandidate, Trials], dict[str, float]]:
-    from orchestrator.sweeps.importance import importances
-
-    return importances
 
 
 def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
@@ -238,7 +210,9 @@ def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tupl
         for trial in trials
         if trial.verdict is not None and trial.parameters
     ]
-    found = _load_importances()(searched, tried)
+    from orchestrator.sweeps.importance import importances
+
+    found = importances(searched, tried)
     return tuple(Importance(parameter=name, share=share) for name, share in found.items())
 
 

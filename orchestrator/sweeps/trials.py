@@ -66,7 +66,6 @@ def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) 
         learning_rates=(float(rate),),
         options=searched.options | options,
         schedule=searched.schedule,
-        ema_decay=searched.ema_decay,
         rules=(*searched.rules, *rules_of(stated)),
         warmup_steps=warmup,
         label=searched.label,

@@ -1,6 +1,6 @@
 """Imports stand at a module's top. The table lists the exceptions: a cost, or an extra, that only some calls need.
 
-What is heavy (torch, transformers, Ray, MLflow, matplotlib, pyarrow, SciPy, Optuna, OpenTelemetry) is imported at the
+What is heavy (torch, transformers, Ray, MLflow, matplotlib, pyarrow, SciPy, Optuna) is imported at the
 top of the modules that use it, and the first such module on the way is imported inside the function that needs it. A
 cycle is no reason: move what both sides need. Names that a table holds (verbs of the command line, studies, families of
 models) are imported by `import_module`, at the one place that reads the table.
@@ -71,7 +71,6 @@ REASONS = {
     "worker.footprint.process": {"worker.footprint.count": TORCH},
     "worker.fork_server": {"worker.attempt": "in a forked process, whose parent has imported it"},
     "worker.remote.folder": {"worker.remote": "fsspec, a tenth of a second, which clients lack"},
-    "worker.reporting.tracing": {"worker.reporting": "OpenTelemetry, of an extra"},
     "worker.run": {"worker.distributed": SHARDED},
     "worker.tasks.generation": {"transformers.generation.logits_process": "transformers, for models of its own"},
     "worker.tasks.remax": {"transformers.models.auto.modeling_auto": "the names of all models, for one reward"},

@@ -17,7 +17,7 @@ from worker.data.manifest import ConversationManifest, FolderManifest, Manifest,
 from worker.data.weights import FILES, OWN_FOLDER, own_weights_folder
 from worker.errors import CorruptShardError, DataError
 from worker.files import UNFINISHED, file_sha256, hold_lock
-from worker.remote.folder import ANSWERS, RemoteFolder, retry_while_away
+from worker.remote.folder import RemoteFolder, read_soon, retry_while_away
 from worker.spec.run import DataSpec
 
 logger = logging.getLogger(__name__)
@@ -134,14 +134,14 @@ def remote_content(remote: RemoteFolder) -> Contents | None:
 def remote_manifest(name: str, url: str) -> Manifest | None:
     """The manifest of prepared texts there, or None, within seconds (`worker/remote/folder.py`). Raises
     `RemoteFolderError`, `CorruptShardError`."""
-    content = ANSWERS.read(url, f"{name}/{Manifest.file_name}")
+    content = read_soon(url, f"{name}/{Manifest.file_name}")
     return None if content is None else Manifest.parse(content, f"{url}/{name}")
 
 
 def has_weights(name: str, url: str) -> bool:
     """Whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
     folder = f"{OWN_FOLDER}/{name.removeprefix('own/')}"
-    return ANSWERS.read(url, f"{folder}/{WeightsManifest.file_name}") is not None
+    return read_soon(url, f"{folder}/{WeightsManifest.file_name}") is not None
 
 
 def hash_weights(folder: Path) -> WeightsManifest:

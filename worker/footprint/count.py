@@ -19,7 +19,6 @@ from optim.plan.rules import Rule
 from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
 from worker.catalog.presets import preset
-from worker.footprint.outlines import outline
 from worker.models import outline_model, parameter_counts
 from worker.records.footprint import (
     BASELINE,
@@ -124,7 +123,7 @@ def _count_step(
 def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
     """Within, the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
     if ranks == 1:
-        yield outline(model)
+        yield outline_model(model)
         return
     from worker.footprint.sharded import sharded_outline  # FSDP, a second to load
 
@@ -139,8 +138,7 @@ def block_plan(
     known = entry(optimizer)
     if not known.has_plan:
         return None
-    shape = outline(model) if known in CATALOG else outline_model(model)
-    built = build(optimizer, shape, lr=known.learning_rate, options=options, rules=rules)
+    built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
     return built.plan if isinstance(built, HasPlan) else None
 
 

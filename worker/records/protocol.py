@@ -63,8 +63,6 @@ class Assignment(Record):
     from before, and what that one left behind it is void."""
     micro_batch_sequences: int | None = None
     """Instead of the specification's, since an earlier attempt ran out of memory."""
-    trace_parent: str | None = None
-    """The trace that the run belongs to, as W3C's `traceparent`."""
     keep_best: bool = False
     """Keep the checkpoint with the lowest validation loss, also beyond the result."""
     checkpoint_url: str | None = None

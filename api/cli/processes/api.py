@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import exit_on_errors
 from api.cli.settings import Data, Port, WatchStdin, environment_settings
 from api.processes.address import listen
 from api.processes.api import serve
 from orchestrator.logs import keep_standard_streams
-from worker.errors import TracingError
 
 
 def api(
@@ -25,6 +23,5 @@ def api(
     keep_standard_streams()
     settings = environment_settings(data_folder=data, host=host, port=port)
     os.umask(settings.umask_bits())
-    with exit_on_errors(TracingError):
-        listener = socket.socket(fileno=descriptor) if descriptor is not None else listen(settings.host, settings.port)
-        serve(settings, listener, watch_stdin=watch_stdin)
+    listener = socket.socket(fileno=descriptor) if descriptor is not None else listen(settings.host, settings.port)
+    serve(settings, listener, watch_stdin=watch_stdin)

@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import exit_on_errors
 from api.cli.settings import Data, RayAddress, Slots, WatchStdin, environment_settings
 from api.processes.dispatcher import dispatch
 from orchestrator.logs import keep_standard_streams
-from worker.errors import TracingError
 
 
 def dispatcher(
@@ -24,5 +22,4 @@ def dispatcher(
     keep_standard_streams()
     settings = environment_settings(data_folder=data, slots=slots, ray_address=ray_address)
     os.umask(settings.umask_bits())
-    with exit_on_errors(TracingError):
-        dispatch(settings, service_url, name=name, watch_stdin=watch_stdin)
+    dispatch(settings, service_url, name=name, watch_stdin=watch_stdin)

@@ -16,7 +16,7 @@ from orchestrator.columns import columns_of
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.storage import Storage
-from orchestrator.store import reads, series
+from orchestrator.store import series
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
@@ -36,7 +36,6 @@ from worker.records.protocol import (
     Stopped,
 )
 from worker.records.result import Observation, Result, TextSamples
-from worker.reporting import tracing
 from worker.spec.run import RunSpec
 
 Identity = tuple[str, int, str]
@@ -130,12 +129,7 @@ class Attempts:
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         """→ SUCCEEDED with its one result; see `completion.finish`."""
-        parent = None
-        if tracing.is_on():
-            with self._database.reading() as connection:
-                parent = reads.trace_parent(connection, run_id)
-        with tracing.span("finish", parent, {"run": run_id, "attempt": attempt}):
-            self._end(completion.finish(run_id, attempt, token, result))
+        self._end(completion.finish(run_id, attempt, token, result))
 
     def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         """The worker obeyed cancel or pause; `ConflictError` if nobody had asked it to."""
@@ -186,7 +180,6 @@ class Attempts:
             checkpoint=_checkpoint_before(connection, held),
             counted_steps=_counted_steps(connection, held),
             micro_batch_sequences=run.micro_batch_sequences,
-            trace_parent=run.trace_parent,
             keep_best=self._keep_best,
             checkpoint_url=storage.run_url(run.id),
             dataset_url=storage.dataset_url,

@@ -69,7 +69,7 @@ def add_runs(
     mine = sa.update(experiments).where(experiments.c.id == news.experiment_id, experiments.c.news == news.count)
     if connection.execute(mine.values(news=FOLLOWED)).rowcount != 1:
         return False
-    columns = [experiments.c[name] for name in ("id", "number", "paused", "created_at", "trace_parent", "growing")]
+    columns = [experiments.c[name] for name in ("id", "number", "paused", "created_at", "growing")]
     row = connection.execute(sa.select(*columns).where(experiments.c.id == news.experiment_id)).one()
     if not row.growing:
         return False

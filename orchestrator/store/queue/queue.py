@@ -259,7 +259,6 @@ class Queue:
                     attempt=run.attempt,
                     token=token,
                     spec=specs[run.id],
-                    trace_parent=run.trace_parent,
                 ),
                 node,
             )

@@ -64,8 +64,6 @@ class NewExperiment:
     by: str | None = None
     """The id of the caller's key, to whose quota the runs are charged."""
     cloned_from: str | None = None
-    trace_parent: str | None = None
-    """The trace of the submission, as W3C's `traceparent`."""
 
 
 def submit(database: Database, new: NewExperiment, most_waiting: int | None = None) -> SubmissionReceipt:
@@ -94,7 +92,7 @@ def insert_experiment(
     spec, experiment_id = new.spec, ExperimentId(new_id())
     content = canonical_json(spec.model_dump(mode="json"))
     spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
-    room = _waiting_room(connection, new.by, len(planned), most_waiting)
+    room = _waiting_room(connection, new.by, most_waiting)
     row = {
         "id": experiment_id,
         "name": spec.name,
@@ -106,7 +104,6 @@ def insert_experiment(
         "growing": spec.grows(),
         "key_id": new.by,
         "cloned_from": new.cloned_from,
-        "trace_parent": new.trace_parent,
     }
     # On PostgreSQL this waits for another submitter of the same key to commit.
     number = connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
@@ -118,7 +115,7 @@ def insert_experiment(
             f"experiment has {len(planned):,}: wait until some have started, or cancel some"
         )
     if planned:
-        columns = {**QUEUED, **run_limits(spec, now), "trace_parent": new.trace_parent}
+        columns = {**QUEUED, **run_limits(spec, now)}
         _insert_rows(connection, experiment_id, number, planned, now, rank=-spec.priority, columns=columns)
     notify_submitted(connection, experiment_id, now)
     return SubmissionReceipt(experiment=_new_record(experiment_id, new, spec_hash, planned, now), created=True)
@@ -149,16 +146,11 @@ def _new_record(
         )
 
 
-def _waiting_room(connection: Connection, key_id: str | None, planned: int, most_waiting: int | None) -> float:
-    """How many more runs of a key may wait, infinity where `planned` more are surely not too many; locks the key, so
-    that two submissions cannot pass together."""
+def _waiting_room(connection: Connection, key_id: str | None, most_waiting: int | None) -> float:
+    """How many more runs of a key may wait; locks the key, so that two submissions cannot pass together."""
     if most_waiting is None or key_id is None:
         return math.inf
     connection.execute(_LOCK_KEY, {"key_id": key_id})
-    # Whose they are is looked at where all that wait could be too many for one: it takes twenty times as long.
-    of_all = connection.execute(_SOME_WAITING, {"most": most_waiting}).scalar_one()
-    if of_all + planned <= most_waiting:
-        return math.inf
     return max(most_waiting - int(connection.execute(_WAITING, {"key_id": key_id}).scalar_one()), 0)
 
 
@@ -209,8 +201,8 @@ def insert_runs(
     limits: RunLimits,
 ) -> None:
     """Queue more runs of an experiment, whose row is locked, at the positions from `first` on, in turn with the others
-    of their rank; or let them wait for its resume. Their trace is that of its submission."""
-    columns = {**(PAUSED if experiment.paused else QUEUED), **limits, "trace_parent": experiment.trace_parent}
+    of their rank; or let them wait for its resume."""
+    columns = {**(PAUSED if experiment.paused else QUEUED), **limits}
     id, number = ExperimentId(experiment.id), experiment.number
     _insert_rows(connection, id, number, planned, now, rank=-spec.priority, first=first, columns=columns)
 
@@ -285,9 +277,6 @@ _SERVED = (
     .limit(1)
 )
 _LOCK_KEY = sa.select(keys.c.id).where(keys.c.id == sa.bindparam("key_id")).with_for_update(key_share=True)
-_SOME_WAITING = sa.select(sa.func.count()).select_from(
-    sa.select(runs.c.position).where(is_claimable).limit(sa.bindparam("most")).subquery()
-)
 # By the index of the runs that wait, which is as long as the queue; the runs of a key are as many as ever were.
 _QUEUED = (
     sa.select(runs.c.experiment_number, sa.func.count().label("runs"))

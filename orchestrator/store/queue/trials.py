@@ -54,7 +54,7 @@ def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
 def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:
     """Queue a trial, or find it where it is there already; None where the sweep takes no more (it was cancelled)."""
     with database.writing() as connection:
-        columns = ("id", "number", "growing", "paused", "created_at", "trace_parent")
+        columns = ("id", "number", "growing", "paused", "created_at")
         query = sa.select(*(experiments.c[name] for name in columns))
         mine = query.where(experiments.c.id == validate_id(sweep_id)).with_for_update(key_share=True)
         sweep = connection.execute(mine).one()

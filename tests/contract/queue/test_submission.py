@@ -63,7 +63,7 @@ def test_many_threads_submit_at_once_and_each_experiment_is_there_once(store: St
     ids = {answer.experiment.id for answer in answers}
     assert ids == {each.id for each in store.experiments.page()}
     with store.database.reading() as connection:
-        page = reads.run_page(connection, where=RunFilter(), sort=None, limit=None, after=None)
+        page = reads.run_page(connection, where=RunFilter())
     assert len(page) == 12 * len(small.first_runs()) + len(large.first_runs())
 
 

@@ -23,7 +23,7 @@ from tests.factories.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
-LEASE = Lease(run_id=RunId("r1"), attempt=1, token=Token("t"), spec=made_spec(), trace_parent=None)
+LEASE = Lease(run_id=RunId("r1"), attempt=1, token=Token("t"), spec=made_spec())
 
 
 @pytest.fixture

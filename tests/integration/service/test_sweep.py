@@ -40,7 +40,6 @@ def asha() -> SweepSpec:
         },
         candidates=[{"optimizer": "adamw", "space": {"lr": {"kind": "choice", "values": [GOOD, HOPELESS]}}}],
         algorithm="asha",
-        early_stopping={"grace_steps": 20},
         trials=4,
         concurrency=1,
         seed=SEED,

@@ -40,7 +40,7 @@ from worker.models import build_model
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Result
 from worker.remote.checkpoints import RemoteCheckpoints
-from worker.remote.folder import RemoteAnswers, RemoteFolder
+from worker.remote.folder import LONGEST_SECONDS, RemoteFolder
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
 from worker.reporting.log import log_path, log_to_file
@@ -89,8 +89,7 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are waited for: how long a page or a submission waits has tests of its own, and storage may be slow."""
-    for module in ("orchestrator.services.runs", "worker.data.remote_datasets"):
-        monkeypatch.setattr(f"{module}.ANSWERS", RemoteAnswers(longest_seconds=60.0))
+    monkeypatch.setattr("worker.remote.folder.LONGEST_SECONDS", 60.0)
 
 
 @pytest.mark.cluster

@@ -15,12 +15,14 @@ log = logging.getLogger("alembic.runtime.migration")
 
 
 def upgrade() -> None:
-    """Write what campaigns had into notes and saved views into the log, and move the ends that webhooks hear of to the
-    outbox."""
+    """Write what campaigns had into notes and saved views into the log, move the ends that webhooks hear of to the
+    outbox, and drop traces."""
     _add_news()
     _drop_campaigns()
     _move_endings()
     _drop_saved_views()
+    for table in ("experiments", "runs"):
+        op.drop_column(table, "trace_parent")
 
 
 def _add_news() -> None:

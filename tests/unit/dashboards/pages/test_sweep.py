@@ -114,16 +114,6 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
     assert drawn("importance") == []  # too few trials
 
 
-def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dashboards.data.reader.is_importance_loaded", lambda: False)
-    monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
-    assert 'data-poll="1500">Importances are being computed' in client.get(f"/experiments/{swept}").text
-    assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]
-    monkeypatch.undo()
-    client.get(f"/experiments/{swept}/figures/importance.json")  # waits for them
-    assert "data-poll" not in client.get(f"/experiments/{swept}").text
-
-
 def test_the_best_so_far_reaches_to_the_newest_trial(client: TestClient, swept: str):
     figure = client.get(f"/experiments/{swept}/figures/objective.json").json()
     lines = [trace["x"] for trace in figure["data"] if trace["mode"] == "lines"]

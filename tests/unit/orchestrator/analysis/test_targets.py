@@ -19,7 +19,6 @@ from orchestrator.analysis.targets import (
     pareto_front,
     profile,
     profile_scores,
-    reached_between,
     time_ratios,
 )
 
@@ -141,14 +140,6 @@ def test_no_workload_and_no_time_are_no_errors() -> None:
     assert profile_scores({"a": []}) == {"a": 0.0}
     assert profile_scores({"a": [None], "b": [None]}) == {"a": 0.0, "b": 0.0}
     assert time_ratios({"a": [0.0], "b": [2.0]}) == {"a": (1.0,), "b": (math.inf,)}
-
-
-def test_where_a_curve_came_down_lies_between_two_evaluations() -> None:
-    assert reached_between([0, 10, 20], [5.0, 3.0, 2.0], 2.5) == (10, 20)
-    assert reached_between([0, 10, 20], [5.0, 3.0, 2.0], 3.0) == (10, 10), "it was seen right there"
-    assert reached_between([0, 10, 20], [5.0, 3.0, 2.0], 1.9) is None
-    assert reached_between([0, 10, 20], [5.0, math.nan, 2.0], 3.5) == (0, 20), "that evaluation says nothing"
-    assert reached_between([10, 20], [3.0, 2.0], 4.0) == (0, 10), "before the first one, or there"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
 from orchestrator.sweeps.report import (
     best_so_far,
     comparison_of_the_best,
-    is_importance_loaded,
     outline,
     report,
 )
@@ -25,7 +24,6 @@ from orchestrator.tuning.search_spaces import draw
 from tests.factories.comparison import evaluated_on, records
 from tests.factories.stores import result
 from tests.factories.sweep import RATES, sweep_record, sweep_spec
-from tests.factories.waiting import until
 from worker.records.result import Result, Verdict
 
 EARLY = result(final_val_loss=None, verdict=Verdict.STOPPED_EARLY, steps=4)
@@ -173,7 +171,3 @@ def test_few_trials_or_equal_losses_have_no_importance():
     (searched,) = ONE.candidates
     same = [({"lr": 1e-3 * (1 + number)}, 2.0) for number in range(FEWEST_TRIALS)]
     assert importances(searched, same[:-1]) == importances(searched, same) == {}
-
-
-def test_asking_for_importances_never_waits_and_makes_them_come():
-    until(is_importance_loaded, "they can be had")

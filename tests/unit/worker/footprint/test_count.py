@@ -18,7 +18,7 @@ from optim.state import allocated_state_bytes
 from tests.factories.fork_server import fork_server
 from worker.distributed.sharding import shard_model
 from worker.footprint.count import block_plan, footprint
-from worker.models import build_model
+from worker.models import build_model, outline_model
 from worker.records.footprint import PAPER_STATES, Footprint, published_gigabytes
 
 OWN = ("adamw", "adapm", "adapm-mini")
@@ -159,3 +159,14 @@ def rank_bytes(rank: int, ranks: int) -> tuple[int, int]:
         return sum(part.numel() * part.element_size() for part in local), state
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
+def test_two_of_each_shape_tell_the_state_of_all(model: str):
+    """Of every optimizer in the catalog, in all that is counted."""
+    shape = outline_model(model)
+    for entry in CATALOG:
+        whole, by_shape = (
+            allocated_state_bytes(build(entry.name, shape, lr=0.1), shape, by_shape=each) for each in (False, True)
+        )
+        assert by_shape == whole, entry.name
