@@ -64,6 +64,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 # The oldest torch that optim/pyproject.toml takes, and a transformers of its time. Elsewhere than in tests/unit/optim,
 # tests need the bench, which takes neither; benchmarks, kernels and documents of the bench are left out for that.
+# transformers 4 has a mixture's experts apart, so a test of a stack of them is left out, too.
 COMPAT_PYTHON ?= python3.10
 COMPAT_TESTS := test_adapm test_devices test_eight_bit test_groups test_low_rank test_options test_second_moment \
 	test_solvers test_step
@@ -74,7 +75,7 @@ $(VENV)-compat/.installed: optim/pyproject.toml
 	@touch $@
 
 compat: $(VENV)-compat/.installed  ## AdaPM's tests with the oldest torch and Python that it takes
-	OMP_NUM_THREADS=1 $(VENV)-compat/bin/python -m pytest --confcutdir tests/unit/optim --hypothesis-profile ci -W ignore \
+	OMP_NUM_THREADS=1 $(VENV)-compat/bin/python -m pytest --confcutdir tests/unit/optim --hypothesis-profile ci -W ignore -k 'not idle_expert' \
 		$(COMPAT_TESTS:%=tests/unit/optim/adapm/%.py)
 
 compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and resumed: minutes of a C++ compiler
