@@ -6,7 +6,7 @@ Schedule-Free AdamW takes gradients at one point and returns another; accelerate
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -24,12 +24,21 @@ class HasModes(Protocol):
 
 @contextmanager
 def result_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Within, the model has the weights that are the optimizer's result so far; afterwards, those to train on."""
-    if not isinstance(optimizer, HasModes):
+    """Within, the model has the weights that are the optimizer's result so far; afterwards, those to train on.
+
+    The optimizer may be inside wrappers, each of which has the next as its `optimizer` (Accelerate, DeepSpeed,
+    Lightning); the innermost `HasModes` has the weights, because a wrapper may have methods that reach nobody.
+    """
+    with_modes: HasModes | None = None
+    wrapped: Any = optimizer
+    while wrapped is not None:
+        with_modes = wrapped if isinstance(wrapped, HasModes) else with_modes
+        wrapped = getattr(wrapped, "optimizer", None)
+    if with_modes is None:
         yield
         return
-    optimizer.eval()
+    with_modes.eval()
     try:
         yield
     finally:
-        optimizer.train()
+        with_modes.train()

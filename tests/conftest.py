@@ -10,7 +10,6 @@ import gc
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -121,15 +120,6 @@ def _counting_ends_with_its_test() -> Iterator[None]:
     for thread in threading.enumerate():
         if thread.name == "footprints":
             thread.join()
-
-
-@pytest.fixture(scope="module", params=["cpu", "accelerator"])
-def branch(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The ways that optimizers take on a CPU, and then those that they take on an accelerator, on the CPU."""
-    from optim.adapm import devices
-
-    with devices.simulate_accelerator() if request.param == "accelerator" else nullcontext():
-        yield request.param
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from functools import cached_property
 from math import prod
 from operator import attrgetter, itemgetter
 from types import ModuleType
-from typing import Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 import torch
@@ -46,7 +46,7 @@ from ..plan.blocks import (
     FirstMoment,
     SecondMoment,
 )
-from ..plan.groups import as_groups, name_groups, names
+from ..plan.groups import as_group, as_groups, name_groups, names
 from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
@@ -56,6 +56,9 @@ from .layout import LAID_OUT_BY, MASTER_WEIGHT, Bucket, Layout, Moving, has_mast
 from .options import Options, StepOptions, StepSettings, check_group, check_options
 from .sharded import SharedBlock, check_sharded, update_together
 from .step import update, update_fused
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack  # in Python since 3.11
 
 _chosen = itemgetter(*LAID_OUT_BY)
 
@@ -199,8 +202,8 @@ class AdaPM(ClosureStep):
         unknown: Unknown = "warn",
         rules: Rules = (),
         compile: bool | None = None,
-        **options: Unpack[Options],
-    ) -> Self:
+        **options: "Unpack[Options]",
+    ) -> "Self":
         """Plan the trainable parameters of a model and build the optimizer on them.
 
         Args:
@@ -357,7 +360,7 @@ class AdaPM(ClosureStep):
             check_group(param_group, {**self._planning, "heads": self._heads})
         check_options({**self.defaults, **param_group})
         check_torch_flags(type(self).__name__, param_group, taken=("capturable",))
-        super().add_param_group(param_group)
+        super().add_param_group(as_group(param_group))
         group = self.param_groups[-1]
         try:
             self._check_names(group)
@@ -368,6 +371,8 @@ class AdaPM(ClosureStep):
             self._group_names.append(tuple(group["param_names"]))
             self._check_names_differ()
             self._plan_new_parameters(group)
+            if param_group.get("weight_decay"):  # of the group's own
+                self._refuse_decay_of_vectors(group)
         except (ValueError, OptimError):
             self.param_groups.pop()
             del self._group_names[len(self.param_groups) :]
@@ -576,6 +581,14 @@ class AdaPM(ClosureStep):
                 refuse_divided_blocks(self.plan.by_parameter.get(name, ()), parameter, type(self).__name__)
             if parameter.requires_grad and name not in self.plan.by_parameter:
                 raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
+
+    def _refuse_decay_of_vectors(self, group: Mapping[str, Any]) -> None:
+        blocks = [block for name in group["param_names"] for block in self.plan.by_parameter.get(name, ())]
+        if blocks and not any(block.decays for block in blocks):
+            raise ValueError(
+                f"a group asks for weight_decay={group['weight_decay']!r} and has vectors alone "
+                f"({_listing(group['param_names'])}), which {type(self).__name__} never decays; give it weight_decay=0"
+            )
 
     def _saved_identities(self, state_dict: dict[str, Any]) -> Iterable[tuple[int, str, Tensor]]:
         """(identity in the saved state, name, parameter) in the order of both."""

@@ -25,10 +25,11 @@ such a slice. torch reaches oneDNN for float32 only through the operator that it
 `torch.ops.mkldnn._linear_pointwise`; where a release lacks it, everything goes through `torch.mm`.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import EllipsisType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ MATMUL_PRECISIONS = ("highest", "high", "medium")
 """Of products with a gradient, in torch's words: as exact as float32; in TF32; in bfloat16, which on CUDA is TF32, too.
 Where a device has no such products they are as exact as float32."""
 _simulations = 0
+_COUNTS_SEVERAL = torch.__version__ >= "2.6"  # which compares as versions do
 
 
 def is_accelerator(device: torch.device) -> bool:
@@ -117,6 +119,15 @@ def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.full((), value, dtype=dtype, device=device)
 
 
+def increment_versions(tensors: Sequence[Tensor]) -> None:
+    """Count a change of each, as torch does of what its operators write to (but for `_fused_adamw_`, which forgets)."""
+    if _COUNTS_SEVERAL:
+        torch.autograd.graph.increment_version(tensors)
+    else:
+        for tensor in tensors:
+            torch.autograd.graph.increment_version(tensor)
+
+
 Rows = slice | EllipsisType
 """Rows of a block; `...` for all of it, also where it has no rows (a scalar)."""
 
@@ -166,16 +177,22 @@ _ONEDNN_FROM = 2**21
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]  # torch's own
     torch.ops.mkldnn, "_linear_pointwise"
 )
-_SWITCHES = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]  # torch's own
+_SWITCHES: tuple[Any, ...] = (
+    (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul) if hasattr(torch.backends.mkldnn, "matmul") else ()
+)
+"""Of CUDA and of the CPU; torch has them since 2.9, beside the older one for both."""
 
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[str]:
     """Within, float32 matrices are multiplied in IEEE float32, whatever the user asked of torch: of that device, this
     is yielded."""
-    cuda, cpu = (switch.fp32_precision for switch in _SWITCHES)
-    precision = {"tf32": "high", "bf16": "medium"}.get(cpu if device.type == "cpu" else cuda, "highest")
-    with _matmul_precision("highest") if {"tf32", "bf16"} & {cuda, cpu} else nullcontext():
+    if _SWITCHES:
+        asked = [{"tf32": "high", "bf16": "medium"}.get(switch.fp32_precision, "highest") for switch in _SWITCHES]
+    else:
+        asked = [torch.get_float32_matmul_precision()] * 2
+    precision = asked[1 if device.type == "cpu" else 0]
+    with nullcontext() if asked == ["highest", "highest"] else _matmul_precision("highest"):
         yield precision
 
 

@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .devices import cache_tensors, times
+from .devices import cache_tensors, increment_versions, times
 from .low_rank import Factors, Momentum, Start
 from .rounding import RoundingKey
 
@@ -145,7 +145,7 @@ def move(
     """
     if blocks.weights[0].numel() == 0:
         return
-    torch.autograd.graph.increment_version(blocks.weights)  # as for whatever torch writes to
+    increment_versions(blocks.weights)
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
             _launch(blocks, chosen, factors, divisor, numbers, chances, precision)

@@ -105,7 +105,8 @@ class Layout:
                     one.state[key] = one.state.pop(key)
         self._values = list(chain.from_iterable(map(dict.values, self._states)))
         self._addresses = _addresses([*self.parameters, *self._values])
-        self._versions: list[int] = []
+        self._counters = [counter for bucket in self.buckets for counter in bucket.counters]
+        self._versions, self._counted = list[int](), _versions(self._counters)
 
     def settle(self, states: Mapping[Tensor, dict[str, Tensor]]) -> None:
         """Take the state of all parameters for that which `holds` asks for."""
@@ -122,6 +123,7 @@ class Layout:
             and sum(map(len, self._states)) == len(self._values)
             and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._values))
             and _addresses([*parameters, *self._values]) == self._addresses  # `.data` puts others under a tensor
+            and _versions(self._counters) == self._counted  # nobody has set one
         )
 
     def follow_weights(self) -> None:
@@ -131,10 +133,11 @@ class Layout:
                 master.copy_(torch.where(master.to(parameter.dtype) == parameter, master, parameter.to(torch.float32)))
 
     def write_back(self) -> None:
-        """Round every copy to its weight, after a step."""
+        """Round every copy to its weight, after a step, and see the counters as it leaves them."""
         for parameter, master in self.masters:
             parameter.copy_(master)
-        self._versions = [parameter._version for parameter, _ in self.masters]
+        self._versions = _versions([parameter for parameter, _ in self.masters])
+        self._counted = _versions(self._counters)
 
     def _trained_weight(self, one: Moving) -> Tensor:
         """What a step is to move: the parameter's copy, made when it is first asked for, or else the parameter."""
@@ -199,6 +202,10 @@ def _suits_fused_kernel(part: ParamSlice, one: Moving) -> bool:
         and weight.is_contiguous()
         and not (one.options["bf16_stochastic_round"] and weight.dtype is torch.bfloat16)
     )
+
+
+def _versions(tensors: Sequence[Tensor]) -> list[int]:
+    return [one._version for one in tensors]
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:

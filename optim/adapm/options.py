@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from numbers import Integral, Real
-from typing import Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import Tensor
 
@@ -12,6 +12,9 @@ from . import devices
 from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, Number, mixture
 from .solvers import SOLVERS
+
+if TYPE_CHECKING:
+    from typing import Self  # in Python since 3.11
 
 
 class StepOptions(TypedDict, total=False):
@@ -149,7 +152,7 @@ class StepSettings:
     @classmethod
     def from_group(
         cls, group: Mapping[str, Any], step: int, *, precision: str = "highest", counter: Tensor | None = None
-    ) -> Self:
+    ) -> "Self":
         """The settings of that group at step t = 1, 2, …
 
         Args:

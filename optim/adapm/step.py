@@ -83,7 +83,7 @@ def update_fused(group: Group, gradients: Gradients, settings: StepSettings) -> 
     step = constant(settings.step if settings.debiases else inf, torch.float32, group.weights[0].device)
     if settings.debiases and settings.counter is not None:
         step = settings.counter
-    torch.autograd.graph.increment_version(group.weights)  # as for whatever torch writes to, but it forgets
+    devices.increment_versions(group.weights)
     torch._fused_adamw_(
         group.weights,
         [one if one.is_contiguous() and one.dtype is dtype else one.to(dtype).contiguous() for one in given],

@@ -20,6 +20,7 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
 from ..closure_step import TORCH_FLAGS, ClosureStep, check_torch_flags
+from ..plan.groups import as_group
 from ..plan.sharding import refuse_sharded
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -106,7 +107,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does."""
         check_torch_flags(type(self).__name__, param_group)
-        super().add_param_group(param_group)
+        super().add_param_group(as_group(param_group))
         group = self.param_groups[-1]
         try:
             if "param_names" not in group:

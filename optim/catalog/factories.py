@@ -22,7 +22,7 @@ from ..baselines.scale import Scale
 from ..baselines.shampoo import Shampoo
 from ..errors import UnplacedWeightsError
 from ..plan.blocks import BlockKind
-from ..plan.groups import Group, Weight, decay_groups, drop_empty_groups, matrix_groups, pairs, weights
+from ..plan.groups import Group, Weight, decay_groups, drop_empty_groups, matrix_groups, params, weights
 from ..plan.placement import Unknown
 
 # The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
@@ -45,7 +45,7 @@ def adamw(
 ) -> torch.optim.AdamW:
     """torch's fused AdamW. Matrices decay and vectors do not, as for AdaPM, so that the two compare."""
     groups = decay_groups(model, weight_decay)
-    fused = all(value.device.type in _FUSED_DEVICES for group in groups for _, value in group["params"])
+    fused = all(value.device.type in _FUSED_DEVICES for group in groups for value in group["params"])
     return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, fused=fused or None)
 
 
@@ -121,8 +121,8 @@ def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_dec
     for axis in (0, 1):
         for last in (False, True):
             alike = [one for one in chosen if one.is_matrix and _scale_axis(one, tied_to) == (axis, last)]
-            groups.append({"params": pairs(alike), "weight_decay": weight_decay, "output_axis": axis, "last": last})
-    groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
+            groups.append({**params(alike), "weight_decay": weight_decay, "output_axis": axis, "last": last})
+    groups.append({**params(one for one in chosen if one.is_vector), "weight_decay": 0.0})
     return Scale(drop_empty_groups(groups), lr, betas=(beta1, beta2), **options)
 
 
@@ -189,15 +189,15 @@ def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Gro
     others = [one for one in chosen.weights if not (one.is_vector or one.is_hidden)]
     groups: list[Group] = [
         {
-            "params": pairs(one for one in chosen.matrices if one.output_axis == axis),
+            **params(one for one in chosen.matrices if one.output_axis == axis),
             "weight_decay": weight_decay,
             mark: True,
             "output_axis": axis,
         }
         for axis in (0, 1)
     ]
-    groups.append({"params": pairs(others), "weight_decay": weight_decay})
-    groups.append({"params": pairs(chosen.vectors), "weight_decay": 0.0})
+    groups.append({**params(others), "weight_decay": weight_decay})
+    groups.append({**params(chosen.vectors), "weight_decay": 0.0})
     return drop_empty_groups(groups)
 
 
@@ -205,7 +205,7 @@ def _groups_of_vectors(model: nn.Module, weight_decay: float) -> list[Group]:
     """The groups of `decay_groups`, each with whether it is the one of `vectors`."""
     vectors = {one.name for one in matrix_groups(model).vectors}
     groups = decay_groups(model, weight_decay)
-    return [{**group, "vectors": any(name in vectors for name, _ in group["params"])} for group in groups]
+    return [{**group, "vectors": any(name in vectors for name in group["param_names"])} for group in groups]
 
 
 def _refuse_other_tensors(model: nn.Module, title: str) -> None:

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.util import find_spec
 from typing import Literal
 
 from ..nearest import hint
+from ..str_enum import StrEnum
 
 Scalar = bool | int | float | str | None
 OptionKind = Literal["float", "int", "bool", "choice"]

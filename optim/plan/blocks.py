@@ -8,13 +8,14 @@ bytes are the optimizer's bytes.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from math import ceil, prod
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
+
+from ..str_enum import StrEnum
 
 
 class BlockKind(StrEnum):

@@ -121,9 +121,9 @@ def decay_groups(
     apart = [one for one in chosen if one.is_stack and stacks]
     together = [one for one in chosen if not one.is_vector and not (one.is_stack and stacks)]
     groups = [
-        {"params": pairs(together), key: weight_decay},
-        {"params": pairs(apart), key: weight_decay, "stacked": True},
-        {"params": pairs(one for one in chosen if one.is_vector), key: 0.0},
+        {**params(together), key: weight_decay},
+        {**params(apart), key: weight_decay, "stacked": True},
+        {**params(one for one in chosen if one.is_vector), key: 0.0},
     ]
     return drop_empty_groups(groups)
 
@@ -133,13 +133,13 @@ def drop_empty_groups(groups: list[Group]) -> list[Group]:
     return [group for group in groups if group["params"]]
 
 
-def pairs(chosen: Iterable[Weight]) -> list[tuple[str, Tensor]]:
-    """Their names and values, as groups want them."""
-    return [(one.name, one.value) for one in chosen]
+def params(chosen: Iterable[Weight]) -> Group:
+    """A group of these, with their names."""
+    return as_group({"params": [(one.name, one.value) for one in chosen]})
 
 
 def as_groups(params: ParamsT) -> list[Group]:
-    """The same parameters as groups whose `params` are lists, so that they can be looked at more than once."""
+    """The same parameters as groups whose `params` are lists of tensors, beside `param_names` where they have names."""
     if isinstance(params, Tensor):
         raise TypeError(f"the parameters to train are one tensor {tuple(params.shape)}; give a list of (name, tensor)")
     if isinstance(params, Mapping):
@@ -148,15 +148,14 @@ def as_groups(params: ParamsT) -> list[Group]:
     if not entries:
         return []
     groups: list[Group] = entries if isinstance(entries[0], dict) else [{"params": entries}]
-    return [_as_group(group) for group in groups]
+    return [as_group(group) for group in groups]
 
 
 def names(groups: list[Group]) -> Iterator[tuple[str, Tensor]]:
     """(name, parameter) of every parameter that has a name."""
     for group in groups:
-        for entry in group["params"]:
-            if isinstance(entry, tuple):
-                yield plain_name(entry[0]), entry[1]
+        for name, value in zip(group.get("param_names", ()), group["params"], strict=False):
+            yield plain_name(name), value
 
 
 def name_groups(model: nn.Module, groups: list[Group]) -> list[Group]:
@@ -167,18 +166,27 @@ def name_groups(model: nn.Module, groups: list[Group]) -> list[Group]:
     """
     known = {id(value): name for name, value in model.named_parameters()}
     for group in groups:
-        entries = [entry[1] if isinstance(entry, tuple) else entry for entry in group["params"]]
-        strangers = [str(tuple(value.shape)) for value in entries if id(value) not in known]
+        strangers = [str(tuple(value.shape)) for value in group["params"] if id(value) not in known]
         if strangers:
             raise ValueError(f"parameters of shape {', '.join(strangers)} are not the model's; give groups of its own")
-        group["params"] = [(known[id(value)], value) for value in entries]
+        group["param_names"] = [known[id(value)] for value in group["params"]]
     return groups
 
 
-def _as_group(group: Group) -> Group:
-    params = group["params"]
-    if isinstance(params, set):
+def as_group(group: Group) -> Group:
+    """The group with names and tensors apart, as torch itself has done since 2.6; an empty one has names, too.
+
+    Torch takes an empty group for one without names, and refuses it beside others that have them.
+    """
+    given = group["params"]
+    if isinstance(given, set):
         raise TypeError("parameters of a group must be in an order that stays; give a list instead of a set")
-    found = [params] if isinstance(params, Tensor) else list(params)
-    # Torch takes an empty group for one without names, and refuses it beside others that have them.
-    return {**group, "params": found} if found else {**group, "params": found, "param_names": []}
+    found: list[Any] = [given] if isinstance(given, Tensor) else list(given)
+    named = [one for one in found if isinstance(one, tuple)]
+    if not named and found:
+        return {**group, "params": found}
+    if len(named) < len(found):
+        raise ValueError(
+            f"{len(named)} of the {len(found)} parameters of a group have names; give names to all or none"
+        )
+    return {**group, "params": [value for _, value in named], "param_names": [name for name, _ in named]}

@@ -7,7 +7,7 @@ such weights keep Adam's moments, and one warning, or with `unknown="error"` one
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ from .roles import find_roles, vocabularies
 from .rules import Rule, check_rules, merge_rules
 from .sharding import refuse_sharded
 
+if TYPE_CHECKING:
+    from typing import Unpack  # in Python since 3.11
+
 Unknown = Literal["warn", "full", "error"]
 Rules = Sequence[Rule]
 _STATE_DTYPES = (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, EIGHT_BIT)
@@ -47,7 +50,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 def plan_blocks(
-    model: nn.Module | Mapping[str, Tensor], *, heads: int | None = None, **options: Unpack[PlanOptions]
+    model: nn.Module | Mapping[str, Tensor], *, heads: int | None = None, **options: "Unpack[PlanOptions]"
 ) -> BlockPlan:
     """Plan every trainable parameter of `model`; works on any device, `meta` included.
 

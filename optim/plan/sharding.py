@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeGuard
 
+import torch
 from torch import Tensor
 
 from ..errors import ShardedParametersError
@@ -56,8 +57,13 @@ def refuse_sharded(
 
 def is_distributed(value: object) -> "TypeGuard[DTensor]":
     """Whether it is a `DTensor`."""
-    distributed = sys.modules.get("torch.distributed.tensor")  # nobody has made one where it was never imported
+    distributed = sys.modules.get(_DTENSOR_MODULE)  # nobody has made one where it was never imported
     return distributed is not None and isinstance(value, distributed.DTensor)
+
+
+_DTENSOR_MODULE = "torch.distributed.tensor" if torch.__version__ >= "2.5" else "torch.distributed._tensor"
+_SHARDS_SINCE = "2.6"
+"""The first torch whose public `fully_shard` and strided shards are those that AdaPM works on the parts of."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,6 +166,11 @@ def _refuse_scattered(named: Iterable[tuple[str, Tensor]], optimizer: str) -> No
     for name, value in named:
         if not is_distributed(value):
             continue
+        if torch.__version__ < _SHARDS_SINCE:
+            raise ShardedParametersError(
+                f"{optimizer} trains parameters that FSDP2 or tensor parallelism has split with torch 2.6 or newer, "
+                f"and this is {torch.__version__}; install a newer one, or keep them whole by DistributedDataParallel"
+            )
         parts: dict[int | None, list[int]] = {}
         for size, placement in zip(value.device_mesh.shape, value.placements, strict=True):
             if size > 1 and not placement.is_replicate():

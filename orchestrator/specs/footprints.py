@@ -47,6 +47,7 @@ SOURCES = (
     "optim",
     "worker/footprint",
     "worker/distributed/sharding.py",
+    "worker/families.py",
     "worker/models.py",
     "worker/records/footprint.py",
     "worker/catalog/presets.py",

@@ -108,13 +108,14 @@ def test_the_benchs_wheel_has_optim_whatever_was_built_inside_of_it(checkout: Pa
     assert "optim/py.typed" in found
 
 
-def test_both_distributions_want_the_same_of_others():
+def test_the_package_takes_the_torch_that_is_tested_and_the_same_packages_as_the_bench():
     extras = BENCH["project"]["optional-dependencies"]
-    assert PROJECT["project"]["dependencies"] == [
-        line for line in extras["worker"] if Requirement(line).name == "torch"
-    ]
+    (torch,) = (Requirement(line) for line in PROJECT["project"]["dependencies"])
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    (oldest,) = re.findall(r"\btorch==(\S+)", makefile)
+    assert torch.name == "torch" and oldest in torch.specifier
+    assert ".".join(oldest.split(".")[:2]) == min(one.version for one in torch.specifier if one.operator == ">=")
     assert PROJECT["project"]["optional-dependencies"] == {name: extras[name] for name in ("baselines", "low-bit")}
-    assert PROJECT["project"]["requires-python"] == BENCH["project"]["requires-python"]
 
 
 BEFORE = "from somebodys_training import *\nbefore = evaluate(model)\n"

@@ -41,6 +41,34 @@ def test_asking_twice_for_one_mode_changes_nothing():
     assert torch.equal(model.weight, once)
 
 
+class Wrapper(torch.optim.Optimizer):
+    """As DeepSpeed's: no `train` or `eval` of its own."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+
+class SilentWrapper(Wrapper):
+    """As Accelerate's, whose `train` and `eval` reach what it wraps if that has them, and say nothing otherwise."""
+
+    def train(self) -> None:
+        getattr(self.optimizer, "train", lambda: None)()
+
+    def eval(self) -> None:
+        getattr(self.optimizer, "eval", lambda: None)()
+
+
+@pytest.mark.parametrize("wrap", [Wrapper, SilentWrapper, lambda inner: SilentWrapper(Wrapper(inner))])
+def test_an_optimizer_inside_wrappers_shows_the_same_weights(wrap):
+    model, optimizer = trained()
+    with result_weights(optimizer):
+        wanted = model.weight.detach().clone()
+    before = model.weight.detach().clone()
+    with result_weights(wrap(optimizer)):
+        assert not torch.allclose(model.weight, before)
+        torch.testing.assert_close(model.weight.detach(), wanted)
+
+
 def test_an_optimizer_with_one_set_of_weights_is_left_alone():
     model = nn.Linear(3, 2)
     before = model.weight.detach().clone()

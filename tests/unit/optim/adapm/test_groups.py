@@ -1,5 +1,6 @@
 """Parameter groups as nanoGPT and Hugging Face make them: with names, or without but of a model that is there."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -235,3 +236,26 @@ def test_state_that_is_replaced_through_data_is_the_state(cls: type[AdaPM]):
     assert same(replaced, loaded)
     for mine, other in zip(ours.state.values(), theirs.state.values(), strict=True):
         assert torch.equal(mine["exp_avg_sq"], other["exp_avg_sq"]), "and it is what moves on"
+
+
+def test_a_counter_that_is_set_counts_for_its_parameter_alone():
+    model = tiny_gpt2()
+    optimizer = AdaPM(model, LR)
+    train(model, optimizer, range(2))
+    weight = model.get_parameter("transformer.h.0.mlp.c_fc.weight")
+    optimizer.state[weight]["step"].fill_(10.0)
+    other = copy.deepcopy(model)
+    apart = AdaPM(other, LR)
+    apart.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each, stepper in ((model, optimizer), (other, apart)):
+        train(each, stepper, range(2))
+    assert optimizer.state[weight]["step"] == 12
+    assert same(model, other)
+
+
+def test_decay_asked_for_of_vectors_alone_is_refused():
+    model = tiny_gpt2()
+    vectors = [(name, value) for name, value in model.named_parameters() if value.ndim == 1]
+    with pytest.raises(ValueError, match=r"weight_decay=0\.2 and has vectors alone .* give it weight_decay=0"):
+        AdaPM([{"params": vectors, "weight_decay": 0.2}], LR)
+    assert AdaPM(vectors, LR).param_groups[0]["weight_decay"] == 0.1  # the default, which moves matrices alone
