@@ -12,15 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from orchestrator.external_runs import ExternalState
+from orchestrator.external_runs import SAMPLES, ExternalState
 
 
 class SourceError(Exception):
     """A source cannot be read, or says too little; the message says which, and what to do."""
-
-
-SYSTEM = "system/"
-"""How metrics of the machine begin; their step is the number of the sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +41,7 @@ a name that never has another value, nothing was logged."""
 
 def is_sample(point: SourcePoint) -> bool:
     """Whether a point is of the machine alone, and has no step of the training."""
-    return bool(point.metrics) and all(name.startswith(SYSTEM) for name in point.metrics)
+    return bool(point.metrics) and all(name.startswith(SAMPLES) for name in point.metrics)
 
 
 @dataclass(frozen=True, kw_only=True)
