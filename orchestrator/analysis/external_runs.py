@@ -231,7 +231,9 @@ def _tuning_seeds(runs: Sequence[ExternalRun], rates: Mapping[str, Sequence[floa
 
 
 def _seeds_of(runs: Iterable[ExternalRun], candidate: str, lr: float) -> frozenset[int]:
-    return frozenset(run.seed for run in runs if run.candidate == candidate and _rate(run) == lr and run.seed is not None)
+    return frozenset(
+        run.seed for run in runs if run.candidate == candidate and _rate(run) == lr and run.seed is not None
+    )
 
 
 def _rate(run: ExternalRun) -> float:

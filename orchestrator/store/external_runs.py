@@ -43,7 +43,7 @@ from orchestrator.external_runs import (
 )
 from orchestrator.store import integrity
 from orchestrator.store.database import Database, insert
-from orchestrator.store.ids import new_id, validate_id
+from orchestrator.store.ids import external_experiment_not_found, new_id, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import external_chunks, external_experiments, external_runs
 
@@ -352,7 +352,7 @@ def experiment(connection: Connection, experiment_id: str) -> ExternalExperiment
     rows = connection.execute(sa.select(this).where((this.c.id == asked) | (this.c.name == asked))).all()
     found = sorted(rows, key=lambda row: row.id != asked)
     if not found:
-        raise NotFoundError(f"there is no experiment of external runs {experiment_id!r}")
+        raise external_experiment_not_found(connection, asked)
     return _experiment_records(connection, found[:1])[0]
 
 
