@@ -113,6 +113,11 @@ def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: 
         (1, ord("a"), 10),
         (2, ord("b"), 10),
     ]
+    (tmp_path / "c.log").write_text("s:0 tel:4\ns:10 tel:3\n")
+    os.utime(tmp_path / "c.log", (1.5, 1.5))  # between the others: by the order of change its number is one of theirs
+    run_import(url, *words)
+    with Client(url) as client:
+        assert sorted(run.seed or 0 for run in client.external_runs("numbered")) == [1, 2, 3]
 
 
 def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: str) -> None:
