@@ -13,20 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.external_runs import SAMPLES, ExternalState
+from orchestrator.sessions import SourcePoint as SourcePoint
 
 
 class SourceError(Exception):
     """A source cannot be read, or says too little; the message says which, and what to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourcePoint:
-    """Figures that were logged together."""
-
-    at: float
-    """Seconds since 1970, on the clock of who logged."""
-    step: int
-    metrics: Mapping[str, float]
 
 
 class _Null(float):
@@ -74,7 +65,7 @@ class SourceRun:
     """Whatever else the source says of the run: project, group, notes, host, summary."""
     tags: tuple[str, ...] = ()
     sessions: Sequence[Sequence[SourcePoint]] = ()
-    """What each process logged that trained the run, in its order; `sessions.py` makes one series of them."""
+    """What each process logged that trained the run, in its order; `join_sessions` makes one series of them."""
     counts_steps: bool = False
     """Whether the tool counts steps itself where nobody gives any."""
     axes: Mapping[str, str] = field(default_factory=dict)
