@@ -96,12 +96,12 @@ def sessions_of(random: Random) -> list[list[SpoolLine]]:
     """Sessions of one run: some go on, some go back, also within one process, some overlap in time with the one
     before."""
     sessions, at, step = [], BEGAN, 0
-    for _ in range(random.randint(1, 5)):
+    for _ in range(random.choice([1, 1, 2, 3, 5])):
         began = at = at + random.choice([-3.0, 1.0, 50.0])
         step = max(step + random.randint(-12, 6), 0)
         lines = [SpoolLine(at=began, state=ExternalState.RUNNING)]
-        for _ in range(random.randint(0, 8)):
-            at, step = at + 1.0, max(step + random.choice([1, 1, 2, 3, -4]), 0)
+        for _ in range(random.randint(0, 12)):
+            at, step = at + 1.0, max(step + random.choice([1, 1, 1, -2]), 0)
             lines.append(SpoolLine(at=at, step=step, metrics={random.choice("ab"): random.random()}))
         sessions.append(lines)
     return sessions

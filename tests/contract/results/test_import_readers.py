@@ -232,11 +232,11 @@ STREAM_WRITERS: dict[str, Callable[[Path, list[SourcePoint]], None]] = {
 
 def history_of(random: Random) -> list[list[SourcePoint]]:
     """Sessions that go on, go back, leave gaps, overlap, or count from 0; no step comes twice running."""
-    sessions, at, step, value = [], 1.7e9, 0, 0
+    sessions, at, step, value = [], 1.7e9, -1, 0
     for _ in range(random.randint(1, 4)):
         at += random.choice([-3.0, 1.0, 50.0])
         points = []
-        is_counted = random.random() < 0.4
+        is_counted = random.random() < 0.5
         for number in range(random.randint(1, 7)):
             later = number if is_counted else max(step + random.choice([1, 1, 2, 3, -4, -9]), 0)
             step, at, value = later if later != step else step + 1, at + 1.0, value + 1
