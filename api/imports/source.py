@@ -42,7 +42,7 @@ class ReadRequest:
     places: Sequence[str]
     """Files, folders, or an address."""
     fields: Collection[str] = ()
-    """Of the source, that a mapping asks for."""
+    """Of the source, that a mapping asks for and are no metrics."""
     pattern: str | None = None
     """Of lines of text: a regular expression, or the name of a known script's."""
     only: Mapping[str, str] = field(default_factory=dict)

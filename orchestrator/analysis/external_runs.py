@@ -449,9 +449,10 @@ MOST_SETTINGS = 8
 
 def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
     """Settings that each candidate has one value of, and not all the same."""
-    keys = {key for runs in of_row.values() for run in runs for key in run.config.keys() - _mapped_settings(run)}
+    settings = {name: [dict(_settings(run)) for run in runs] for name, runs in of_row.items()}
+    keys = {key for of_runs in settings.values() for each in of_runs for key in each}
     values = {
-        key: {name: {_setting_text(run.config.get(key)) for run in runs} for name, runs in of_row.items()}
+        key: {name: {_setting_text(each.get(key)) for each in of_runs} for name, of_runs in settings.items()}
         for key in keys
     }
     differing = [
@@ -472,14 +473,24 @@ def _setting_text(value: JsonValue) -> str:
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, sort_keys=True)
 
 
-def _mapped_settings(run: ExternalRun) -> set[str]:
-    """Settings that say what the run's own fields say, and whatever else its source knows of it."""
+def _settings(run: ExternalRun) -> Iterator[tuple[str, JsonValue]]:
+    """A run's settings, those within others by `outer.inner`, without those that its own fields say, and without what
+    else its source knows of it."""
     match run.config.get(IMPORTED):
         case {"map": dict(mapping)}:
-            ways = (str(way).split(".") for way in mapping.values())
-            return {IMPORTED} | {way[1] for way in ways if way[0] == "config" and len(way) == 2}
+            mapped = {str(field).removeprefix("config.") for field in mapping.values()}
         case _:
-            return set()
+            mapped = set()
+    config = {name: value for name, value in run.config.items() if name != IMPORTED}
+    return (pair for pair in _flat_settings(config, "") if pair[0] not in mapped)
+
+
+def _flat_settings(config: Mapping[str, JsonValue], prefix: str) -> Iterator[tuple[str, JsonValue]]:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat_settings(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:

@@ -112,7 +112,10 @@ def import_runs(
     except SourceError as error:
         refuse(str(error))
     request = ReadRequest(
-        places=places, fields=[*corrections.values()], pattern=pattern, only=_pairs("--only", only, None)
+        places=places,
+        fields=[field for name, field in corrections.items() if name in PROPOSALS],
+        pattern=pattern,
+        only=_pairs("--only", only, None),
     )
     with Shelf() as shelf:
         _import_from_tool(reader, request, corrections, constants, shelf, url, dry_run=dry_run, json=json)

@@ -150,6 +150,26 @@ def test_a_tracker_that_writes_whole_numbers_with_a_point_makes_no_difference() 
     assert said.endswith("seed: layers (muon not logged, adamw 2)"), "whichever comes first, and batch is the same"
 
 
+def test_what_was_mapped_out_of_a_nested_configuration_is_no_difference() -> None:
+    runs = [
+        run.model_copy(
+            update={
+                "config": {
+                    "optimizer": {
+                        "name": run.candidate,
+                        "lr": run.lr,
+                        "decay": 0.1 if run.candidate == "muon" else 0.2,
+                    },
+                    "imported": {"map": {"candidate": "config.optimizer.name", "lr": "config.optimizer.lr"}},
+                }
+            }
+        )
+        for run in grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    ]
+    (said,) = (each for each in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in each)
+    assert said.endswith("seed: optimizer.decay (muon 0.1, adamw 0.2)")
+
+
 def test_what_cannot_be_judged_is_left_out_and_said() -> None:
     runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
     whole = judge(EXPERIMENT, runs)
