@@ -292,23 +292,23 @@ def _may_go_back(
         return False
     last = {name: known["last_step"] for name, known in _intact(row, "metrics").items()}
     highest = max(last.values(), default=-1)
-    lines = [line for line in new if line is not None and line.step is not None]
-    for line in lines:
-        for name in line.metrics:
-            if line.step < last.get(name, 0):
+    told = [(line.step, line.metrics) for line in new if line is not None and line.step is not None]
+    for step, metrics in told:
+        for name in metrics:
+            if step < last.get(name, 0):
                 return True
-            last[name] = line.step
+            last[name] = step
     other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
     if connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
         return False
-    lowest = min((line.step for line in lines), default=highest + 1)
+    lowest = min((step for step, _ in told), default=highest + 1)
     if chunk is None or lowest <= highest or batch.run.started_at < row.state_at:
         return True
     try:
         known_names = {name for line in read_chunk(chunk._mapping) for name in line.get("metrics", ())}
     except DamagedError:
         return True
-    return not {name for line in lines for name in line.metrics} <= known_names
+    return not {name for _, metrics in told for name in metrics} <= known_names
 
 
 def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
