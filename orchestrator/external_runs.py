@@ -39,6 +39,8 @@ MOST_DEPTH = 32
 """Of a configuration: mappings and lists in one another."""
 USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
 """What a validation loss is called, in the order in which it is looked for."""
+SAMPLES = "system/"
+"""How metrics of the machine begin; their step is the number of the sample."""
 END_UNKNOWN = frozenset({"csv", "tensorboard", "trackio"})
 """Sources that do not say whether a run ended; it counts as finished."""
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -303,7 +305,7 @@ class JudgedCandidate(Record):
     candidate: str
     is_baseline: bool
     lr: float | None
-    """Null where no run can be judged."""
+    """Null where no run can be judged, or none of them logged its rate."""
     loss: Interval | None
     """Mean over the judged seeds, with its 95 % interval."""
     difference: Difference | None
@@ -313,7 +315,7 @@ class JudgedCandidate(Record):
     """What `conclusion` and `difference` say, in a sentence."""
     edge_of_grid: bool
     learning_rates: tuple[LearningRateRow, ...]
-    """Where the rate was chosen."""
+    """Where the rate was chosen; 0 stands for runs that logged none."""
     last_steps: tuple[int, ...]
     """At which its judged runs told their last loss: one number where all had the same budget."""
     tokens: tuple[float, ...] = ()

@@ -289,11 +289,14 @@ class Endpoints:
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     @Endpoint
-    def external_experiments(self, labels: Sequence[str] = ()) -> tuple[ExternalExperiment, ...]:
-        """What other people's loops told of, by experiment: those that have all of `labels`, the newest first; read
-        page by page."""
+    def external_experiments(
+        self, labels: Sequence[str] = (), *, told_by: str | None = None, limit: int | None = None
+    ) -> tuple[ExternalExperiment, ...]:
+        """Experiments whose runs were logged or imported (`told_by`): those that have all of `labels`, the newest
+        first; read page by page until there are `limit` of them."""
         chosen: dict[str, Parameter] = {"label": as_texts(labels, "the labels"), "limit": PAGE_LIMIT}
-        return tuple(self._read_pages("/v1/external-experiments", Page[ExternalExperiment], "before", chosen))
+        pages = self._read_pages("/v1/external-experiments", Page[ExternalExperiment], "before", chosen)
+        return tuple(islice((one for one in pages if told_by in (None, *one.told_by)), limit))
 
     @Endpoint
     def external_experiment(self, external_id: str) -> ExternalExperiment:

@@ -152,9 +152,9 @@ class OwnRun:
     def log(self, metrics: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any) -> None:
         """Keep metrics at a step: any numbers, by names of your own; `val_loss` is what runs are judged by.
 
-        Without a `step` it is the one behind the last, also of a run that goes on. Steps may come in any order, and of
-        two values at one step the later counts. A run that goes on from a checkpoint just logs again: what it had
-        logged of later steps before is left out. NaN and infinity are kept: a run
+        Without a `step` it is the one behind the last, also of a run that goes on. Steps may come in any order. A run
+        that goes on from a checkpoint just logs again, also in the same process: what it had logged of later steps
+        before is left out, once it logs a metric again at a step before its last. NaN and infinity are kept: a run
         whose last loss is none of the finite numbers has diverged. What is no number is left out.
         """
         if self._file is None:

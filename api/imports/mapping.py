@@ -9,16 +9,18 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
 
 from api.client.own_runs import plain_value
-from api.imports.sessions import check_collisions, check_end, join_sessions
+from api.imports.checks import check_collisions, check_end
 from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
+from orchestrator.sessions import join_sessions
 
 PROPOSALS: Mapping[str, Sequence[str]] = {
     "experiment": ("config.experiment", "project", "config.project", "config.project_id"),
@@ -160,10 +162,13 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
             f"{run.name}: nothing says its candidate; use --map candidate=FIELD or --set candidate=NAME; its fields "
             f"are {_name_list(known)}"
         )
+    sessions = [tuple(_points(session, run.metrics, mapping)) for session in run.sessions]
     points, notes = join_sessions(
-        [tuple(_points(session, run.metrics, mapping)) for session in run.sessions],
+        [[point for point in session if not is_sample(point)] for session in sessions],
         counts_steps=run.counts_steps and mapping.fields.get("step") not in run.metrics,
     )
+    samples = sorted((point for session in sessions for point in session if is_sample(point)), key=attrgetter("at"))
+    points += [replace(point, step=number) for number, point in enumerate(samples)]
     notes = [*run.notes, *notes, *check_collisions(run.name, points), *check_end(points)]
     facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes})
     try:

@@ -12,25 +12,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from orchestrator.external_runs import ExternalState
+from orchestrator.external_runs import SAMPLES, ExternalState
+from orchestrator.sessions import SourcePoint as SourcePoint
 
 
 class SourceError(Exception):
     """A source cannot be read, or says too little; the message says which, and what to do."""
-
-
-SYSTEM = "system/"
-"""How metrics of the machine begin; their step is the number of the sample."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourcePoint:
-    """Figures that were logged together."""
-
-    at: float
-    """Seconds since 1970, on the clock of who logged."""
-    step: int
-    metrics: Mapping[str, float]
 
 
 class _Null(float):
@@ -45,7 +32,7 @@ a name that never has another value, nothing was logged."""
 
 def is_sample(point: SourcePoint) -> bool:
     """Whether a point is of the machine alone, and has no step of the training."""
-    return bool(point.metrics) and all(name.startswith(SYSTEM) for name in point.metrics)
+    return bool(point.metrics) and all(name.startswith(SAMPLES) for name in point.metrics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +42,7 @@ class ReadRequest:
     places: Sequence[str]
     """Files, folders, or an address."""
     fields: Collection[str] = ()
-    """Of the source, that a mapping asks for."""
+    """Of the source, that a mapping asks for and are no metrics."""
     pattern: str | None = None
     """Of lines of text: a regular expression, or the name of a known script's."""
     only: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +65,7 @@ class SourceRun:
     """Whatever else the source says of the run: project, group, notes, host, summary."""
     tags: tuple[str, ...] = ()
     sessions: Sequence[Sequence[SourcePoint]] = ()
-    """What each process logged that trained the run, in its order; `sessions.py` makes one series of them."""
+    """What each process logged that trained the run, in its order; `join_sessions` makes one series of them."""
     counts_steps: bool = False
     """Whether the tool counts steps itself where nobody gives any."""
     axes: Mapping[str, str] = field(default_factory=dict)

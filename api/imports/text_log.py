@@ -7,8 +7,10 @@ pattern matches, such as the script beside them, are no logs.
 
 import math
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -19,6 +21,8 @@ from orchestrator.external_runs import ExternalState
 
 LONGEST_LINE = 10_000
 """Characters of a line that are looked at: a pattern takes time that grows with them."""
+LINE_SECONDS = 1.0
+"""Of computing, after which a pattern is given up at a line: some take time that doubles with each character."""
 NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
 STEPS = (("step", "global_step", "iteration", "iter"), ("last_step",))
 """Groups that are the step, and the one that the training will end at."""
@@ -96,7 +100,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         trainings = list[_Training]()
         # A log that is added later leaves the numbers of those before it as they are.
         for path in sorted(paths, key=lambda path: (path.stat().st_mtime, path)):
-            with reading(path, "text"):
+            with reading(path, "text"), _limited_matching(path):
                 trainings += _trainings(path, way, formats)
         has_runs = has_runs or bool(trainings)
         # Of one folder alone, names of files tell candidates apart, if anything does.
@@ -106,6 +110,22 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
             f"no line in {', '.join(request.places)} matches {request.pattern or ', '.join(FORMATS)}; say what such a "
             r"line looks like: --pattern 'step (?P<step>\d+) .* loss (?P<val_loss>[\d.]+)'"
         )
+
+
+@contextmanager
+def _limited_matching(path: Path) -> Iterator[None]:
+    """End the search of a line, which looks at signals now and then, once it has computed for `LINE_SECONDS`. Raises
+    `SourceError`."""
+
+    def give_up(*_: object) -> None:
+        raise SourceError(f"{path}: the pattern takes too long for a line; leave out what repeats within a repetition")
+
+    former = signal.signal(signal.SIGVTALRM, give_up)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, former)
 
 
 def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[SourceRun]:
@@ -173,6 +193,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
     seed = {} if in_name is None else {"seed": in_name}
     training, ahead, number = _Training(name, f"{path.name}/1", seed), dict[str, str](), 1
     for line in _lines(path):
+        signal.setitimer(signal.ITIMER_VIRTUAL, LINE_SECONDS)
         for this in formats:
             match = next(filter(None, (expression.search(line) for expression in this.lines)), None)
             if match is not None:

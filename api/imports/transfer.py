@@ -6,11 +6,13 @@ an earlier step on, is deleted and sent whole: what it left behind is of no mode
 """
 
 import hashlib
+import json
 import math
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from api.client.client import Client
@@ -41,10 +43,9 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
     """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
     known = _find_run(client, run.run_id)
     header = run.header
-    if known is not None and run.is_numbered:  # it keeps the number that it was first sent with
-        header = header.model_copy(
-            update={"seed": known.seed, "config": {**header.config, "seed": known.config.get("seed")}}
-        )
+    if run.is_numbered:  # it keeps the number that it was first sent with, which no other run gets
+        seed = _unused_seed(client, header) if known is None else known.seed
+        header = header.model_copy(update={"seed": seed, "config": {**header.config, "seed": str(seed)}})
     values: dict[str, dict[int, float]] = {}
     if known is not None:
         for names in _metric_groups(known):
@@ -80,6 +81,14 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         new_values=new_values,
         went_back=went_back,
     )
+
+
+def _unused_seed(client: Client, header: RunHeader) -> int:
+    """The run's number, or the next one that no run of its candidate has: files that are added may change the order."""
+    experiment, candidate = (json.dumps(name, ensure_ascii=False) for name in (header.experiment, header.candidate))
+    where = f"experiment = {experiment} and candidate = {candidate}"
+    used = {row.values["seed"] for row in client.run_table(where=where, columns=("seed",))}
+    return next(number for number in count(header.seed or 0) if number not in used)
 
 
 def _find_run(client: Client, run_id: str) -> ExternalRun | None:

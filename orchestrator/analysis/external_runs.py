@@ -22,6 +22,7 @@ from orchestrator.external_runs import (
     END_UNKNOWN,
     IMPORTED,
     RANK_VARIABLES,
+    SAMPLES,
     USUAL_METRICS,
     ExternalExperiment,
     ExternalJudgement,
@@ -29,7 +30,6 @@ from orchestrator.external_runs import (
     ExternalState,
     JudgedCandidate,
     JudgementChoice,
-    MetricSummary,
 )
 from orchestrator.jobs import RunStatus
 from orchestrator.records import CandidateRow, Conclusion, LearningRateRow
@@ -44,6 +44,8 @@ MOST_CANDIDATES, MOST_RATES, MOST_SEEDS, MOST_TUNING_SEEDS = 64, 64, 256, 64
 """As of a comparison."""
 FEWEST_JUDGED = 2
 """Seeds of their own that are needed to set those apart that chose the rates."""
+UNKNOWN_RATE = 0.0
+"""Stands for the learning rate of runs that were logged without one: they share all that was logged."""
 
 
 def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: JudgementChoice) -> ExternalJudgement:
@@ -87,6 +89,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
             *_concerns(judged, of_row),
             *_unequal_grids(judgeable, names, metric),
             *_rewound_runs(judgeable, metric),
+            *_early_ends(judgeable, metric),
             *left_out,
         ),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
@@ -135,8 +138,8 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
         key = run.candidate, run.lr, run.seed
         if of_metric is None:
             reason = f"without {metric}"
-        elif run.lr is None or run.seed is None:
-            reason = "without a learning rate or a seed"
+        elif run.seed is None:
+            reason = "without a seed"
         elif run.state is ExternalState.RUNNING:
             reason = "not said to be finished (still training, or killed)"
         elif run.state is ExternalState.FAILED and of_metric.last is not None:
@@ -171,7 +174,7 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
     Where all rates of a candidate have the same seeds, these chose its rate and judge it. Where some rates have fewer,
     it was tuned on those: they are set apart, if enough others are left at the rate with the most seeds.
     """
-    rates = {name: sorted({run.lr for run in runs if run.candidate == name and run.lr is not None}) for name in names}
+    rates = {name: sorted({_rate(run) for run in runs if run.candidate == name}) for name in names}
     seeds = {run.seed for run in runs if run.seed is not None}
     if len(names) > MOST_CANDIDATES or len(seeds) > MOST_SEEDS or max(map(len, rates.values())) > MOST_RATES:
         raise ConflictError(
@@ -228,19 +231,24 @@ def _tuning_seeds(runs: Sequence[ExternalRun], rates: Mapping[str, Sequence[floa
 
 
 def _seeds_of(runs: Iterable[ExternalRun], candidate: str, lr: float) -> frozenset[int]:
-    return frozenset(run.seed for run in runs if run.candidate == candidate and run.lr == lr and run.seed is not None)
+    return frozenset(
+        run.seed for run in runs if run.candidate == candidate and _rate(run) == lr and run.seed is not None
+    )
+
+
+def _rate(run: ExternalRun) -> float:
+    return UNKNOWN_RATE if run.lr is None else run.lr
 
 
 def _fact(run: ExternalRun, metric: str) -> RunFact:
     """A judgeable run as the analysis of comparisons takes it."""
     summary = run.metrics[metric]
-    assert run.lr is not None
     assert run.seed is not None
-    has_diverged = _has_diverged(summary)
+    has_diverged = _has_diverged(run, metric)
     return RunFact(
         id=run.id,
         candidate=run.candidate,
-        lr=run.lr,
+        lr=_rate(run),
         seed=run.seed,
         status=RunStatus.SUCCEEDED,
         verdict=Verdict.DIVERGED if has_diverged else Verdict.CONVERGED,
@@ -248,12 +256,31 @@ def _fact(run: ExternalRun, metric: str) -> RunFact:
     )
 
 
-def _has_diverged(of_metric: MetricSummary) -> bool:
-    """As of our own runs: the loss is no number any more, or no lower than it was before training."""
+def _has_diverged(run: ExternalRun, metric: str) -> bool:
+    """As of our own runs: the loss is no number any more, or no lower than it was before training. A run that logged
+    no more of it, and then something that is no number, did not end at its last finite loss."""
+    of_metric = run.metrics[metric]
     if of_metric.last is None or abs(of_metric.last) > LARGEST_LOSS:
+        return True
+    if _ends_early(run, metric) and any(
+        each.last is None and each.last_step > of_metric.last_step for each in run.metrics.values()
+    ):
         return True
     before = of_metric.first if of_metric.first_step == 0 and of_metric.last_step > 0 else None
     return before is not None and of_metric.last >= before
+
+
+def _ends_early(run: ExternalRun, metric: str) -> bool:
+    """Whether the run went on behind its last value of the metric, for longer than two of its values are apart in the
+    mean."""
+    of_metric = run.metrics[metric]
+    first, gaps = (of_metric.first_step, of_metric.points - 1) if of_metric.points > 1 else (0, 1)
+    return _last_step(run) - of_metric.last_step > (of_metric.last_step - first) / gaps
+
+
+def _last_step(run: ExternalRun) -> int:
+    """Of any metric but those of the machine, whose steps are numbers of samples."""
+    return max((each.last_step for name, each in run.metrics.items() if not name.startswith(SAMPLES)), default=0)
 
 
 def _missing_runs(design: ComparisonDesign, runs: Sequence[RunFact]) -> list[RunFact]:
@@ -307,7 +334,7 @@ def _judged_candidate(
     return JudgedCandidate(
         candidate=row.candidate,
         is_baseline=row.is_baseline,
-        lr=row.best_lr,
+        lr=row.best_lr or None,
         loss=row.val_loss,
         difference=difference,
         conclusion=conclusion,
@@ -326,7 +353,7 @@ def _drop_missing_runs(rate: LearningRateRow) -> LearningRateRow:
 
 def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
     """Of those that did not diverge: these end where they end."""
-    return tuple(sorted({run.metrics[metric].last_step for run in runs if not _has_diverged(run.metrics[metric])}))
+    return tuple(sorted({run.metrics[metric].last_step for run in runs if not _has_diverged(run, metric)}))
 
 
 def _unequal_pairs(runs: Iterable[ExternalRun], baseline_runs: Iterable[ExternalRun], metric: str) -> list[int]:
@@ -336,7 +363,7 @@ def _unequal_pairs(runs: Iterable[ExternalRun], baseline_runs: Iterable[External
         return {
             run.seed: (run.metrics[metric].last_step, run.metrics[TOKENS].last if TOKENS in run.metrics else None)
             for run in runs
-            if run.seed is not None and not _has_diverged(run.metrics[metric])
+            if run.seed is not None and not _has_diverged(run, metric)
         }
 
     own, baseline = budgets(runs), budgets(baseline_runs)
@@ -385,7 +412,7 @@ def _unequal_grids(runs: Sequence[ExternalRun], names: Iterable[str], metric: st
     for name in names:
         steps: dict[int | None, set[int]] = {}
         for run in runs:
-            if run.candidate == name and not _has_diverged(run.metrics[metric]):
+            if run.candidate == name and not _has_diverged(run, metric):
                 steps.setdefault(run.seed, set()).add(run.metrics[metric].last_step)
         if unequal := [budgets for budgets in steps.values() if len(budgets) > 1]:
             yield (
@@ -404,15 +431,28 @@ def _rewound_runs(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
         )
 
 
+def _early_ends(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
+    """Whose last loss is not of the end of the training."""
+    early = [run for run in runs if _ends_early(run, metric) and not _has_diverged(run, metric)]
+    if early:
+        counts = Counter(run.candidate for run in early)
+        yield (
+            f"{pluralize(len(early), 'run')} went on without {metric}, so that the last one is not of the run's end "
+            f"({', '.join(f'{name}: {count}' for name, count in counts.items())}): of {early[0].id} it is of step "
+            f"{early[0].metrics[metric].last_step:,}, and the run logged until step {_last_step(early[0]):,}"
+        )
+
+
 MOST_SETTINGS = 8
 """So many are named."""
 
 
 def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
     """Settings that each candidate has one value of, and not all the same."""
-    keys = {key for runs in of_row.values() for run in runs for key in run.config.keys() - _mapped_settings(run)}
+    settings = {name: [dict(_settings(run)) for run in runs] for name, runs in of_row.items()}
+    keys = {key for of_runs in settings.values() for each in of_runs for key in each}
     values = {
-        key: {name: {_setting_text(run.config.get(key)) for run in runs} for name, runs in of_row.items()}
+        key: {name: {_setting_text(each.get(key)) for each in of_runs} for name, of_runs in settings.items()}
         for key in keys
     }
     differing = [
@@ -433,14 +473,24 @@ def _setting_text(value: JsonValue) -> str:
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, sort_keys=True)
 
 
-def _mapped_settings(run: ExternalRun) -> set[str]:
-    """Settings that say what the run's own fields say, and whatever else its source knows of it."""
+def _settings(run: ExternalRun) -> Iterator[tuple[str, JsonValue]]:
+    """A run's settings, those within others by `outer.inner`, without those that its own fields say, and without what
+    else its source knows of it."""
     match run.config.get(IMPORTED):
         case {"map": dict(mapping)}:
-            ways = (str(way).split(".") for way in mapping.values())
-            return {IMPORTED} | {way[1] for way in ways if way[0] == "config" and len(way) == 2}
+            mapped = {str(field).removeprefix("config.") for field in mapping.values()}
         case _:
-            return set()
+            mapped = set()
+    config = {name: value for name, value in run.config.items() if name != IMPORTED}
+    return (pair for pair in _flat_settings(config, "") if pair[0] not in mapped)
+
+
+def _flat_settings(config: Mapping[str, JsonValue], prefix: str) -> Iterator[tuple[str, JsonValue]]:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat_settings(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:
@@ -448,6 +498,8 @@ def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandi
         yield "that all runs trained the same model on the same data: no workload was logged"
     else:
         yield "that runs of one workload trained the same model on the same data: the bench knows only its name"
+    if without_rate := sorted({run.candidate for run in runs if run.lr is None}):
+        yield f"that runs of one candidate had one learning rate where none was logged: {', '.join(without_rate)}"
     if not all(row.tokens for row in rows):
         yield f"that equal steps are equal budgets: log the metric `{TOKENS}`"
     if sources := sorted({run.source for run in runs} & END_UNKNOWN):

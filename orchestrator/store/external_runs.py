@@ -6,9 +6,8 @@ A spool's lines have numbers, and so many from its beginning are kept: what come
 gap is not taken, and the answer says from where on to send. So a spool may be sent any number of times, by any number
 of processes. Nothing here has a lease, or is ever queued.
 
-Each spool of a logged run is a session of its training. One that began after another had ended, at a step that this one
-had passed, and tells of a metric that this one told of, went back to it: what the earlier session told of later steps
-is left out.
+Each spool of a logged run is a session of its training (`orchestrator/sessions.py`): what was told of steps that a
+later session went back behind is left out.
 """
 
 import json
@@ -17,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -41,9 +40,10 @@ from orchestrator.external_runs import (
     RunHeader,
     SpoolLine,
 )
+from orchestrator.sessions import SourcePoint, join_sessions
 from orchestrator.store import integrity
 from orchestrator.store.database import Database, insert
-from orchestrator.store.ids import new_id, validate_id
+from orchestrator.store.ids import external_experiment_not_found, new_id, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import external_chunks, external_experiments, external_runs
 
@@ -285,31 +285,43 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
 def _may_go_back(
     connection: Connection, row: Any, batch: LinesBatch, chunk: Any, new: Sequence[SpoolLine | None]
 ) -> bool:
-    """Whether new lines of one session may leave out lines of another one, or be left out: not where they are of the
-    newest session, beyond every step that is known, and of metrics that its newest chunk has."""
-    other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
-    if row.source != LOGGED or connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
+    """Whether new lines may leave out lines before them, or be left out: a metric is told of an earlier step than
+    before, or there are other sessions. Not then where the lines are of the newest session, beyond every step that is
+    known, and of metrics that its newest chunk has."""
+    if row.source != LOGGED:
         return False
-    highest = max((known["last_step"] for known in _intact(row, "metrics").values()), default=-1)
-    lowest = min((line.step for line in new if line is not None and line.step is not None), default=highest + 1)
+    last = {name: known["last_step"] for name, known in _intact(row, "metrics").items()}
+    highest = max(last.values(), default=-1)
+    told = [(line.step, line.metrics) for line in new if line is not None and line.step is not None]
+    for step, metrics in told:
+        for name in metrics:
+            if step < last.get(name, 0):
+                return True
+            last[name] = step
+    other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
+    if connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
+        return False
+    lowest = min((step for step, _ in told), default=highest + 1)
     if chunk is None or lowest <= highest or batch.run.started_at < row.state_at:
         return True
     try:
-        known_names = _metric_names(read_chunk(chunk._mapping))
+        known_names = {name for line in read_chunk(chunk._mapping) for name in line.get("metrics", ())}
     except DamagedError:
         return True
-    return not {name for line in new if line is not None for name in line.metrics} <= known_names
+    return not {name for _, metrics in told for name in metrics} <= known_names
 
 
 def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
     """The summary of every metric, from all lines. Raises `DamagedError`."""
     metrics: dict[str, dict[str, Any]] = {}
-    counted, left_out = _told_lines(connection, row)
-    for at, step, values in counted:
-        for name, value in values.items():
-            _sum_up(metrics, name, step, float(value), at)
-    for _, _, values in left_out:
-        for name in values.keys() & metrics.keys():
+    sessions, points = _told_points(connection, row)
+    told = {(name, point.step) for session in sessions for point in session for name in point.metrics}
+    for point in points:
+        for name, value in point.metrics.items():
+            _sum_up(metrics, name, point.step, float(value), point.at)
+            told.discard((name, point.step))
+    for name, _ in told:
+        if name in metrics:
             metrics[name]["left_out"] = metrics[name].get("left_out", 0) + 1
     return metrics
 
@@ -352,7 +364,7 @@ def experiment(connection: Connection, experiment_id: str) -> ExternalExperiment
     rows = connection.execute(sa.select(this).where((this.c.id == asked) | (this.c.name == asked))).all()
     found = sorted(rows, key=lambda row: row.id != asked)
     if not found:
-        raise NotFoundError(f"there is no experiment of external runs {experiment_id!r}")
+        raise external_experiment_not_found(connection, asked)
     return _experiment_records(connection, found[:1])[0]
 
 
@@ -463,9 +475,9 @@ def series(
             f"{most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
         )
     told: dict[str, dict[int, float]] = {}
-    for _, step, values in _told_lines(connection, record)[0]:
-        for name in values.keys() & asked:
-            told.setdefault(name, {})[step] = float(values[name])
+    for point in _told_points(connection, record)[1]:
+        for name in point.metrics.keys() & asked:
+            told.setdefault(name, {})[point.step] = float(point.metrics[name])
     ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
     return ExternalSeries(
         run_id=run_id,
@@ -474,51 +486,22 @@ def series(
     )
 
 
-ToldLine = tuple[float, int, dict[str, Any]]
-"""Time, step, metrics."""
-
-
-def _told_lines(connection: Connection, run: Any) -> tuple[list[ToldLine], list[ToldLine]]:
-    """(what a run told of its steps, in the order of its telling; what of that a later session went back behind).
-    `run` has `id` and `source`. Raises `DamagedError`."""
+def _told_points(connection: Connection, run: Any) -> tuple[list[list[SourcePoint]], list[SourcePoint]]:
+    """(what each spool of a run told of its steps, what of that counts: of two values of a step the later one). `run`
+    has `id` and `source`. Raises `DamagedError`."""
     query = sa.select(external_chunks).where(external_chunks.c.run_id == run.id)
-    parts: dict[str, list[dict[str, Any]]] = {}
+    parts: dict[str, list[SourcePoint]] = {}
     for row in connection.execute(query.order_by(external_chunks.c.first_line, external_chunks.c.part)):
-        parts.setdefault(row.part, []).extend(read_chunk(row._mapping))
-    ends = _last_steps(parts) if run.source == LOGGED else {}
-    counted: list[ToldLine] = []
-    left_out: list[ToldLine] = []
-    for part, lines in parts.items():
-        for line in lines:
-            if "step" in line and "metrics" in line:
-                told = line["at"], line["step"], line["metrics"]
-                (counted if line["step"] <= ends.get(part, math.inf) else left_out).append(told)
-    return sorted(counted, key=itemgetter(0)), left_out  # stable: of two of the same moment the later line counts
-
-
-def _last_steps(sessions: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """The last step that counts of each session: the lowest at which one began that came after its end and told of a
-    metric that it told of, too. An evaluation of its checkpoints, which did not, leaves it as it is."""
-    spans = {
-        part: (
-            min(line["at"] for line in lines),
-            max(line["at"] for line in lines),
-            min((line["step"] for line in lines if "step" in line), default=math.inf),
-            _metric_names(lines),
+        parts.setdefault(row.part, []).extend(
+            SourcePoint(at=line["at"], step=line["step"], metrics=line["metrics"])
+            for line in read_chunk(row._mapping)
+            if "step" in line and "metrics" in line
         )
-        for part, lines in sessions.items()
-        if lines
-    }
-    return {
-        part: min(
-            (first for began, _, first, others in spans.values() if began > end and names & others), default=math.inf
-        )
-        for part, (_, end, _, names) in spans.items()
-    }
-
-
-def _metric_names(lines: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    return frozenset(name for line in lines if "step" in line for name in line.get("metrics", ()))
+    sessions = list(parts.values())
+    if run.source == LOGGED:
+        return sessions, join_sessions(sessions, is_one_training=True)[0]
+    # A spool of an import has what the one before had not, and corrections.
+    return sessions, sorted((point for session in sessions for point in session), key=attrgetter("at"))
 
 
 def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
-from orchestrator.store.tables import experiments, is_deleted, runs
+from orchestrator.store.tables import experiments, external_experiments, is_deleted, runs
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: no letter that looks like a digit."""
@@ -64,12 +64,20 @@ def run_not_found(connection: Connection, run_id: str) -> NotFoundError:
     return _not_found("run", run_id, ids, connection)
 
 
-def _not_found(noun: str, asked: str, ids: sa.Select[Any], connection: Connection) -> NotFoundError:
+def external_experiment_not_found(connection: Connection, experiment_id: str) -> NotFoundError:
+    """That there is no such experiment of external runs, with the ids that may have been meant."""
+    ids = sa.select(external_experiments.c.id)
+    return _not_found("experiment of external runs", experiment_id, ids, connection, external_experiments)
+
+
+def _not_found(
+    noun: str, asked: str, ids: sa.Select[Any], connection: Connection, table: sa.Table = experiments
+) -> NotFoundError:
     message = f"there is no {noun} {asked!r}"
     matched = ABBREVIATED.fullmatch(asked)
-    if matched is None or (matched[2] is not None and noun == "experiment"):
+    if matched is None or (matched[2] is not None and noun != "run"):
         return NotFoundError(message)
-    begins = ids.where(experiments.c.id.startswith(matched[1]))
+    begins = ids.where(table.c.id.startswith(matched[1]))
     if noun == "run":
         begins = begins.where(runs.c.position == int(matched[2])) if matched[2] else begins.where(sa.false())
     near = tuple(connection.execute(begins.order_by(ids.selected_columns[0]).limit(MOST_NEAR + 1)).scalars())
@@ -78,7 +86,7 @@ def _not_found(noun: str, asked: str, ids: sa.Select[Any], connection: Connectio
         return NotFoundError(f"{message}; several begin with it: {some}", asked=asked, near=near)
     meant = near[0] if near else None
     if not near:
-        newest = connection.execute(ids.order_by(experiments.c.number.desc()).limit(COMPARED_IDS)).scalars()
+        newest = connection.execute(ids.order_by(table.c.number.desc()).limit(COMPARED_IDS)).scalars()
         near = tuple(get_close_matches(asked, newest, n=MOST_NEAR, cutoff=ALIKE))
     suggested = f"; did you mean {' or '.join(near)}?" if near else ""
     return NotFoundError(message + suggested, asked=asked, near=near, meant=meant)

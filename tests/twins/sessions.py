@@ -2,35 +2,44 @@
 
 from collections.abc import Sequence
 
-from api.imports.source import SourcePoint
+from orchestrator.sessions import SourcePoint
 
 Values = dict[tuple[int, str], float]
 """By step and name."""
 
 
-def joined_values(sessions: Sequence[Sequence[SourcePoint]], *, counts_steps: bool) -> Values:
+def joined_values(
+    sessions: Sequence[Sequence[SourcePoint]], *, counts_steps: bool = False, is_one_training: bool = False
+) -> Values:
     """The values of the training, as `join_sessions` keeps them."""
-    values: Values = {}
-    groups: list[list[Sequence[SourcePoint]]] = []
+    kept: list[tuple[int, str, float, set[str]]] = []
+    """Step, name, value, and all names of its session."""
+    groups: list[list[SourcePoint]] = []
     for session in sorted((session for session in sessions if session), key=lambda session: session[0].at):
-        if not groups or all(point.at <= session[0].at for other in groups[-1] for point in other):
-            groups.append([session])
-        elif not _names(session) & set().union(*map(_names, groups[-1])):
-            groups[-1].append(session)
-    counted_so_far, seen = True, set[str]()
+        overlapping = [
+            group
+            for group in groups
+            if _names(group) & _names(session) and any(point.at > session[0].at for point in group)
+        ]
+        if is_one_training or not overlapping:
+            mixed = sorted((point for group in [*overlapping, session] for point in group), key=lambda point: point.at)
+            groups = [group for group in groups if group not in overlapping]
+            groups.append(mixed if overlapping else [*session])
+    groups.sort(key=lambda group: group[0].at)
+    counted_so_far = True
     for group in groups:
-        points = sorted((point for session in group for point in session), key=lambda point: point.at)
-        is_new, seen = not _names(points) & seen, _names(points) | seen
-        for stretch in _stretches(points if len(group) > 1 else group[0]):
-            first, last = min(point.step for point in stretch), max((step for step, _ in values), default=-1)
+        names = _names(group)
+        for stretch in _stretches(group):
+            first = min(point.step for point in stretch)
+            last = max((step for step, _, _, others in kept if others & names), default=-1)
             counted = counts_steps and sorted(point.step for point in stretch) == [*range(len(stretch))]
             shift = last + 1 if counted and counted_so_far and first == 0 else 0
-            if not shift and not is_new:
-                values = {place: value for place, value in values.items() if place[0] < first}
+            if not shift:
+                kept = [value for value in kept if value[0] < first or not value[3] & names]
             for point in sorted(stretch, key=lambda point: point.step):
-                values |= {(point.step + shift, name): value for name, value in point.metrics.items()}
-            counted_so_far, is_new = counted_so_far and counted, False
-    return values
+                kept += [(point.step + shift, name, value, names) for name, value in point.metrics.items()]
+            counted_so_far = counted_so_far and counted
+    return {(step, name): value for step, name, value, _ in kept}
 
 
 def _names(session: Sequence[SourcePoint]) -> set[str]:

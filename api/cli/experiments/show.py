@@ -92,8 +92,8 @@ def ls(
         if source in (Source.ALL, Source.BENCH):
             experiments += client.experiments(limit=limit, labels=label or (), deleted=deleted)
         if source is not Source.BENCH and not deleted:
-            told = client.external_experiments(label or ())
-            experiments += [one for one in told if source is Source.ALL or source.value in one.told_by]
+            told_by = None if source is Source.ALL else source.value
+            experiments += client.external_experiments(label or (), told_by=told_by, limit=limit)
     experiments = sorted(experiments, key=lambda one: one.created_at, reverse=True)[:limit]
     nothing = NONE_SUCH if label or deleted else NONE_YET
     print_json(experiments) if json else console().print(experiments_table(experiments, nothing))

@@ -112,7 +112,10 @@ def import_runs(
     except SourceError as error:
         refuse(str(error))
     request = ReadRequest(
-        places=places, fields=[*corrections.values()], pattern=pattern, only=_pairs("--only", only, None)
+        places=places,
+        fields=[field for name, field in corrections.items() if name in PROPOSALS],
+        pattern=pattern,
+        only=_pairs("--only", only, None),
     )
     with Shelf() as shelf:
         _import_from_tool(reader, request, corrections, constants, shelf, url, dry_run=dry_run, json=json)
@@ -305,7 +308,6 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
     for note, count in done.most_common(MOST_SHOWN):
         mine = [run.name for run in runs if note in run.notes]
         print(f"{pluralize(count, 'run')} ({plain(', '.join(mine[:4]))}{', …' if count > 4 else ''}): {plain(note)}")
-    without = [run.name for run in runs if run.header.lr is None or run.header.seed is None]
+    without = [run.name for run in runs if run.header.seed is None]
     if without:
-        unjudged = f"{pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})"
-        print(f"not judged, without a learning rate or a seed: {unjudged}")
+        print(f"not judged, without a seed: {pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})")

@@ -3,11 +3,15 @@ a `SourceError` where a file is damaged."""
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -19,7 +23,9 @@ from api.imports.mapping import FieldMapping, MappedRun, apply_mapping, propose_
 from api.imports.readers import READERS, choose_reader, read_runs
 from api.imports.source import ReadRequest, SourceError, SourceRun
 from orchestrator.external_runs import IMPORTED, ExternalState
+from orchestrator.sessions import SourcePoint
 from tests.sources.write import FILES, STEPS, study, write_mlflow_runs
+from tests.twins.sessions import joined_values
 
 STUDIES = ("csv", "tensorboard", "wandb", "trackio")
 """Whose files tell the same study."""
@@ -162,6 +168,119 @@ def test_a_writer_that_purges_steps_cuts_the_run_there(tmp_path: Path) -> None:
     (run,) = read("tensorboard", tmp_path)
     run = dataclasses.replace(run, config={"optimizer": "muon"})
     assert values(mapped([run], "tensorboard")[0], "val_loss") == {0: 3.0, 10: 2.0, 30: 0.5}
+
+
+def _field(number: int, content: bytes | int) -> bytes:
+    """A field of a message of Protocol Buffers: a number, or bytes."""
+    if isinstance(content, int):
+        return _varint(number << 3) + _varint(content)
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value & 127 | 128]) + _varint(value >> 7) if value > 127 else bytes([value])
+
+
+def write_wandb_session(folder: Path, number: int, points: list[SourcePoint]) -> None:
+    """A file as W&B writes it, of one block."""
+    records = [_field(17, _field(1, b"one") + _field(17, _field(1, int(points[0].at))))]
+    for point in points:
+        items = {"_step": point.step, "_timestamp": point.at, **point.metrics}
+        pairs = [_field(1, name.encode()) + _field(16, json.dumps(value).encode()) for name, value in items.items()]
+        records.append(_field(2, b"".join(_field(1, pair) for pair in pairs)))
+    chunks = (struct.pack("<IHB", 0, len(record), 1) + record for record in records)
+    (folder / f"run-{number}.wandb").write_bytes(b":W&B" + bytes(3) + b"".join(chunks))
+
+
+def write_tensorboard_session(folder: Path, number: int, points: list[SourcePoint]) -> None:
+    with SummaryWriter(str(folder / "one"), filename_suffix=f".{number}") as writer:
+        for point in points:
+            writer.add_scalar("val_loss", point.metrics["val_loss"], point.step, walltime=point.at)
+
+
+def write_trackio(folder: Path, points: list[SourcePoint]) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "a.db")) as database:
+        database.execute("create table metrics (id integer primary key, timestamp, run_name, step, metrics)")
+        rows = [(f"{datetime.fromtimestamp(point.at)}", point.step, json.dumps(point.metrics)) for point in points]
+        database.executemany("insert into metrics (timestamp, run_name, step, metrics) values (?, 'one', ?, ?)", rows)
+        database.commit()
+
+
+def write_lines(folder: Path, name: str, line: Callable[[SourcePoint], str], points: list[SourcePoint]) -> None:
+    (folder / name).write_text("".join(line(point) + "\n" for point in points))
+
+
+def write_trainer_state(folder: Path, points: list[SourcePoint]) -> None:
+    history = [{"step": point.step, "eval_loss": point.metrics["val_loss"]} for point in points]
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": 9, "max_steps": 9, "log_history": history}))
+
+
+SESSION_WRITERS = {"wandb": write_wandb_session, "tensorboard": write_tensorboard_session}
+STREAM_WRITERS: dict[str, Callable[[Path, list[SourcePoint]], None]] = {
+    "trackio": write_trackio,
+    "trainer_state": write_trainer_state,
+    "csv": lambda folder, points: write_lines(
+        folder, "one.csv", lambda point: f"{point.step},{point.metrics['val_loss']}",
+        [SourcePoint(at=0, step="step", metrics={"val_loss": "val_loss"}), *points],  # type: ignore[arg-type,dict-item]
+    ),
+    "log": lambda folder, points: write_lines(
+        folder, "one.log", lambda point: f"s:{point.step} tel:{point.metrics['val_loss']}", points
+    ),
+}  # fmt: skip
+"""Of formats that do not tell the processes apart which logged a run."""
+
+
+def history_of(random: Random) -> list[list[SourcePoint]]:
+    """Sessions that go on, go back, leave gaps, overlap, or count from 0; no step comes twice running."""
+    sessions, at, step, value = [], 1.7e9, -1, 0
+    for _ in range(random.randint(1, 4)):
+        at += random.choice([-3.0, 1.0, 50.0])
+        points = []
+        is_counted = random.random() < 0.5
+        for number in range(random.randint(1, 7)):
+            later = number if is_counted else max(step + random.choice([1, 1, 2, 3, -4, -9]), 0)
+            step, at, value = later if later != step else step + 1, at + 1.0, value + 1
+            points.append(SourcePoint(at=at, step=step, metrics={"val_loss": float(value)}))
+        sessions.append(points)
+    return sessions
+
+
+@pytest.mark.parametrize("source", [*SESSION_WRITERS, *STREAM_WRITERS])
+@settings(max_examples=30, deadline=None)
+@given(random=st.randoms(use_true_random=False))
+def test_every_reader_makes_of_any_history_what_the_slow_twin_does(source: str, random: Random) -> None:
+    sessions = history_of(random)
+    with TemporaryDirectory() as folder:
+        if source in SESSION_WRITERS:
+            for number, points in enumerate(sessions):
+                SESSION_WRITERS[source](Path(folder), number, points)
+        else:
+            sessions = [[point for points in sessions for point in points]]
+            STREAM_WRITERS[source](Path(folder), sessions[0])
+        (found,) = read(source, folder)
+        fields = {"candidate": "name", "val_loss": "eval_loss" if source == "trainer_state" else "val_loss"}
+        run = apply_mapping(found, FieldMapping(fields=fields, constants={}), source, "a study")
+    expected = joined_values(sessions, counts_steps=source == "wandb")
+    assert {(step, "val_loss"): value for step, value in values(run, "val_loss").items()} == expected
+
+
+def test_mlflow_makes_of_any_history_what_the_slow_twin_does(tmp_path: Path) -> None:
+    from mlflow.entities import Metric
+    from mlflow.tracking import MlflowClient
+
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client = MlflowClient(store)
+    experiment = client.create_experiment("a study", artifact_location=str(tmp_path))
+    histories = {str(seed): [point for points in history_of(Random(seed)) for point in points] for seed in range(20)}
+    for name, points in histories.items():
+        run = client.create_run(experiment, run_name=name)
+        metrics = [Metric("val_loss", point.metrics["val_loss"], at, point.step) for at, point in enumerate(points)]
+        client.log_batch(run.info.run_id, metrics=metrics)
+    for found in read("mlflow", store):
+        run = apply_mapping(found, FieldMapping(fields={"candidate": "name"}, constants={}), "mlflow", "a study")
+        expected = joined_values([histories.pop(run.name)])
+        assert {(step, "val_loss"): value for step, value in values(run, "val_loss").items()} == expected
+    assert not histories
 
 
 def test_values_without_a_step_are_numbered_in_time_and_a_database_stays_as_it_is(tmp_path: Path) -> None:

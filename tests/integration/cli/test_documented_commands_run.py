@@ -117,7 +117,7 @@ def leave_logs_of_other_tools(folder: Path) -> None:
     shutil.copy(sources / "trackio" / "a study.db", tracked / "study.db")
     (folder / "logs" / "muon").mkdir(parents=True)
     (folder / "logs" / "muon" / "seed1.txt").write_text("step 9: train loss 3.0, val loss 3.1\n")
-    (folder / "sweep.csv").write_text("method,lr,seed,step,val_loss\nadamw,0.002,1,100,3.0\nmuon,0.02,1,100,2.9\n")
+    (folder / "sweep.csv").write_text("arm,lr,seed,step,valid ce\nadamw,0.002,1,100,3.0\nmuon,0.02,1,100,2.9\n")
 
 
 def as_a_shell_does(line: str) -> list[str]:

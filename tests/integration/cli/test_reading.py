@@ -89,7 +89,9 @@ def test_logged_experiments_stand_in_the_list_and_have_labels(cli: Cli, lease: L
     assert [one["name"] for one in json.loads(cli("ls", "--source", "logged", "--json").stdout)] == ["a study"]
     assert "a study" in cli("ls", "--label", "paper").stdout
     assert "a study" not in cli("ls", "--source", "bench").stdout
+    assert json.loads(cli("ls", "--source", "imported", "--json").stdout) == []
     shown = json.loads(cli("show", "a study", "--json").stdout)
+    assert json.loads(cli("show", shown["experiment"]["id"][:6], "--json").stdout) == shown, "the beginning of its id"
     assert shown["experiment"]["origin"] == "external" and [one["id"] for one in shown["runs"]] == ["mine"]
     assert cli("cancel", "a study").exit_code == 2, "it is never queued"
     assert cli("compare", "a study", "--cell", "x").exit_code == 2
@@ -97,6 +99,9 @@ def test_logged_experiments_stand_in_the_list_and_have_labels(cli: Cli, lease: L
     with Client(service.url) as client:
         assert [one.name for one in client.external_experiments(labels=["paper"])] == ["a study"]
         assert client.external_experiments(labels=["paper", "lion"]) == ()
+        service.external_runs.append("other", external_batch({0: 5.0}, run=header(experiment="newer")))
+        assert [one.name for one in client.external_experiments(limit=1)] == ["newer"]
+        client.delete_external_experiment("newer")
     assert cli("delete", "a study").exit_code == 2, "nobody is there to confirm it"
     assert cli("delete", "a study", "--yes").stdout.endswith("is deleted for good\n")
     assert service.external_runs.experiments() == ()

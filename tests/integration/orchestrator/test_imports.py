@@ -113,6 +113,19 @@ def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: 
         (1, ord("a"), 10),
         (2, ord("b"), 10),
     ]
+    (tmp_path / "c.log").write_text("s:0 tel:4\ns:10 tel:3\n")
+    os.utime(tmp_path / "c.log", (1.5, 1.5))  # between the others: by the order of change its number is one of theirs
+    run_import(url, *words)
+    with Client(url) as client:
+        assert sorted(run.seed or 0 for run in client.external_runs("numbered")) == [1, 2, 3]
+
+
+def test_a_column_of_a_table_is_mapped_to_the_loss(url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("method,lr,seed,step,valid ce\nmuon,0.1,1,0,5.0\nmuon,0.1,1,10,4.0\n")
+    run_import(url, str(tmp_path), "--experiment", "ce", "--map", "val_loss=valid ce")
+    with Client(url) as client:
+        (run,) = client.external_runs("ce")
+    assert run.metrics["val_loss"].last == 4.0 and run.candidate == "muon"
 
 
 def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: str) -> None:

@@ -150,13 +150,32 @@ def test_a_tracker_that_writes_whole_numbers_with_a_point_makes_no_difference() 
     assert said.endswith("seed: layers (muon not logged, adamw 2)"), "whichever comes first, and batch is the same"
 
 
+def test_what_was_mapped_out_of_a_nested_configuration_is_no_difference() -> None:
+    runs = [
+        run.model_copy(
+            update={
+                "config": {
+                    "optimizer": {
+                        "name": run.candidate,
+                        "lr": run.lr,
+                        "decay": 0.1 if run.candidate == "muon" else 0.2,
+                    },
+                    "imported": {"map": {"candidate": "config.optimizer.name", "lr": "config.optimizer.lr"}},
+                }
+            }
+        )
+        for run in grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    ]
+    (said,) = (each for each in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in each)
+    assert said.endswith("seed: optimizer.decay (muon 0.1, adamw 0.2)")
+
+
 def test_what_cannot_be_judged_is_left_out_and_said() -> None:
     runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
     whole = judge(EXPERIMENT, runs)
     odd = [
         external_run("muon", 0.02, 5, 1.0, state=ExternalState.RUNNING),
         external_run("muon", 0.02, 6, 1.0, state=ExternalState.FAILED),
-        external_run("muon", None, 7, 1.0),
         external_run("muon", 0.02, None, 1.0),
         external_run("muon", 0.02, 1, 1.0, began=BEGAN + 9),  # tried again until it looked good
     ]
@@ -165,7 +184,7 @@ def test_what_cannot_be_judged_is_left_out_and_said() -> None:
     assert [each for each in answer.concerns if each.startswith("left out")] == [
         "left out: 1 run not said to be finished (still training, or killed) (muon: 1)",
         "left out: 1 run failed before the end (muon: 1)",
-        "left out: 2 runs without a learning rate or a seed (muon: 2)",
+        "left out: 1 run without a seed (muon: 1)",
         "left out: 1 run repeating candidate, rate and seed of an earlier one, which counts (muon: 1)",
     ]
 
@@ -269,3 +288,32 @@ def test_a_run_that_went_back_is_said() -> None:
     summary = runs[0].metrics["val_loss"].model_copy(update={"left_out": 3})
     runs[0] = runs[0].model_copy(update={"metrics": {"val_loss": summary}})
     assert sum("1 run went back to an earlier step" in each for each in judge(EXPERIMENT, runs).concerns) == 1
+
+
+def test_runs_without_a_rate_are_judged_together_and_it_is_said() -> None:
+    runs = [run.model_copy(update={"lr": None}) for run in grid({"adamw": {0.002: ADAMW}})]
+    runs += grid({"muon": {0.02: MUON}})
+    answer, adamw = judge(EXPERIMENT, runs), judged(runs, "adamw")
+    assert adamw.lr is None and adamw.loss == mean_interval(ADAMW) and len(adamw.learning_rates) == 1
+    assert judged(runs, "muon").conclusion is Conclusion.BETTER
+    assert any(each.endswith("none was logged: adamw") for each in answer.unchecked)
+
+
+def gone_on(run: ExternalRun, *, until: int, last: float | None) -> ExternalRun:
+    """The run, which logged another metric until a later step."""
+    later = run.metrics["val_loss"].model_copy(update={"last_step": until, "last": last})
+    return run.model_copy(update={"metrics": {**run.metrics, "train_loss": later}})
+
+
+def test_a_loss_that_ends_before_its_run_is_said_and_of_a_run_that_diverged_it_is_none() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    early = [gone_on(run, until=500, last=2.0) if run.candidate == "muon" else run for run in runs]
+    (said,) = (each for each in judge(EXPERIMENT, early).concerns if "went on without val_loss" in each)
+    assert "(muon: 4)" in said and "step 100" in said and "step 500" in said
+    whole = [gone_on(run, until=199, last=2.0) for run in runs]
+    assert judge(EXPERIMENT, whole).concerns == judge(EXPERIMENT, runs).concerns, "the next value would be of step 199"
+    diverged = [gone_on(run, until=500, last=None) if run.candidate == "muon" else run for run in runs]
+    muon = judged(diverged, "muon")
+    assert (muon.conclusion, muon.loss) == (Conclusion.UNSTABLE, None)
+    overflown = [gone_on(run, until=150, last=None) for run in runs]  # the scaled gradient of a last step may be
+    assert judge(EXPERIMENT, overflown).rows == judge(EXPERIMENT, runs).rows

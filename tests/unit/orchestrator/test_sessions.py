@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.imports.sessions import join_sessions
-from api.imports.source import SourcePoint
+from orchestrator.sessions import SourcePoint, join_sessions
 from tests.twins.sessions import joined_values
 
 
@@ -53,22 +52,28 @@ def test_one_stream_that_logs_its_steps_again_was_resumed_and_one_that_fills_gap
     assert [*values(points)] == [0, 10, 20, 30] and notes == []
 
 
-def test_samples_of_the_machine_are_numbered_over_all_sessions() -> None:
-    samples = [[SourcePoint(at=at, step=0, metrics={"system/cpu": at})] for at in (0.0, 50.0)]
-    points, notes = join_sessions([session([0, 10], at=0) + samples[0], session([5], at=50) + samples[1]])
-    assert [point.step for point in points if "system/cpu" in point.metrics] == [0, 1] and len(notes) == 1
+def test_a_session_leaves_those_as_they_are_that_it_has_no_metric_in_common_with() -> None:
+    sessions = [session([10, 20], at=0, name="train_loss"), session([10, 20], at=50), session([10], at=90, base=500)]
+    points, (note,) = join_sessions(sessions)
+    assert values(points) == {10: 510} and "from there to step 20" in note
+    assert [point.step for point in points if "train_loss" in point.metrics] == [10, 20]
+
+
+def test_sessions_of_one_id_that_overlap_are_one_training() -> None:
+    sessions = [session([0, 10, 20], at=0), session([10, 20], at=1.5, base=500)]
+    assert values(join_sessions(sessions, is_one_training=True)[0]) == {0: 0, 10: 510, 20: 520}
 
 
 STEPS = st.lists(st.integers(0, 6), min_size=1, max_size=6)
 HISTORIES = st.lists(st.tuples(STEPS, st.integers(0, 20), st.sampled_from(["val_loss", "loss"])), max_size=5)
 
 
-@given(HISTORIES, st.booleans())
+@given(HISTORIES, st.booleans(), st.booleans())
 def test_every_history_comes_to_what_the_slow_twin_says(
-    history: list[tuple[list[int], int, str]], counts_steps: bool
+    history: list[tuple[list[int], int, str]], counts_steps: bool, is_one_training: bool
 ) -> None:
     sessions = [session(steps, at=at, base=100.0 * i, name=name) for i, (steps, at, name) in enumerate(history)]
-    points, _ = join_sessions(sessions, counts_steps=counts_steps)
+    points, _ = join_sessions(sessions, counts_steps=counts_steps, is_one_training=is_one_training)
     joined = {(point.step, name): value for point in points for name, value in point.metrics.items()}
-    assert joined == joined_values(sessions, counts_steps=counts_steps)
+    assert joined == joined_values(sessions, counts_steps=counts_steps, is_one_training=is_one_training)
     assert [point.step for point in points] == sorted(point.step for point in points)

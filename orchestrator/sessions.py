@@ -1,0 +1,131 @@
+"""A run is a row of sessions in time: what of each of them belongs to it. One rule for logged and imported runs.
+
+A session that begins at or before the last step of an earlier one that has a metric in common cuts it there: it went on
+from a checkpoint, and no model has what was logged behind it. So does a session that logs a metric again at a step
+before its last. Where the tool counts steps itself, a later session that counts from 0 again is put behind the earlier
+one. A session that logs the same metrics while an earlier one still does is another training, and no part of the run,
+unless its owner said that it is. One with no metric in common, such as an evaluation, leaves the others as they are.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePoint:
+    """Figures that were logged together."""
+
+    at: float
+    """Seconds since 1970, on the clock of who logged."""
+    step: int
+    metrics: Mapping[str, float]
+
+
+def join_sessions(
+    sessions: Iterable[Sequence[SourcePoint]], *, counts_steps: bool = False, is_one_training: bool = False
+) -> tuple[list[SourcePoint], list[str]]:
+    """The points of a run by step, and in a sentence each what was done for it.
+
+    `sessions`: each in the order in which it was logged. `counts_steps`: whether the tool counts steps itself.
+    `is_one_training`: whether their owner gave them one id, so that those that overlap in time are mixed.
+    """
+    notes: list[str] = []
+    kept: dict[frozenset[str], list[SourcePoint]] = {}
+    """By the names of what a session logged, its points by step."""
+    was_counted = True
+    for session in _without_others(sessions, notes, is_one_training=is_one_training):
+        names = _names(session)
+        alike = [kept.setdefault(names, []), *(kept[each] for each in kept if each & names and each != names)]
+        for stretch in _stretches(session):
+            first, last = stretch[0].step, max(points[-1].step if points else -1 for points in alike)
+            is_counted = counts_steps and _is_counted(stretch)
+            if first == 0 <= last and is_counted and was_counted:
+                notes.append(f"a session counts from step 0 again: it is put behind step {last:,}")
+                stretch = [replace(point, step=point.step + last + 1) for point in stretch]
+            else:
+                if last > first:
+                    notes.append(
+                        f"resumed from an earlier checkpoint: a session went back to step {first:,}, so that what was "
+                        f"logged from there to step {last:,} before it is left out"
+                    )
+                for points in alike:
+                    while points and points[-1].step >= first:
+                        points.pop()
+            was_counted = was_counted and is_counted
+            kept[names] += stretch
+    figures = sorted((point for points in kept.values() for point in points), key=attrgetter("step"))
+    return list(_merged(point for point in figures if point.metrics)), notes
+
+
+def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
+    """The points, those of one step as one where none of their metrics is the same."""
+    last: SourcePoint | None = None
+    for point in points:
+        if last is None or last.step != point.step:
+            if last is not None:
+                yield last
+            last = point
+        elif last.metrics.keys() & point.metrics.keys():
+            yield last
+            last = point
+        else:
+            last = replace(last, metrics={**last.metrics, **point.metrics})
+    if last is not None:
+        yield last
+
+
+def _without_others(
+    sessions: Iterable[Sequence[SourcePoint]], notes: list[str], *, is_one_training: bool
+) -> list[list[SourcePoint]]:
+    """The sessions in time, without those that log the same as an earlier one meanwhile; of one training these are
+    mixed."""
+    ended: list[list[SourcePoint]] = []
+    going_on: list[tuple[list[SourcePoint], frozenset[str], float]] = []
+    """Sessions that may overlap with the next one, each with its names and the time of its end."""
+    others = 0
+    for session in sorted((each for each in sessions if each), key=lambda each: each[0].at):
+        points, names, end = [*session], _names(session), max(point.at for point in session)
+        ended += [each[0] for each in going_on if each[2] <= points[0].at]
+        going_on = [each for each in going_on if each[2] > points[0].at]
+        together = [each for each in going_on if each[1] & names]
+        if together and not is_one_training:
+            others += 1
+            continue
+        for each in together:
+            points = sorted([*each[0], *points], key=attrgetter("at"))
+            names, end = names | each[1], max(end, each[2])
+        going_on = [*(each for each in going_on if all(each is not other for other in together)), (points, names, end)]
+    if others:
+        notes.append(
+            f"{others + 1} trainings logged the same metrics at the same time, so they are not one run: the first is "
+            "kept, the others are left out"
+        )
+    return sorted([*ended, *(points for points, _, _ in going_on)], key=lambda each: each[0].at)
+
+
+def _names(session: Iterable[SourcePoint]) -> frozenset[str]:
+    return frozenset(name for point in session for name in point.metrics)
+
+
+def _stretches(session: Iterable[SourcePoint]) -> Iterator[list[SourcePoint]]:
+    """A session in parts that only go forward, each by step. A new one begins where a metric is logged again at a step
+    before its last; a step that is filled in later, as by an evaluation of old checkpoints, begins none."""
+    part: list[SourcePoint] = []
+    last: dict[str, int] = {}
+    seen: set[tuple[str, int]] = set()
+    for point in session:
+        if any(point.step < last.get(name, 0) and (name, point.step) in seen for name in point.metrics):
+            yield sorted(part, key=attrgetter("step"))
+            part, last, seen = [], {}, set()
+        for name in point.metrics:
+            last[name] = max(last.get(name, 0), point.step)
+            seen.add((name, point.step))
+        part.append(point)
+    if part:
+        yield sorted(part, key=attrgetter("step"))
+
+
+def _is_counted(stretch: Sequence[SourcePoint]) -> bool:
+    """Whether steps are 0, 1, 2, …, as a tool counts calls."""
+    return all(point.step == number for number, point in enumerate(stretch))
