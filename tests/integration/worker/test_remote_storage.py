@@ -40,7 +40,7 @@ from worker.models import build_model
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Result
 from worker.remote.checkpoints import RemoteCheckpoints
-from worker.remote.folder import LONGEST_SECONDS, RemoteFolder
+from worker.remote.folder import RemoteFolder
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
 from worker.reporting.log import log_path, log_to_file
