@@ -89,7 +89,6 @@ def test_every_fault_has_a_check_of_its_own(tmp_path: Path):
 
 def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("api.cli.doctor.doctor.EXAMINATIONS", ())
     monkeypatch.setenv("ADAPM_BENCH_PORT", "http")
     monkeypatch.setenv("ADAPM_BENCH_FREE_BYTES", "-1")
     result = CliRunner().invoke(main, ["doctor"])
