@@ -182,15 +182,14 @@ def test_figures_without_anything_to_draw_take_little_room_until_there_is(eyes, 
     expect(page.locator("#figure-curves .main-svg").first).to_have_css("height", "430px")
 
 
-def test_laws_and_profiles_are_chosen_from_a_list(eyes, site):
+def test_profiles_are_of_the_experiments_that_are_selected(eyes, site):
     experiment = site.experiments.submit(DEMO).experiment
     site.player.finish()
     watched = eyes.look()
     page = watched.open(site.url + "/")
-    page.get_by_role("link", name="performance profiles").click()
-    page.get_by_label(DEMO.name).check()
-    page.get_by_role("button", name="Show").click()
-    page.wait_for_url(f"**/profiles?experiments={experiment.id}")
+    page.get_by_label(f"Select {DEMO.name}").check()
+    page.get_by_role("button", name="Compare selected").click()
+    page.wait_for_url(re.compile(rf"/profiles\?.*experiments={experiment.id}"))
     expect(page.locator(".headline")).to_contain_text("the comparisons do not decide")
     assert watched.complaints == []
 
