@@ -182,6 +182,18 @@ def test_figures_without_anything_to_draw_take_little_room_until_there_is(eyes, 
     expect(page.locator("#figure-curves .main-svg").first).to_have_css("height", "430px")
 
 
+def test_profiles_are_of_the_experiments_that_are_selected(eyes, site):
+    experiment = site.experiments.submit(DEMO).experiment
+    site.player.finish()
+    watched = eyes.look()
+    page = watched.open(site.url + "/")
+    page.get_by_label(f"Select {DEMO.name}").check()
+    page.get_by_role("button", name="Compare selected").click()
+    page.wait_for_url(re.compile(rf"/profiles\?.*experiments={experiment.id}"))
+    expect(page.locator(".headline")).to_contain_text("the comparisons do not decide")
+    assert watched.complaints == []
+
+
 RANGES = "figure => [figure.layout.xaxis.range, figure.layout.yaxis.range].map(range => range.map(Number))"
 
 
