@@ -65,16 +65,15 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 # The oldest torch that optim/pyproject.toml takes, and a transformers of its time. Elsewhere than in tests/unit/optim,
 # tests need the bench, which takes neither; benchmarks, kernels and documents of the bench are left out for that.
 # transformers 4 has a mixture's experts apart, so a test of a stack of them is left out, too.
-COMPAT_PYTHON ?= python3.10
 COMPAT_TESTS := test_adapm test_devices test_eight_bit test_groups test_low_rank test_options test_second_moment \
 	test_solvers test_step
 
 $(VENV)-compat/.installed: optim/pyproject.toml
-	$(COMPAT_PYTHON) -m venv $(VENV)-compat
+	$(PYTHON) -m venv $(VENV)-compat
 	$(VENV)-compat/bin/python -m pip install $(PIP_FLAGS) -q torch==2.4.1 'transformers==4.57.*' 'numpy<3' hypothesis 'pytest>=9.2' pytest-timeout
 	@touch $@
 
-compat: $(VENV)-compat/.installed  ## AdaPM's tests with the oldest torch and Python that it takes
+compat: $(VENV)-compat/.installed  ## AdaPM's tests with the oldest torch that it takes
 	OMP_NUM_THREADS=1 $(VENV)-compat/bin/python -m pytest --confcutdir tests/unit/optim --hypothesis-profile ci -W ignore -k 'not idle_expert' \
 		$(COMPAT_TESTS:%=tests/unit/optim/adapm/%.py)
 
