@@ -9,7 +9,7 @@ from api.problems import RefusedError
 from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
 from api.routes.context import AnalysisDependency, JsonRoute, SpecificationsDependency, problems
 from optim import catalog
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.services.analysis import Analysis
 from orchestrator.specs.footprints import PLANNED, RANK_RATIOS, RANKS, STATE_DTYPES, footprint_question, plan_question
 from worker.catalog import datasets as data_catalog
@@ -38,7 +38,7 @@ def _choice(values: Sequence[object], description: str) -> Any:
     return Query(description=description, json_schema_extra={"enum": list(values)})
 
 
-@router.get("/models/{model}/memory", responses=problems(404))
+@router.get("/models/{model}/memory", responses=problems(404, 409))
 def memory(
     model: str,
     analysis: AnalysisDependency,
@@ -53,6 +53,8 @@ def memory(
 ) -> Footprint:
     """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the
     most. The first answer for a model takes some seconds, with `card_gib` a minute."""
+    if card_gib is not None and ranks > 1:
+        raise ConflictError("what fits a card is counted for one process; ask without ranks, or without card_gib")
     asked = None if card_gib is None else precision
     found = _count(analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, asked))
     return found if card_gib is None else found.fit(card_gib, micro_batch)

@@ -109,8 +109,6 @@ def test_pages(service: Service, experiment: str) -> None:
     assert dict(Counter(chips)) == COUNTED
     (bar,) = set(re.findall(r'role="img" aria-label="(\d[^"]+queued)"', html))
     assert bar == COUNTED_WORDS
-    for word, number in COUNTED.items():
-        assert word == "queued" or f">{word} {number}</a>" in html, "the choices of the run table add up"
     for run, word in zip(service.runs.read_all(experiment), WORDS, strict=True):
         seen = page(service, f"/runs/{run.id}")
         assert f">{word}</span>" in seen.partition("</h1>")[2][:200]

@@ -19,12 +19,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from orchestrator.design import Cell
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, DeadlineSeconds, RunSeconds
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
-from orchestrator.kinds.fields import Priority
-from orchestrator.names import Name
-from worker.schema import omit_default
-from worker.spec.run import Resources, Workload
 
 
 class RepeatSpec(Experiment):
@@ -33,14 +29,8 @@ class RepeatSpec(Experiment):
     title: ClassVar[str] = "repetition"
 
     kind: Literal["repeat"] = "repeat"
-    name: Name
-    workload: Workload
     repeated: Candidate
     repeats: Annotated[int, Field(strict=True, ge=2, le=100)]
-    resources: Resources = Resources()
-    priority: Priority = 0
-    max_run_seconds: RunSeconds = omit_default(None)
-    deadline_seconds: DeadlineSeconds = omit_default(None)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
