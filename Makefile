@@ -73,7 +73,7 @@ $(VENV)-compat/.installed: optim/pyproject.toml
 	$(VENV)-compat/bin/python -m pip install $(PIP_FLAGS) -q torch==2.4.1 'transformers==4.57.*' 'numpy<3' hypothesis 'pytest>=9.2' pytest-timeout
 	@touch $@
 
-compat: $(VENV)-compat/.installed  ## AdaPM's tests with the oldest torch that it takes
+compat: $(VENV)-compat/.installed  ## AdaPM's tests with the oldest torch that it takes; PYTHON=python3.10 for the oldest Python
 	OMP_NUM_THREADS=1 $(VENV)-compat/bin/python -m pytest --confcutdir tests/unit/optim --hypothesis-profile ci -W ignore -k 'not idle_expert' \
 		$(COMPAT_TESTS:%=tests/unit/optim/adapm/%.py)
 
