@@ -105,9 +105,10 @@ HEAD = """# What was reproduced
 
 {summary}
 
-A claim is *supported* if its whole 95 % interval lies within the claim's bounds, *contradicted* if it lies outside, and
-*undecided* otherwise. Each word is about models of its scale: 0.08 to 1 million parameters for a moment at the tiny
-scale, 20 tokens a parameter at the middle one. Neither is evidence for large models. `adapm-bench study run NAME`
+A claim is *supported* if its whole interval lies within the claim's bounds, *contradicted* if it lies outside, and
+*undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together; studies share runs and are not
+corrected for each other. Each word is about models of its scale: 0.08 to 1 million parameters for a moment at the tiny
+one, which is no evidence for large models. `adapm-bench study run NAME`
 repeats a study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md)).
 
 Written by `adapm-bench study report`."""
@@ -189,6 +190,9 @@ def _section(study: StudySummary) -> Iterator[str]:
         if (finding := report.best()) is not None:
             yield ""
             yield from _finding(study, report, finding)
+    if study.caveats:
+        yield ""
+        yield from (f"* {caveat}" for caveat in study.caveats)
 
 
 def _finding(study: StudySummary, report: ScaleReport, finding: Finding) -> Iterator[str]:
