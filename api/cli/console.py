@@ -73,12 +73,11 @@ def refuse(message: str) -> Never:
 
 
 @contextmanager
-def exit_on_errors(*others: type[Exception]) -> Iterator[None]:
+def exit_on_errors() -> Iterator[None]:
     """End the command with the sentence of an error of ours."""
-    ours: tuple[type[Exception], ...] = (OrchestratorError, *others)
     try:
         yield
-    except ours as error:
+    except OrchestratorError as error:
         fail(f"error: {error}")
 
 

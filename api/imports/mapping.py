@@ -163,11 +163,18 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
             f"are {_name_list(known)}"
         )
     sessions = [tuple(_points(session, run.metrics, mapping)) for session in run.sessions]
+    figures = [[point for point in session if not is_sample(point)] for session in sessions]
     points, notes = join_sessions(
-        [[point for point in session if not is_sample(point)] for session in sessions],
+        figures,
         counts_steps=run.counts_steps and mapping.fields.get("step") not in run.metrics,
     )
-    samples = sorted((point for session in sessions for point in session if is_sample(point)), key=attrgetter("at"))
+    times = {point.at for point in points}
+    kept = (
+        session
+        for session, own in zip(sessions, figures, strict=True)
+        if not own or any(point.at in times for point in own)
+    )
+    samples = sorted((point for session in kept for point in session if is_sample(point)), key=attrgetter("at"))
     points += [replace(point, step=number) for number, point in enumerate(samples)]
     notes = [*run.notes, *notes, *check_collisions(run.name, points), *check_end(points)]
     facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes})

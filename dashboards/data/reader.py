@@ -28,7 +28,7 @@ from dashboards.palette import Style, styles
 from dashboards.text.words import LeaderboardLine, leaderboard
 from orchestrator.analysis.cells import select_cell
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
-from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import larger_presets
 from orchestrator.columns import FIELDS, Columns, columns_of, concatenate
 from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment
@@ -63,7 +63,7 @@ MARKS = " marks"
 
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")
-LawKey = tuple[tuple[str, ...], FormName | None, tuple[str, ...]]
+LawKey = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,6 @@ class Reader:
     def law(
         self,
         experiments: Sequence[ExperimentRecord],
-        form: FormName | None = None,
         predict: Sequence[str] = (),
         *,
         wait: bool = False,
@@ -167,13 +166,13 @@ class Reader:
         `FitError` where there can be none."""
         ids = [each.id for each in experiments]
         sizes = tuple(predict) or default_targets(experiments)
-        key = tuple(ids), form, sizes
+        key = tuple(ids), sizes
         stamp = tuple((each.counts.total, each.counts.ended()) for each in experiments)
         with self._lock:
             known = self._laws.get(key)
         if known is not None and known.stamp == stamp and time.monotonic() < known.until:
             return known.report
-        report = self.analysis.fit(ids, form=form, predict=sizes, wait=wait)
+        report = self.analysis.fit(ids, predict=sizes, wait=wait)
         predictions = [each for fit in report.fits for each in fit.predictions]
         is_counting = any(each.model and not (each.memory and each.memory.exact) for each in predictions)
         until = time.monotonic() + COUNTING_SECONDS if is_counting else float("inf")

@@ -133,6 +133,7 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
     """The runs that can be judged, one for each candidate, rate and seed; and why the others cannot."""
     why: dict[str, Counter[str]] = {}
     judged: dict[tuple[str, float | None, int | None], ExternalRun] = {}
+    with_rates = {run.candidate for run in runs if run.lr is not None and metric in run.metrics}
     for run in sorted(runs, key=lambda run: (_rank(run), run.started_at, run.created_at, run.id)):
         of_metric = run.metrics.get(metric)
         key = run.candidate, run.lr, run.seed
@@ -140,6 +141,8 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
             reason = f"without {metric}"
         elif run.seed is None:
             reason = "without a seed"
+        elif run.lr is None and run.candidate in with_rates:
+            reason = "without a learning rate"
         elif run.state is ExternalState.RUNNING:
             reason = "not said to be finished (still training, or killed)"
         elif run.state is ExternalState.FAILED and of_metric.last is not None:
@@ -263,7 +266,9 @@ def _has_diverged(run: ExternalRun, metric: str) -> bool:
     if of_metric.last is None or abs(of_metric.last) > LARGEST_LOSS:
         return True
     if _ends_early(run, metric) and any(
-        each.last is None and each.last_step > of_metric.last_step for each in run.metrics.values()
+        each.last is None and each.last_step > of_metric.last_step
+        for name, each in run.metrics.items()
+        if not name.startswith(SAMPLES)
     ):
         return True
     before = of_metric.first if of_metric.first_step == 0 and of_metric.last_step > 0 else None
@@ -478,7 +483,8 @@ def _settings(run: ExternalRun) -> Iterator[tuple[str, JsonValue]]:
     else its source knows of it."""
     match run.config.get(IMPORTED):
         case {"map": dict(mapping)}:
-            mapped = {str(field).removeprefix("config.") for field in mapping.values()}
+            fields = map(str, mapping.values())
+            mapped = {field.removeprefix("config.") for field in fields if field.startswith("config.")}
         case _:
             mapped = set()
     config = {name: value for name, value in run.config.items() if name != IMPORTED}

@@ -146,7 +146,7 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
     devices = {(result.environment.device, result.environment.device_name) for result in results}
     if len(devices) > 1:
         yield "Measured on several kinds of device: times and memory do not compare."
-    if micro_batches := _micro_batch_note(runs, rows):
+    elif micro_batches := _micro_batch_note(runs, rows):
         yield micro_batches
     largest = max((result.parameters for result in results), default=TINY_PARAMETERS)
     if largest < TINY_PARAMETERS:

@@ -197,11 +197,12 @@ def read_soon(url: str, name: str) -> bytes | None:
     Raises `RemoteFolderError`, also where there is no answer within `LONGEST_SECONDS`.
     """
     answer = Future[bytes | None]()
+    deadline = time.monotonic() + LONGEST_SECONDS
     try:
         if not _ASKING.acquire(timeout=LONGEST_SECONDS):
             raise TimeoutError
         threading.Thread(target=_answer, args=(url, name, answer), name="remote-answer", daemon=True).start()
-        return answer.result(LONGEST_SECONDS)
+        return answer.result(deadline - time.monotonic())
     except TimeoutError as late:
         raise RemoteFolderError(
             f"{url} gave no answer within {LONGEST_SECONDS:g} s. Check the network and the address."

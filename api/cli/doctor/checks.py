@@ -9,6 +9,7 @@ import fcntl
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -31,6 +32,7 @@ from api.processes.data_folder import read_note
 from orchestrator.dispatch.ray_session import folder_for_sockets
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
+from orchestrator.store import migrations
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from worker.cpus import usable_cpus
@@ -93,6 +95,8 @@ def database(settings: Settings) -> str:
         url = url.update_query_dict({"connect_timeout": f"{CONNECT_SECONDS:.0f}"})
     with contextlib.closing(Database(url.render_as_string(hide_password=False))) as store:
         revision, newest = maintenance.revision(store)
+        if revision is not None and (unknown := migrations.unknown_schema(revision)) is not None:
+            raise FaultError("; ".join(unknown))
         if revision != newest:
             raise FaultError(f"the schema of {shown} is {revision or 'missing'}, not this version's {newest}")
         with store.writing() as connection:
@@ -124,7 +128,10 @@ def mlflow(settings: Settings) -> str:
         answer = httpx2.get(f"{uri.rstrip('/')}/version", timeout=CONNECT_SECONDS)
         if answer.status_code != 200 or not re.fullmatch(r"\d[\w.+-]*", answer.text.strip()):
             raise FaultError(f"{shown} answers with status {answer.status_code}, but not as MLflow")
-        return f"{shown}, MLflow {answer.text.strip()}"
+        theirs, ours = answer.text.strip(), importlib.metadata.version("mlflow")
+        if theirs.partition(".")[0] != ours.partition(".")[0]:
+            raise FaultError(f"{shown} is MLflow {theirs}, this machine's client {ours}")
+        return f"{shown}, MLflow {theirs}"
     if uri.startswith("sqlite:///") or "://" not in uri:
         file = Path(uri.removeprefix("sqlite:///")).absolute()
         if not os.access(next(path for path in (file, *file.parents) if path.exists()), os.W_OK):
@@ -184,11 +191,15 @@ def ray(settings: Settings) -> str:
 
     client: Any = importlib.import_module("ray._raylet").GcsClient(address=address)
     metadata = client.internal_kv_get(CLUSTER_METADATA_KEY, namespace=KV_NAMESPACE_CLUSTER, timeout=CONNECT_SECONDS)
-    cluster_version = json.loads(metadata)["ray_version"]
-    if cluster_version != version:
-        raise FaultError(f"the cluster at {address} has Ray {cluster_version}, this machine {version}")
+    cluster = json.loads(metadata)
+    there = f"{cluster['ray_version']} and Python {cluster['python_version']}"
+    here = f"{version} and Python {platform.python_version()}"
+    if there != here:
+        raise FaultError(f"the cluster at {address} has Ray {there}, this machine {here}")
     nodes = client.get_all_node_info(timeout=CONNECT_SECONDS).values()
     alive = sum(node.state == 0 for node in nodes)  # 0: alive, by Ray's GcsNodeInfo
+    if not alive:
+        raise FaultError(f"no node at {address}, so that runs wait; on each that trains: ray start --address={address}")
     return f"{version}, {pluralize(alive, 'node')} at {address}"
 
 

@@ -96,6 +96,7 @@ def examine(
             status = process.returncode
             if status is not None and status < 0:
                 found = f"the check was ended by {signal.Signals(-status).name}"
+            found = found or f"the check ended with status {status} and said nothing"
             way_out = CHECKS[name].way_out if name in CHECKS else ""
             yield Check(name=name, ok=status == 0, found=found, way_out="" if status == 0 else way_out)
     finally:

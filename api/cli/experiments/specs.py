@@ -42,7 +42,8 @@ class SpecText:
         """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
         places, lines = Places(self.text, self.form), [headline]
         for fault in faults:
-            place = f"{self.source}:{places.position(fault.pointer)}: " if fault.source == "body" else ""
+            at = self.source if self.form is TextForm.TOML else f"{self.source}:{places.position(fault.pointer)}"
+            place = f"{at}: " if fault.source == "body" else ""
             lines.append(f"  {place}{fault.text()}")
         refuse("\n".join(lines))
 
