@@ -154,14 +154,13 @@ def _headline(finding: Finding) -> Measure | None:
 
 
 def _overview(studies: Sequence[StudySummary]) -> Iterator[str]:
-    yield "| study | question | source | scale | answer |"
-    yield "|---|---|---|---|---|"
+    yield "| study | scale | answer |"
+    yield "|---|---|---|"
     for study in studies:
         if (found := study.best()) is not None:
             scale, finding = found
             where = "any" if study.is_computed() else scale.value
-            cells = (f"[`{study.name}`](#{study.name})", study.question, study.source, where, finding.answer.value)
-            yield f"| {' | '.join(map(_cell, cells))} |"
+            yield f"| [`{study.name}`](#{study.name}) | {where} | {finding.answer.value} |"
     if without := [f"`{study.name}`" for study in studies if study.best() is None]:
         yield ""
         yield f"No result yet: {', '.join(without)}."
@@ -185,7 +184,7 @@ def _section(study: StudySummary) -> Iterator[str]:
     """The claim, and of each scale with a result the figures that are claimed; `study ls` shows the others."""
     yield f"## {study.name}"
     yield ""
-    yield f"**{study.title}.** Claim ({study.source}): {study.claim}"
+    yield f"**{study.question}** Claim ({study.source}): {study.claim}"
     for report in study.scales:
         if (finding := report.best()) is not None:
             yield ""

@@ -64,7 +64,7 @@ def test_the_report_lists_every_study_has_a_section_of_each_result_and_a_short_s
     summary = lines[2 : lines.index("", 2)]
     assert 2 <= len(summary) <= 10 and all(line.startswith("* ") for line in summary)
     assert cli("report", "--data", folder).stdout == text
-    assert {line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")} == {5, 6}
+    assert {line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")} == {4, 5}
     refused = cli("report", "-o", folder / "nowhere" / "report.md", "--data", folder)
     assert refused.exit_code == 2
     assert "choose another file" in refused.stderr
