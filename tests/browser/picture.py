@@ -12,8 +12,9 @@ from playwright.sync_api import sync_playwright
 from tests.browser.conftest import ARGUMENTS, chromium_path
 
 WIDTH, HEIGHT = 1280, 1340
-DRAWN = "() => [...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('svg, img, p'))"
-"""Whether every figure of the page is there."""
+DRAWN = """() => [...document.querySelectorAll('[data-figure]')]
+    .every(figure => !figure.checkVisibility() || figure.querySelector('svg, img, p'))"""
+"""Whether every figure of the page is there, but for those in sections that are folded."""
 
 
 def take(url: str, path: Path) -> None:
