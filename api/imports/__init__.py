@@ -2,7 +2,7 @@
 
 files or addresses ─► a reader of `readers.py` ─► runs as the source has them (`source.py`), on disk (`shelf.py`)
     ─► the mapping, proposed and corrected (`mapping.py`): sessions become one run (`orchestrator/sessions.py`), which
-    is looked through (`checks.py`) ─► what the service does not have yet (`transfer.py`), as lines of a spool
+    is looked through (`mapping.py`) ─► what the service does not have yet (`transfer.py`), as lines of a spool
 
 Nothing here trains, and nothing asks a service of somebody else's but MLflow's.
 """

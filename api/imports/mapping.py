@@ -1,5 +1,7 @@
 """Which field of a source is the candidate, the learning rate, the seed, the loss: proposed, corrected, applied.
 
+A run's points are looked through before they are sent: values that share a step and differ, a loss that ends early.
+
 Fields are named as the source has them: `config.optimizer`, `project`, `name`; metrics by their name alone. What a name
 like `muon-lr0.02-s1` says is there as `name.candidate`, `name.lr` and `name.seed`.
 """
@@ -8,20 +10,22 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
 
 from api.client.own_runs import plain_value
-from api.imports.checks import check_collisions, check_end
 from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
 from orchestrator.sessions import join_sessions
 
+JUDGED = "val_loss"
 PROPOSALS: Mapping[str, Sequence[str]] = {
     "experiment": ("config.experiment", "project", "config.project", "config.project_id"),
     "candidate": (
@@ -269,3 +273,32 @@ def _digest(
 def _name_list(names: Iterable[str]) -> str:
     found = sorted(names)
     return ", ".join(found[:40]) + (f" and {len(found) - 40} more" if len(found) > 40 else "") or "none"
+
+
+def check_collisions(name: str, points: Sequence[SourcePoint]) -> Iterator[str]:
+    """Say which metrics have several values at a step. Raises `SourceError` where most steps of the loss have."""
+    values: dict[tuple[str, int], float] = {}
+    differing = set[tuple[str, int]]()
+    for point in points:
+        for metric, value in point.metrics.items():
+            before = values.setdefault((metric, point.step), value)
+            if before != value and (before == before or value == value):  # two NaN are the same
+                differing.add((metric, point.step))
+    counts = Counter(metric for metric, _ in differing)
+    steps = sum(metric == JUDGED for metric, _ in values)
+    if counts[JUDGED] * 2 > steps > 1:
+        raise SourceError(
+            f"{name}: {counts[JUDGED]:,} of {steps:,} steps have several values of {JUDGED} that differ: several runs "
+            "or series are mixed; name what tells them apart, as by --map candidate=FIELD or --map seed=FIELD"
+        )
+    if counts:
+        shown = ", ".join(f"{metric} at {count:,}" for metric, count in counts.most_common(4))
+        yield f"several values share a step and differ, of which the last counts: {shown}"
+
+
+def check_end(points: Sequence[SourcePoint]) -> Iterator[str]:
+    """Say where the loss ends before the run does, by more than it was ever apart."""
+    steps = [point.step for point in points if JUDGED in point.metrics]
+    last = max((point.step for point in points if not is_sample(point)), default=0)
+    if len(steps) > 1 and last - steps[-1] > max(later - step for step, later in pairwise(steps)):
+        yield f"the last {JUDGED} is of step {steps[-1]:,}, but the run logged until step {last:,}"
