@@ -55,7 +55,7 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     title="Loss and optimizer state",
     page=AnswerKind.COMPARISON,
     caption="Final loss by optimizer state; bars are 95 % intervals of the difference to the baseline. The dotted line "
-    "is the Pareto front. Filled marks are on it, or behind it, by their intervals; of hollow ones neither is shown.",
+    "is the Pareto front; of hollow marks it is undecided whether they are on it.",
     draw=lambda view: loss_by_price(*_comparison_view(view), "memory"),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (

@@ -23,7 +23,7 @@ class FormField(NamedTuple):
     """Its place in the specification."""
     title: str
     default: str
-    """A workload that trains in seconds on a CPU."""
+    """The demo's workload, which trains in seconds on a CPU."""
     kind: Literal["number", "text", "list"] = "number"
     """Texts are taken as they are, even where they look like a number."""
 
@@ -33,13 +33,13 @@ FIELDS = {
     "model": FormField("/workload/model", "Model", "gpt2-nano", "text"),
     "dataset": FormField("/workload/data/dataset", "Dataset", "python-stdlib", "text"),
     "tokenizer": FormField("/workload/data/tokenizer", "Tokenizer", "byte", "text"),
-    "sequence": FormField("/workload/data/sequence_length_tokens", "Tokens per sequence", "128"),
+    "sequence": FormField("/workload/data/sequence_length_tokens", "Tokens per sequence", "64"),
     "steps": FormField("/workload/budget/steps", "Steps", "150"),
     "batch": FormField("/workload/budget/batch_sequences", "Sequences per step", "8"),
     "warmup": FormField("/workload/schedule/warmup_steps", "Warm-up steps", "15"),
     "shape": FormField("/workload/schedule/shape", "Schedule", "cosine", "text"),
     "every": FormField("/workload/evaluation/every_steps", "Steps between validations", "50"),
-    "held_out": FormField("/workload/evaluation/sequences", "Held-out sequences", "128"),
+    "held_out": FormField("/workload/evaluation/sequences", "Held-out sequences", "1024"),
     "precision": FormField("/workload/precision", "Precision", "fp32", "text"),
     "seeds": FormField("/seeds", "Seeds", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10", "list"),
     "baseline": FormField("/baseline", "Baseline", "adamw", "text"),
