@@ -8,7 +8,15 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from dashboards.render import or_missing_page, page
-from dashboards.text.study import MEASURE_HEADS, answer_tone, cost_words, measure_cells, scale_words, summary_lines
+from dashboards.text.study import (
+    MEASURE_HEADS,
+    answer_tone,
+    claim_counts,
+    cost_words,
+    first_effect,
+    measure_cells,
+    scale_words,
+)
 from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.reports import Studies
 
@@ -23,7 +31,8 @@ def study_pages(studies: Studies) -> APIRouter:
         return page(
             "studies/studies.html",
             studies=listed,
-            summary=summary_lines(listed),
+            counts=claim_counts(listed),
+            first_effect=first_effect,
             tone=answer_tone,
             ClaimVerdict=ClaimVerdict,
         )

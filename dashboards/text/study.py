@@ -8,9 +8,6 @@ from orchestrator.studies.claims import ClaimVerdict, Finding, Measure
 from orchestrator.studies.records import ScaleReport, StudySummary
 from worker.words import pluralize
 
-SUMMARY_LINES = 9
-"""Of the report's summary, beside the one that counts."""
-
 
 def figure_text(value: float | None) -> str:
     """Three decimals, or as many as show two digits of a small figure; a dash for none."""
@@ -103,7 +100,9 @@ def measure_cells(measure: Measure) -> tuple[str, ...]:
 
 HEAD = """# What was reproduced
 
-{summary}
+{counts}
+
+{table}
 
 A claim is *supported* if its whole interval lies within the claim's bounds, *contradicted* if it lies outside, and
 *undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together; studies share runs and are not
@@ -116,51 +115,44 @@ Written by `adapm-bench study report`."""
 
 def reproduction(studies: Sequence[StudySummary]) -> str:
     """The whole report."""
-    summary = "\n".join(
-        f"* {text}" if study is None else f"* [{study.title}](#{study.name}), {text}"
-        for study, text in summary_lines(studies)
-    )
-    lines = [HEAD.format(summary=summary), "", *_overview(studies), "", *_machines(studies)]
+    head = HEAD.format(counts=claim_counts(studies), table="\n".join(_overview(studies)))
+    lines = [head, "", *_machines(studies)]
     for study in studies:
         if study.best() is not None:
             lines += ["", *_section(study)]
     return "\n".join(lines) + "\n"
 
 
-def summary_lines(studies: Sequence[StudySummary]) -> list[tuple[StudySummary | None, str]]:
-    """What one would say to a colleague: how many claims are decided, and the first claim of each study, in the paper's
-    order, with the study that it is of."""
-    best = [(study, *found) for study in studies if (found := study.best()) is not None]
-    judged = [measure for _, _, finding in best for measure in finding.measures if measure.verdict is not None]
-    counts = Counter(measure.verdict for measure in judged)
-    words = [f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]]
-    measured = sum(finding.answer is not ClaimVerdict.MISSING for _, _, finding in best)
-    head = f"{measured} of {len(studies)} studies have a result; of {pluralize(len(judged), 'claim')} measured "
-    effects = [
-        (
-            study,
-            f"{scale_words(study, study.scale(scale))}: {effect_sentence(measure)}; {measure.verdict}"
-            f"{'' if measure.verdict is finding.answer else f' (the study: {finding.answer})'}.",
-        )
-        for study, scale, finding in best
-        if (measure := _headline(finding)) is not None
-    ]
-    return [(None, f"{head}{', '.join(words) or 'none'}."), *effects[:SUMMARY_LINES]]
+def claim_counts(studies: Sequence[StudySummary]) -> str:
+    """How many studies have a result, and how many of their claims are decided."""
+    findings = [found[1] for study in studies if (found := study.best()) is not None]
+    measured = sum(finding.answer is not ClaimVerdict.MISSING for finding in findings)
+    judged = sum(measure.verdict is not None for finding in findings for measure in finding.measures)
+    head = f"{measured} of {len(studies)} studies have a result; of {pluralize(judged, 'claim')} measured "
+    return f"{head}{verdict_counts(findings) or 'none'}."
 
 
-def _headline(finding: Finding) -> Measure | None:
-    """The study's first claim of those that were measured."""
-    return next((measure for measure in finding.measures if measure.verdict is not None), None)
+def verdict_counts(findings: Iterable[Finding]) -> str:
+    """`3 supported, 4 contradicted, 1 undecided`: how many claims have which verdict."""
+    counts = Counter(measure.verdict for finding in findings for measure in finding.measures)
+    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict])
+
+
+def first_effect(finding: Finding) -> str:
+    """The study's first claim, as it was measured; empty where none was."""
+    claimed = (measure for measure in finding.measures if measure.verdict is not None)
+    return next(map(effect_sentence, claimed), "")
 
 
 def _overview(studies: Sequence[StudySummary]) -> Iterator[str]:
-    yield "| study | scale | answer |"
-    yield "|---|---|---|"
+    yield "| question | its first claim, measured | scale | all claims |"
+    yield "|---|---|---|---|"
     for study in studies:
         if (found := study.best()) is not None:
             scale, finding = found
             where = "any" if study.is_computed() else scale.value
-            yield f"| [`{study.name}`](#{study.name}) | {where} | {finding.answer.value} |"
+            effect, counts = _cell(first_effect(finding)), verdict_counts([finding])
+            yield f"| [{study.question}](#{study.name}) | {effect} | {where} | {counts} |"
     if without := [f"`{study.name}`" for study in studies if study.best() is None]:
         yield ""
         yield f"No result yet: {', '.join(without)}."

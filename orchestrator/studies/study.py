@@ -116,7 +116,7 @@ class Study(Spec):
     caveats: tuple[Text, ...] = ()
     """Where the setting is ours because the paper gives none."""
     order: int = 1000
-    """Its place in lists: the paper's order."""
+    """Its place in lists: what decides for an optimizer first, theory last."""
 
     @model_validator(mode="before")
     @classmethod
