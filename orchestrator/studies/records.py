@@ -54,8 +54,6 @@ class StudySummary(Record):
     question: str
     claim: str
     source: str
-    axis: str
-    """What its figures are, for the axis of a drawing."""
     caveats: tuple[str, ...]
     scales: tuple[ScaleReport, ...]
 

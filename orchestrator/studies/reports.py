@@ -24,13 +24,6 @@ from orchestrator.studies.study import Study, StudyScale, experiment_key
 COMPUTED_TOLERANCE = 1e-3
 """Relative: what is computed without training repeats to rounding."""
 
-AXES = {
-    "loss_difference": "loss minus the baseline's",
-    "speed_up": "times fewer tokens than the baseline",
-    "state_share": "optimizer state by the baseline's",
-}
-"""What a drawing calls the metrics of all comparisons."""
-
 Experiment = Callable[[str], ExperimentRecord | None]
 """Idempotency key → the newest experiment under it."""
 OwnResult = Callable[[Study, StudyScale], StudyResult | None]
@@ -96,14 +89,12 @@ class Studies:
 
 
 def _summary(study: Study, experiment: Experiment, own_result: OwnResult) -> StudySummary:
-    metrics = {AXES.get(claim.metric, claim.metric) for claim in study.claims}
     return StudySummary(
         name=study.name,
         title=study.title,
         question=study.question,
         claim=study.claim,
         source=study.source,
-        axis=metrics.pop() if len(metrics) == 1 else "claimed figures",
         caveats=study.caveats,
         scales=tuple(_report(study, scale, experiment, own_result) for scale in study.scales),
     )
