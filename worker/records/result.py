@@ -92,7 +92,7 @@ class Point(Record):
 
 
 class Observation(Record):
-    """What one probe saw at one step, block by block (`worker/probes.py`)."""
+    """What one probe saw at one step, block by block (`worker/meters/probes.py`)."""
 
     step: Whole
     """Optimizer steps done, the observed one included."""

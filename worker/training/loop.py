@@ -18,8 +18,8 @@ from worker.distributed.process_group import ProcessGroup
 from worker.errors import CheckpointError, RunStoppedError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
+from worker.meters.probes import Probing
 from worker.meters.usage import UsageMeter
-from worker.probes import Probing
 from worker.records.protocol import CheckpointNotice, Command, Stopped
 from worker.records.result import MemoryBreakdown, Point
 from worker.reporting.reporter import Reporter

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker.probes import residual, sparsity, spectrum, truncate_rank
+from worker.meters.probes import residual, sparsity, spectrum, truncate_rank
 
 
 def made(energies: list[float], rows: int, columns: int) -> torch.Tensor:

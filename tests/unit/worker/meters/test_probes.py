@@ -11,8 +11,8 @@ from optim.builder import build
 from optim.catalog import entry, names
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
+from worker.meters.probes import Probing, residual, spectrum
 from worker.models import build_model
-from worker.probes import Probing, residual, spectrum
 from worker.records.protocol import Command
 from worker.records.result import Observation, Point
 from worker.reporting.reporter import MemoryReporter
