@@ -16,6 +16,7 @@ from dashboards.text.study import (
     first_effect,
     measure_cells,
     scale_words,
+    verdict_counts,
 )
 from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.reports import Studies
@@ -33,7 +34,7 @@ def study_pages(studies: Studies) -> APIRouter:
             studies=listed,
             counts=claim_counts(listed),
             first_effect=first_effect,
-            tone=answer_tone,
+            verdict_counts=verdict_counts,
             ClaimVerdict=ClaimVerdict,
         )
 
