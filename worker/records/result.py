@@ -248,13 +248,14 @@ class Result(Record):
 
     def judged_loss(self) -> float | None:
         """The final validation loss of a run that was trained to its end; None where the run was lost: it diverged, ran
-        out of memory, or ended far above its own lowest loss."""
+        out of memory, or ended far above its own lowest loss, where that is above zero (a negated reward is noisier).
+        """
         loss = self.final_val_loss
         if self.verdict is not Verdict.CONVERGED or loss is None or abs(loss) > LARGEST_LOSS:
             return None
-        if self.lowest_val_loss is not None and self.initial_val_loss is not None:
+        if self.lowest_val_loss is not None and self.initial_val_loss is not None and self.lowest_val_loss > 0:
             fall, rise = self.initial_val_loss - self.lowest_val_loss, loss - self.lowest_val_loss
-            return None if rise > SPIKE_SHARE * max(fall, abs(self.lowest_val_loss)) else loss
+            return None if rise > SPIKE_SHARE * max(fall, self.lowest_val_loss) else loss
         return loss
 
     def peak_tensor_bytes(self) -> int | None:

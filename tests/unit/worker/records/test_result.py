@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.factories.record import made_result
+from tests.factories.stores import result
 from worker.records.result import Point, Result
 
 
@@ -51,3 +52,15 @@ def test_a_whole_number_may_be_written_with_a_point_and_a_fraction_without() -> 
 def test_a_result_survives_json() -> None:
     """Every field, nested ones too."""
     assert Result.model_validate_json(made_result().model_dump_json()) == made_result()
+
+
+@pytest.mark.parametrize(
+    ("initial", "lowest", "final", "judged"),
+    [(5.5, 2.3, 2.32, 2.32), (5.5, 2.3, 3.0, None), (-0.32, -0.68, -0.64, -0.64)],
+    ids=["fell", "gave back what it had won", "a reward is noisy"],
+)
+def test_a_run_that_ends_far_above_its_lowest_loss_is_lost(
+    initial: float, lowest: float, final: float, judged: float | None
+) -> None:
+    fields = {"initial_val_loss": initial, "lowest_val_loss": lowest}
+    assert result(final_val_loss=final).model_copy(update=fields).judged_loss() == judged
