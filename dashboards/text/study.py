@@ -42,7 +42,6 @@ def answer_tone(answer: ClaimVerdict) -> str:
         ClaimVerdict.SUPPORTED: "good",
         ClaimVerdict.CONTRADICTED: "bad",
         ClaimVerdict.UNDECIDED: "warn",
-        ClaimVerdict.BEYOND: "wait",
         ClaimVerdict.MISSING: "wait",
     }[answer]
 

@@ -27,8 +27,6 @@ class ClaimVerdict(StrEnum):
     CONTRADICTED = "contradicted"
     UNDECIDED = "undecided"
     """The interval leaves both open."""
-    BEYOND = "cannot be said at this scale"
-    """It is about how something changes with size, and tiny models were trained."""
     MISSING = "no result yet"
 
 
@@ -85,9 +83,6 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
         else:
             mine = [f for f in own if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
             measures += [_of_figure(study, claim, figure) for figure in mine if claim.part in (None, figure.part)]
-    if study.about_scale and result.scale is StudyScale.TINY:
-        said = [measure.model_copy(update={"verdict": ClaimVerdict.BEYOND}) for measure in measures if measure.verdict]
-        measures = [*said, *(measure for measure in measures if not measure.verdict)]
     notes = []
     if any(identity(planned[part.name]) != part.identity for part in result.parts if part.name in planned):
         notes.append("Run by an earlier version, whose specification was another. Run the study again.")
@@ -108,7 +103,7 @@ def no_finding(why: str) -> Finding:
 
 def all_claims(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
     """Of claims that must all hold; each has its own word beside it."""
-    order = (ClaimVerdict.CONTRADICTED, ClaimVerdict.BEYOND, ClaimVerdict.UNDECIDED, ClaimVerdict.SUPPORTED)
+    order = (ClaimVerdict.CONTRADICTED, ClaimVerdict.UNDECIDED, ClaimVerdict.SUPPORTED)
     return next((verdict for verdict in order if verdict in verdicts), ClaimVerdict.MISSING)
 
 
@@ -125,8 +120,6 @@ def count_sentence(verdicts: Sequence[ClaimVerdict]) -> str:
 
 
 def _is_said(verdict: ClaimVerdict, count: int) -> str:
-    if verdict is ClaimVerdict.BEYOND:
-        return verdict.value
     return f"{'is' if count == 1 else 'are'} {verdict.value}"
 
 

@@ -23,7 +23,7 @@ from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecTextError, parse
 from worker.catalog import presets
 from worker.records.result import Observation, Result
-from worker.schema import Flag, Spec, SpecFault, canonical_json, raise_faults
+from worker.schema import Spec, SpecFault, canonical_json, raise_faults
 from worker.spec.run import Workload
 from worker.spec.task import RegressionTask, RlhfTask
 
@@ -110,9 +110,6 @@ class Study(Spec):
     """All of them have to hold, in every experiment that they are about."""
     scales: Annotated[dict[StudyScale, dict[str, ExperimentSpec]], Field(min_length=1)]
     """The specifications of each scale by the names of its parts; none where everything is computed."""
-    about_scale: Flag = False
-    """Whether the claim is about how something changes with the size of models, of which the tiny scale says
-    nothing."""
     caveats: tuple[Text, ...] = ()
     """Where the setting is ours because the paper gives none."""
     order: int = 1000

@@ -194,13 +194,6 @@ def test_missing_parts_and_running_ones_leave_no_result() -> None:
     assert going.answer is ClaimVerdict.MISSING and "r = 5 %" in going.sentence
 
 
-def test_a_claim_about_size_says_nothing_at_the_tiny_scale_and_others_do() -> None:
-    about_scale = {one.name for one in all_studies() if one.about_scale}
-    assert about_scale == {"gpu-hours", "scaling-law"}
-    assert all_claims([ClaimVerdict.BEYOND, SUPPORTED]) is ClaimVerdict.BEYOND
-    assert of_lion(near(0.0)).answer is SUPPORTED
-
-
 def test_a_result_of_another_specification_says_so() -> None:
     result = made_result(study("lion"), {"adamw": BASE, "lion": near(0.0)})
     (part,) = result.parts
