@@ -36,10 +36,10 @@ SHARED_FIELDS = 3
 """A specification with so many fields of one already written refers to it: a scaling experiment's to a comparison's."""
 SHARED_OPTION_OPTIMIZERS = 5
 """An option of so many optimizers is explained at the top of their page: decay rates, eps and weight decay."""
-SOURCES = """A setting has the value of the first of these that names it: a flag of `adapm-bench up` or `demo`, its
-environment variable, a file of secrets (`/run/secrets/adapm_bench_database_url`, as Docker and Kubernetes mount it), a
-TOML file (`adapm-bench.toml` in the current folder, with lines like `port = 8321`), its default. An unknown variable
-that begins with `ADAPM_BENCH_` is refused. `adapm-bench doctor --settings` prints every value and its source."""
+SOURCES = """The first of these counts: a flag of `adapm-bench up` or `demo`, the environment variable, a file of
+secrets (`/run/secrets/adapm_bench_database_url`), the TOML file (`adapm-bench.toml` in the current folder, with lines
+like `port = 8321`), the default. Unknown variables that begin with `ADAPM_BENCH_` are refused.
+`adapm-bench doctor --settings` prints every value and its source."""
 OTHER_VARIABLES = (
     ("`ADAPM_BENCH_CONFIG`", "The TOML file, if it is not in the current folder.", ""),
     ("`ADAPM_BENCH_URL`", "The service that the command line talks to; default: the one on the data folder.", ""),
