@@ -196,10 +196,9 @@ def _kind(field: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
     if field.get("type") == "array":
         return "list of " + _kind(field["items"]) if "items" in field else "list"
-    low, high = (field.get(key) for key in ("minimum", "maximum"))
-    above = field.get("exclusiveMinimum")
-    bounds = [f"≥ {low:g}"] if low is not None else [f"> {above:g}"] if above is not None else []
-    bounds += [f"≤ {high:g}"] if high is not None else []
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [(sign, field[key]) for key, sign in signs.items() if key in field]
+    bounds = [f"{sign} {limit:g}" for sign, limit in limits if abs(limit) < 1e6]  # others are there against typos
     return " ".join([str(field.get("type", "any")), ", ".join(bounds)]).strip()
 
 

@@ -52,7 +52,7 @@ class Candidate(Spec):
     optimizer: OptimizerName
     """A name of the catalog: `adapm-bench optimizers`."""
     learning_rates: LearningRates
-    """Tuning starts at the middle one; `tuning.method: grid` tries exactly these."""
+    """One, or several: tuning starts at the middle one, `tuning.method: grid` tries all."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that differ from the optimizer's defaults."""
     warmup_steps: CountOrZero | None = omit_default(None)
