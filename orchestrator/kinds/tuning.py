@@ -20,8 +20,9 @@ TRIALS = 8
 """Enough to find best rates 4 to 16 times as high as the first one tried; near theirs, ten candidates need six
 (docs/comparisons.md)."""
 FEWEST_REPLICATES = 3
-"""Of a search over several hyperparameters. A single search tells equal optimizers apart in 8 to 67 % of experiments,
-five replicates do in 3 to 14 % (docs/comparisons.md); the t-interval of two would be 13 standard errors wide."""
+"""Of a search over several hyperparameters. A single search calls equal optimizers different in 9 to 68 % of
+experiments, five replicates of 16 trials in 4 to 11 % (docs/comparisons.md); the t-interval of two would be 13 standard
+errors wide."""
 
 Method = Literal["line", "random", "coordinate", "grid"]
 METHODS: Mapping[Method, str] = {
