@@ -34,7 +34,7 @@ SEARCHES = frozenset({"random", "coordinate"})
 
 
 class Tuning(Spec):
-    """Every candidate tries equally many settings on the same tuning seeds, and is judged at one on `seeds`."""
+    """Every candidate tries equally many settings on the same tuning seeds, and runs one on the experiment's seeds."""
 
     method: Method = "line"
     """`line` searches the learning rate from the middle of `learning_rates`, `grid` tries exactly these; `random` and
