@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from enum import EnumType
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,12 +30,16 @@ from worker.schema import field_docs
 WRITTEN = "Written from the code by `python -m api.reference_pages docs/reference`."
 SHARED_OPTION_USES = 10
 """An option of so many verbs is explained at the top of the page: `--json`, `--url` and `--data` are in most."""
+SHARED_ARGUMENT_USES = 4
+"""An argument of so many verbs is explained at the top of the page: ID and FILE."""
+SHARED_FIELDS = 3
+"""A specification with so many fields of one already written refers to it: a scaling experiment's to a comparison's."""
 SHARED_OPTION_OPTIMIZERS = 5
 """An option of so many optimizers is explained at the top of their page: decay rates, eps and weight decay."""
-SOURCES = """A setting has the value of the first of these that names it: a flag of `adapm-bench up` or `demo`, its
-environment variable, a file of secrets (`/run/secrets/adapm_bench_database_url`, as Docker and Kubernetes mount it), a
-TOML file (`adapm-bench.toml` in the current folder, with lines like `port = 8321`), its default. An unknown variable
-that begins with `ADAPM_BENCH_` is refused. `adapm-bench doctor --settings` prints every value and its source."""
+SOURCES = """The first of these counts: a flag of `adapm-bench up` or `demo`, the environment variable, a file of
+secrets (`/run/secrets/adapm_bench_database_url`), the TOML file (`adapm-bench.toml` in the current folder, with lines
+like `port = 8321`), the default. Unknown variables that begin with `ADAPM_BENCH_` are refused.
+`adapm-bench doctor --settings` prints every value and its source."""
 OTHER_VARIABLES = (
     ("`ADAPM_BENCH_CONFIG`", "The TOML file, if it is not in the current folder.", ""),
     ("`ADAPM_BENCH_URL`", "The service that the command line talks to; default: the one on the data folder.", ""),
@@ -79,18 +84,29 @@ def verbs() -> Iterator[str]:
     commands = list(_commands(("adapm-bench",), get_command(command_line)))
     uses = Counter((_flag(p), p.help) for _, command in commands for p in command.params if p.opts[0].startswith("-"))
     shared = {flag: help for (flag, help), number in uses.items() if number >= SHARED_OPTION_USES}
-    yield from ("# The command line", "", WRITTEN, "", "Many commands have these options:", "")
-    yield from _table(("", "meaning"), list(shared.items()))
+    takers: dict[tuple[str, str], list[str]] = {}
+    for words, command in commands:
+        for p in command.params:
+            if not p.opts[0].startswith("-") and p.help:
+                takers.setdefault((p.metavar or p.name.upper(), p.help), []).append(" ".join(words[1:]))
+    explained = {argument: names for argument, names in takers.items() if len(names) >= SHARED_ARGUMENT_USES}
+    yield from ("# The command line", "", WRITTEN, "", "Many commands have these arguments and options:", "")
+    rows = [(f"`{name}` of {', '.join(f'`{verb}`' for verb in of)}", help) for (name, help), of in explained.items()]
+    yield from _table(("", "meaning"), [*rows, *shared.items()])
     for words, command in commands:
         arguments = [p for p in command.params if not p.opts[0].startswith("-")]
         options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
         usage = [p.metavar or p.name.upper() for p in arguments]
         shown = [name if p.required else f"[{name}]" for name, p in zip(usage, arguments, strict=True)]
         yield from (f"## `{' '.join((*words, *shown))}`", "", " ".join((command.help or "").split()), "")
-        rows = [(f"`{name}`", p.help or "", "") for name, p in zip(usage, arguments, strict=True)]
+        rows = [
+            (f"`{name}`", p.help)
+            for name, p in zip(usage, arguments, strict=True)
+            if p.help and (name, p.help) not in explained
+        ]
         own = [p for p in options if p.help and shared.get(_flag(p)) != p.help]
-        rows += [(_flag(p), p.help, _default(p.default)) for p in own]
-        yield from _table(("", "meaning", "default"), rows)
+        rows += [(_flag(p), p.help + _default(p.default)) for p in own]
+        yield from _table(("", "meaning"), rows)
         if also := [_flag(p) for p in options if p.help and p not in own]:
             yield from (f"Also {', '.join(also)}.", "")
 
@@ -104,13 +120,15 @@ def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str,
 
 
 def _flag(option: Any) -> str:
-    choices = "|".join(each for each in get_args(option.type_descriptor.annotation) if isinstance(each, str))
+    annotation = option.type_descriptor.annotation
+    members = list(annotation) if isinstance(annotation, EnumType) else get_args(annotation)
+    choices = "|".join(each for each in members if isinstance(each, str))
     value = "" if option.is_flag else " " + (option.metavar or choices or option.name.upper())
     return ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
 
 
 def _default(value: Any) -> str:
-    return "" if value in (None, False, ()) or callable(value) else f"`{value}`"
+    return "" if value in (None, False, (), "") or callable(value) else f" Default: `{value}`."
 
 
 def routes() -> Iterator[str]:
@@ -139,28 +157,31 @@ def _first_sentence(text: str) -> str:
 
 
 def specifications() -> Iterator[str]:
-    """Every field of every kind of specification; fields that a kind shares with a comparison are named only."""
+    """Every field of every kind of specification; fields that are written already are named only."""
     yield from ("# Specifications", "", WRITTEN + " What they are for: [specs.md](../specs.md).", "")
-    written: set[str] = set()
-    compared = SPECS["comparison"].model_json_schema()["properties"]
+    written: dict[str, Mapping[str, Any]] = {}
     for kind, model in SPECS.items():
         schema = model.model_json_schema()
         for name, part in {kind.capitalize(): schema, **schema["$defs"]}.items():
             if name in written or "properties" not in part:
                 continue
-            written.add(name)
             fields = part["properties"]
-            shared = [field for field, of in fields.items() if kind != "comparison" and of == compared.get(field)]
+            also = {other: [f for f in fields if fields[f] == theirs.get(f)] for other, theirs in written.items()}
+            other = max(also, key=lambda other: len(also[other]), default="")
+            shared = also[other] if other and len(also[other]) >= SHARED_FIELDS else []
+            written[name] = fields
             required = part.get("required", ())
             rows = [
-                (f"`{field}`", _kind(of), _value(of.get("default", "")) if field not in required else "required",
+                (f"`{field}`", _kind(of), "required" if field in required else _field_default(of),
                  of.get("description", ""))
-                for field, of in fields.items() if field not in shared
+                for field, of in fields.items() if field not in shared and "const" not in of
             ]  # fmt: skip
-            about = [" ".join(part.get("description", "").split("\n\n")[0].split()), ""]
-            yield from (f"## {name}", "", *about, *_table(("field", "value", "default", "meaning"), rows))
+            about = " ".join(part.get("description", "").split("\n\n")[0].split())
+            constants = "".join(f" `{field}: {of['const']}`." for field, of in fields.items() if "const" in of)
+            yield from (f"## {name}", "", about + constants, "")
+            yield from _table(("field", "value", "default", "meaning"), rows)
             if shared:
-                yield from (f"As in a [comparison](#comparison): {', '.join(f'`{field}`' for field in shared)}.", "")
+                yield from (f"As in [{other}](#{other.lower()}): {', '.join(f'`{field}`' for field in shared)}.", "")
 
 
 def _kind(field: Mapping[str, Any]) -> str:
@@ -175,11 +196,15 @@ def _kind(field: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
     if field.get("type") == "array":
         return "list of " + _kind(field["items"]) if "items" in field else "list"
-    low, high = (field.get(key) for key in ("minimum", "maximum"))
-    above = field.get("exclusiveMinimum")
-    bounds = [f"≥ {low:g}"] if low is not None else [f"> {above:g}"] if above is not None else []
-    bounds += [f"≤ {high:g}"] if high is not None else []
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [(sign, field[key]) for key, sign in signs.items() if key in field]
+    bounds = [f"{sign} {limit:g}" for sign, limit in limits if abs(limit) < 1e6]  # others are there against typos
     return " ".join([str(field.get("type", "any")), ", ".join(bounds)]).strip()
+
+
+def _field_default(field: Mapping[str, Any]) -> str:
+    """The default in Markdown; that of a record stands in the record's own section."""
+    return "" if "$ref" in field else _value(field.get("default", ""))
 
 
 def _value(value: Any) -> str:
@@ -196,8 +221,7 @@ def optimizers() -> Iterator[str]:
     explained: dict[tuple[Option, ...], str] = {}
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "")
-        rate = f"Centre of its grid of rates: {entry.learning_rate:g}."
-        yield from (f"{entry.paper}. Licence of the code: {entry.licence}. {rate}", "")
+        yield from (f"{entry.paper}. Licence: {entry.licence}. Learning rates around {entry.learning_rate:g}.", "")
         own = [option for option in entry.options if _option_row(option) not in shared]
         if own and entry.options in explained:
             yield from (f"Options: those of [`{explained[entry.options]}`](#{explained[entry.options]}).", "")

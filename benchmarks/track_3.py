@@ -136,24 +136,22 @@ def judge(record: Record, before: Record, worth: StepWorth, comparisons: int) ->
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown, one row a record."""
     lines = [
-        "| record | steps | logs | loss (95 %) | against | steps saved | difference at equal steps (simultaneous 95 %) "
-        "| verdict | the board's pairwise test |",
-        "|--:|--:|--:|---|--:|--:|---|---|---|",
+        "| record | steps | logs | loss (95 %) | difference to the record above at equal steps (simultaneous 95 %) "
+        "| verdict | the board's test |",
+        "|--:|--:|--:|---|---|---|---|",
     ]  # fmt: skip
     for row in rows:
         loss = f"{row['mean']:.4f}" + (f" ({row['low']:.4f} to {row['high']:.4f})" if row["low"] is not None else "")
         judged = row["judged"]
         if judged is None:
-            against, saved, effect, verdict, mark = "–", "–", "–", "–", "–"
+            effect, verdict, mark = "–", "–", "–"
         else:
-            against, saved, verdict = f"{judged['before']}", f"{judged['steps_saved']}", judged["verdict"]
-            effect = f"{judged['mean']:+.4f}"
+            effect, verdict = f"{judged['mean']:+.4f}", judged["verdict"]
             if judged["low"] is not None:
                 effect += f" ({judged['low']:+.4f} to {judged['high']:+.4f})"
-            mark = "passes" if judged["board_passes"] else "does not pass"
+            mark = "passes" if judged["board_passes"] else "fails"
         lines.append(
-            f"| {row['number']} | {row['steps']:,} | {row['seeds']} | {loss} | {against} | {saved} | {effect} "
-            f"| {verdict} | {mark} |"
+            f"| {row['number']} | {row['steps']:,} | {row['seeds']} | {loss} | {effect} | {verdict} | {mark} |"
         )
     return "\n".join(lines)
 

@@ -115,7 +115,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8321, ge=0, le=65535)
     """Port to listen on; 0 takes a free one; flag `--port`."""
     allowed_hosts: str = ""
-    """Further host names that the service answers to, separated by commas: those of a reverse proxy."""
+    """Further host names of the service, such as a reverse proxy's, separated by commas."""
     root_path: str = Field(default="", pattern=f"^({ROOT_PATH_PATTERN})?$")
     """Path of the service behind a reverse proxy, as `/bench`; needed if the proxy sends no `X-Forwarded-Prefix`."""
     requests_a_second: float = Field(default=100.0, gt=0, le=1e6)
@@ -127,24 +127,24 @@ class Settings(BaseSettings):
     audit_days: float = Field(default=365.0, gt=0, le=36_500)
     """Days that the audit log is kept."""
     undo_days: float = Field(default=7.0, ge=0, le=3650)
-    """Days in which a deleted experiment can be restored; then its rows and its runs' folders are removed."""
+    """Days in which a deleted experiment can be restored."""
     webhook_urls: str = ""
     """Prefixes of the URLs that webhooks may post to, separated by commas; default: none, webhooks are off."""
     webhook_networks: str = ""
     """Private networks that webhooks may reach, as `10.1.0.0/16`, separated by commas; default: none."""
     slots: int | None = Field(default=None, ge=1, le=4096)
-    """CPUs that runs may use at once; default: all that this process may use; flag `--slots`."""
+    """CPUs that runs may use at once; default: all usable ones; flag `--slots`."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)
-    """Free bytes on the data folder's disk below which no waiting run starts; 0 starts them all."""
+    """Free bytes on the data folder's disk below which no waiting run starts."""
     umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
     """umask for the data folder and for files that the service writes; `027` lets the group read."""
     keep_checkpoints: Literal["best", "last", "none"] = "last"
-    """Checkpoints that ended runs keep. `last`: the last one of failed and cancelled runs. `best`: also, of every run,
-    the one with the lowest validation loss. `none`: none."""
+    """Checkpoints that ended runs keep. `last`: the last one of failed and cancelled runs; `best`: also every run's one
+    with the lowest validation loss; `none`."""
 
     checkpoint_url: str | None = None
-    """Shared storage for checkpoints and logs, `s3://BUCKET/PREFIX`, so that a run continues if its machine is lost;
-    default: none. Keys come from the environment or an AWS profile."""
+    """Shared storage for checkpoints and logs, `s3://BUCKET/PREFIX`; default: none. Its keys come from the environment
+    or an AWS profile."""
     dataset_url: str | None = None
     """Shared storage for prepared datasets and own weights; default: none."""
 

@@ -45,13 +45,13 @@ def fits(
     form: LawFormQuery = None,
     predict: Predict = [],  # noqa: B006 — FastAPI copies it
 ) -> FitReport:
-    """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts."""
+    """Scaling laws of every candidate over several experiments, with intervals and verdicts."""
     return analysis.fit(ids, form=form, predict=predict)
 
 
 @router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))
 def profile(analysis: AnalysisDependency, ids: ExperimentIds) -> ProfileReport:
-    """Performance profiles of every candidate over the workloads of several comparisons, integrated over tau."""
+    """Scores of every candidate over the workloads of several comparisons."""
     return analysis.profile(ids)
 
 
@@ -65,14 +65,13 @@ def sweep(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Swee
 def sweep_comparison(
     experiment_id: ExperimentIdPath, analysis: AnalysisDependency, seeds: SeedCount = 3
 ) -> ComparisonSpec:
-    """The specification of a comparison of the best trials over fresh seeds, to be submitted as it is or changed; 409
-    before the sweep has ended."""
+    """The specification of a comparison of the best trials on new seeds; 409 before the sweep has ended."""
     return analysis.sweep_comparison(experiment_id, seeds)
 
 
 @router.get("/studies", tags=["studies"])
 def studies(found: StudiesDependency) -> Page[StudySummary]:
-    """Every study with its plans at every scale, its experiments and its findings, in the paper's order."""
+    """Every study with its plans, experiments and findings, in the paper's order."""
     return Page(items=found.summaries())
 
 

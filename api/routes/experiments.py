@@ -174,13 +174,13 @@ def experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependen
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
 def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: CellQuery = None) -> Response:
-    """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
+    """The table of verdicts over the runs that have ended; of a scaling experiment that of one cell."""
     return json_response(analysis.compare(experiment_id, cell))
 
 
 @router.get("/{experiment_id}/cells", responses=problems(404, 409))
 def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page[CellRecord]:
-    """Every model size and token budget of a scaling experiment with its leaderboard, the smallest first."""
+    """Every cell of a scaling experiment with its table of verdicts, the smallest first."""
     return Page(items=analysis.cells(experiment_id))
 
 
@@ -195,7 +195,7 @@ def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page
 def comparison_table(
     experiment_id: ExperimentIdPath, form: TableFormat, analysis: AnalysisDependency, cell: CellQuery = None
 ) -> Response:
-    """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
+    """The table of verdicts as LaTeX (booktabs), Markdown or CSV."""
     return table_file(analysis.compare(experiment_id, cell), form)
 
 
@@ -290,9 +290,8 @@ def clone(
 
 @router.post("/{experiment_id}/{action}", responses=problems(403, 404, 422))
 def apply(experiment_id: ExperimentIdPath, action: RunAction, experiments: ExperimentsDependency) -> AnyExperiment:
-    """Cancel every run that has not ended, pause every one that waits or trains (training ones write a checkpoint and
-    stop), resume every paused one from its checkpoint, or retry every failed or cancelled one; repeating it changes
-    nothing."""
+    """Cancel or pause every unfinished run, resume every paused one, or retry every failed or cancelled one. Training
+    runs write a checkpoint before they stop; repeating the request changes nothing."""
     return experiments.apply(experiment_id, action)
 
 

@@ -129,7 +129,7 @@ def table(
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
 def run(run_id: RunIdPath, runs: RunsDependency) -> Response:
-    """One run with its specification and state, and its result once there is one."""
+    """One run with its specification, state and result."""
     return json_response(runs.get(run_id))
 
 
@@ -212,8 +212,8 @@ def log(
 
 @router.post("/runs/{run_id}/{action}", tags=["runs"], responses=problems(403, 404, 409, 422))
 def apply(run_id: RunIdPath, action: RunAction, runs: RunsDependency, processes: ProcessCount = None) -> RunRecord:
-    """Cancel or pause the run (a training one writes a checkpoint and stops), resume a paused one, or retry a failed or
-    cancelled one from its last checkpoint; repeating it changes nothing."""
+    """Cancel, pause, resume or retry the run. A training run writes a checkpoint before it stops, resumed and retried
+    ones continue from it; repeating the request changes nothing."""
     if processes is not None and action not in (RunAction.RESUME, RunAction.RETRY):
         raise RefusedError(422, "invalid", f"processes is for resume and retry; leave it out to {action.value} a run")
     return runs.apply(run_id, action, processes)

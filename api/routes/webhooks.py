@@ -55,7 +55,7 @@ def remove(webhook_id: WebhookIdPath, webhooks: WebhooksDependency) -> Response:
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryRecord, responses=problems(404, 422))
 def try_out(webhook_id: WebhookIdPath, webhooks: WebhooksDependency, key: IdempotencyKey = None) -> Response:
-    """Deliver a message of the type `webhook.test`, as ends of experiments are: by the dispatcher, soon."""
+    """Deliver a message of the type `webhook.test`, soon: the dispatcher does it."""
     return json_response(webhooks.test(webhook_id, key=key), 202)
 
 

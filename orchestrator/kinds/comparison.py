@@ -52,19 +52,17 @@ class Candidate(Spec):
     optimizer: OptimizerName
     """A name of the catalog: `adapm-bench optimizers`."""
     learning_rates: LearningRates
-    """The candidate's learning rate. Tuning starts at the middle one of several; `tuning.method: grid` tries exactly
-    these."""
+    """One, or several: tuning starts at the middle one, `tuning.method: grid` tries all."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that differ from the optimizer's defaults."""
     warmup_steps: CountOrZero | None = omit_default(None)
-    """Steps of this candidate's warm-up; null: the workload's."""
+    """Steps of the warm-up; null: the workload's."""
     schedule: OwnSchedule | None = omit_default(None)
-    """This candidate's schedule after the warm-up; null: the workload's, but a constant rate for schedule-free
-    AdamW."""
+    """Schedule after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
     ema_decay: EmaDecay | None = omit_default(None)
-    """Validate this candidate's averaged weights, as `workload.ema_decay`; null: the workload's."""
+    """This candidate's `workload.ema_decay`; null: the workload's."""
     rules: Rules = omit_default(())
-    """Moments of some blocks, instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
+    """Moments of some blocks instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
     label: CandidateName | None = None
     """The candidate's name in tables; needed if an optimizer occurs twice. Default: the optimizer's name."""
 
@@ -139,7 +137,7 @@ class Candidate(Spec):
 
 
 class Sequential(Spec):
-    """Seeds are added while a verdict is open: the first few of `seeds` begin, and not all may be needed."""
+    """Early stopping: seeds are added while a verdict is open."""
 
     first_seeds: Annotated[int, Field(strict=True, ge=2, le=MOST_SEQUENTIAL_SEEDS)] = 3
     """Seeds at the first look."""
@@ -148,21 +146,18 @@ class Sequential(Spec):
 Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
 Baseline = Annotated[
     str | None,
-    Field(description="The candidate that the others are compared with, by name. Default: the first one."),
+    Field(description="Name of the candidate that the others are compared with. Default: the first one."),
 ]
 EquivalenceMargin = Annotated[
     Annotated[float, Field(strict=True, gt=0, le=1e6)] | None,
     Field(
-        description="The largest difference that does not matter: a candidate is as good as the baseline if its "
-        "difference is shown to be smaller. Default: 0.01 nats; none if the task's loss has no unit."
+        description="The largest difference that does not matter, for the verdict `as good`. Default: 0.01 nats; none "
+        "if the task's loss has no unit."
     ),
 ]
 AllPairs = Annotated[
     Flag,
-    Field(
-        description="Compare every pair of candidates, not only each with the baseline. Intervals get wider, because "
-        "there are more comparisons."
-    ),
+    Field(description="Compare every pair of candidates, not only each with the baseline; intervals get wider."),
 ]
 
 
@@ -172,7 +167,7 @@ class TunedExperiment(Experiment):
     candidates: Candidates
     """The optimizers to compare."""
     seeds: Seeds
-    """Each seed determines initial weights and data order; at least three, better ten."""
+    """Seeds of initial weights and data order; at least three, better ten."""
     baseline: Baseline = None
     tuning: Tuning | None = None
     equivalence_margin: EquivalenceMargin = omit_default(None)
@@ -259,9 +254,9 @@ class ComparisonSpec(TunedExperiment):
 
     kind: Literal["comparison"] = "comparison"
     tuning: Tuning | None = None
-    """Tune first, then run the seeds at the setting found. Default: each candidate runs at its own setting."""
+    """Tune first. Default: each candidate runs at its own setting."""
     sequential: Sequential | None = omit_default(None)
-    """Start with a few of `seeds` and add others while a candidate's verdict is open. Default: all seeds at once."""
+    """Add seeds only while a verdict is open. Default: all seeds at once."""
 
     def further_faults(self) -> list[SpecFault]:
         """What looks cannot go with."""

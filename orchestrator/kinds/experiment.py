@@ -78,14 +78,14 @@ class Experiment(Spec):
     name: Name
     """The experiment's name in tables."""
     workload: Workload
-    """What is trained, on which data, for how long: the same for every candidate."""
+    """What is trained: the same for every candidate."""
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
-    """Waiting runs of higher priority start first; running ones are left alone."""
+    """Waiting runs of higher priority start first."""
     max_run_seconds: LimitSeconds | None = omit_default(None)
     """Seconds that one run may use its device, over all attempts; then it stops with a checkpoint."""
     deadline_seconds: LimitSeconds | None = omit_default(None)
-    """Seconds from the submission; runs that have not ended by then stop with a checkpoint, or never start."""
+    """Seconds from the submission; then runs stop with a checkpoint, or never start."""
 
     @abstractmethod
     def run_count(self) -> int:

@@ -36,13 +36,13 @@ TOKENS = 1e18
 
 
 class ScalingTuning(Tuning):
-    """Two phases in every cell, or in the cells of the smallest size for all."""
+    """Tuning of a scaling experiment."""
 
     at: Literal["each-size", "smallest-size"] = "each-size"
     """Sizes at which candidates are tuned."""
     transfer: Literal["kept", "inverse-width"] | None = None
-    """Rate of a larger size after tuning at the smallest: `kept`, or times smallest width / width, muP's rule for Adam
-    (Yang et al., "Tensor Programs V", arXiv 2203.03466). Needed if only the smallest size is tuned."""
+    """Rate of larger sizes, if only the smallest is tuned: `kept`, or times smallest width / width, muP's rule for Adam
+    (Yang et al., "Tensor Programs V", arXiv 2203.03466)."""
 
     @model_validator(mode="after")
     def _require_rule(self) -> Self:
@@ -77,11 +77,11 @@ class TransferredSpec(ComparisonSpec):
 
 
 class Size(Spec):
-    """One model of a scaling experiment, with what differs at its size."""
+    """One model of a scaling experiment."""
 
     model: str
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
-    """Sequences in one forward and backward pass at this size; null: as the workload says."""
+    """As in `execution`, for this size; null: the workload's."""
     learning_rates: dict[str, LearningRates] = Field(default_factory=dict)
     """Candidate's name → its learning rates at this size."""
 
@@ -92,7 +92,7 @@ class Size(Spec):
 
 
 class TokenBudget(Spec):
-    """How much each size is trained on: tokens, or tokens for each parameter of the model."""
+    """How much each size is trained on: give one of the two."""
 
     tokens: Annotated[int, Field(ge=1, le=TOKENS), WHOLE_NUMBER] | None = None
     tokens_per_parameter: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
@@ -110,7 +110,7 @@ class TokenBudget(Spec):
 
 
 class ScalingSpec(TunedExperiment):
-    """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
+    """How loss falls with size and data for each optimizer: a law with intervals and predictions."""
 
     title: ClassVar[str] = "scaling experiment"
     answer: ClassVar[AnswerKind] = AnswerKind.LAW

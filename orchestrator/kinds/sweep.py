@@ -59,22 +59,23 @@ NO_PBT = (
 
 
 class SearchedCandidate(Spec):
-    """One optimizer of a sweep: what is held fixed, and where the rest is looked for."""
+    """One optimizer of a sweep."""
 
     optimizer: OptimizerName
+    """A name of the catalog: `adapm-bench optimizers`."""
     lr: LearningRate | None = None
     """The learning rate, if `space` has none; null: the centre of the catalog's grid."""
     options: dict[str, Scalar] = Field(default_factory=dict)
-    """Options that stay as they are."""
+    """Options that differ from the optimizer's defaults."""
     schedule: OwnSchedule | None = omit_default(None)
-    """Schedule of every trial after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
+    """Schedule after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
     rules: Rules = omit_default(())
-    """Moments of some blocks in every trial, instead of the optimizer's plan."""
+    """Moments of some blocks instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
-    """Hyperparameter → its domain: `lr`, `warmup_steps`, an option of the optimizer, or `rule:PATTERN` (moments of the
-    matching blocks). Default: `lr`, around the centre of the catalog's grid."""
+    """Domains of `lr`, `warmup_steps`, options of the optimizer, or `rule:PATTERN` (moments of the matching blocks).
+    Default: `lr`, around the centre of the catalog's grid."""
     label: CandidateName | None = None
-    """The candidate's name in tables; needed if an optimizer occurs twice."""
+    """The candidate's name in tables; needed if an optimizer occurs twice. Default: the optimizer's name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -184,7 +185,7 @@ class SearchedCandidate(Spec):
 
 
 class SweepSpec(Experiment):
-    """Which hyperparameters are good for each optimizer on this workload, at an equal number of trials."""
+    """Which hyperparameters are good for each optimizer on this workload."""
 
     title: ClassVar[str] = "sweep"
     run_noun: ClassVar[str] = "trial"
@@ -197,11 +198,11 @@ class SweepSpec(Experiment):
     trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] | None = None
     """Trials of each optimizer. Default: 16; of a grid all of its points."""
     concurrency: Annotated[int, Field(strict=True, ge=1, le=64)] = 2
-    """Trials at a time, queued ones included. With more, TPE knows less when it chooses."""
+    """Trials at a time. With more, TPE knows less when it chooses."""
     device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
-    """Budget of device-hours: no trial starts that would probably exceed it; running ones are not stopped."""
+    """No trial starts that would probably exceed these device-hours; running ones are not stopped."""
     seed: Seed = 0
-    """Seed of the search and of every trial: initial weights and data order are the same for all."""
+    """Seed of the search and of every trial."""
 
     @field_validator("algorithm", mode="before")
     @classmethod

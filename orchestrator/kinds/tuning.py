@@ -20,8 +20,9 @@ TRIALS = 8
 """Enough to find best rates 4 to 16 times as high as the first one tried; near theirs, ten candidates need six
 (docs/comparisons.md)."""
 FEWEST_REPLICATES = 3
-"""Of a search over several hyperparameters. A single search tells equal optimizers apart in 8 to 67 % of experiments,
-five replicates do in 3 to 14 % (docs/comparisons.md); the t-interval of two would be 13 standard errors wide."""
+"""Of a search over several hyperparameters. A single search calls equal optimizers different in 9 to 68 % of
+experiments, five replicates of 16 trials in 4 to 11 % (docs/comparisons.md); the t-interval of two would be 13 standard
+errors wide."""
 
 Method = Literal["line", "random", "coordinate", "grid"]
 METHODS: Mapping[Method, str] = {
@@ -33,22 +34,20 @@ SEARCHES = frozenset({"random", "coordinate"})
 
 
 class Tuning(Spec):
-    """Every candidate tries the same number of settings on the same seeds, and is judged at one on the seeds that
-    count."""
+    """Every candidate tries equally many settings on the same tuning seeds, and runs one on the experiment's seeds."""
 
     method: Method = "line"
-    """`line`: a line search over the learning rate, from the middle of `learning_rates`; `grid`: exactly
-    `learning_rates`; `random`, `coordinate`: several hyperparameters, drawn at random or one after another."""
+    """`line` searches the learning rate from the middle of `learning_rates`, `grid` tries exactly these; `random` and
+    `coordinate` search several hyperparameters."""
     trials: Annotated[int, Field(strict=True, ge=2, le=256)] = TRIALS
-    """Settings to try for each candidate, each on every tuning seed; a grid has as many as rates."""
+    """Settings of each candidate, each on every tuning seed; a grid has as many as rates."""
     seeds: TuningSeeds = TUNING_SEEDS
-    """Tuning seeds, none of which may be in the experiment's `seeds`. Use at least a third as many."""
+    """Tuning seeds, none of them in the experiment's `seeds`; use at least a third as many."""
     search: Annotated[tuple[Axis, ...], Field(max_length=6)] = omit_default(())
-    """Hyperparameters that `random` and `coordinate` tune, `lr` included, each in a range around the candidate's
-    value."""
+    """Hyperparameters that `random` and `coordinate` search, in ranges around the candidate's values."""
     replicates: Annotated[int, Field(strict=True, ge=1, le=64)] = omit_default(1)
-    """How often to tune and judge, on seeds dealt in turn. The means of the replicates are compared, so the interval
-    includes the luck of tuning. `random` and `coordinate` need 3 or more."""
+    """How often to tune and judge, on seeds dealt in turn; their means are compared. `random` and `coordinate` need 3
+    or more."""
 
     @model_validator(mode="before")
     @classmethod

@@ -29,7 +29,7 @@ class DataSpec(Spec):
     tokenizer: str = "byte"
     """A name of the catalog, `bpe-<vocabulary>`, or `own/<name>`."""
     data_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """SHA-256 of the tokens to train on; other tokens are refused. null: whatever is prepared. Every result has it."""
+    """SHA-256 of the tokens; others are refused. null: whatever is prepared. Every result has it."""
     sequence_length_tokens: Count = 128
     """Tokens of one sequence, at most the model's positions."""
 
@@ -47,7 +47,7 @@ class DataSpec(Spec):
 
 
 class Budget(Spec):
-    """How much is trained: always the whole budget, unless the loss is no longer finite."""
+    """How much is trained."""
 
     steps: Count
     """Optimizer steps."""
@@ -56,16 +56,15 @@ class Budget(Spec):
 
 
 class Schedule(Spec):
-    """Linear warm-up to the optimizer's learning rate, then what its shape says."""
+    """Linear warm-up to the optimizer's learning rate, then a shape."""
 
     shape: ScheduleShape = "cosine"
-    """The rate after the warm-up. `cosine`, `linear`: falls to `final_lr_ratio`; `wsd` (warm-up, stable, decay): stays,
-    then falls linearly over the last steps; `constant`: stays; `phases`: T / log2(T) steps each, at a quarter of the
-    rate before (AdaPM's theorem 1)."""
+    """`cosine`, `linear`: falls to `final_lr_ratio`; `wsd`: stays, then falls linearly over the last steps; `constant`:
+    stays; `phases`: T / log2(T) steps each, at a quarter of the rate before (AdaPM's theorem 1)."""
     warmup_steps: CountOrZero = 0
     """Steps of the linear warm-up."""
     final_lr_ratio: FinalLrRatio = 0.1
-    """Final rate of `cosine`, `linear` and `wsd`, as a fraction of the learning rate."""
+    """Final rate of `cosine`, `linear` and `wsd` over the learning rate."""
     decay_share: DecayShare = omit_default(USUAL_DECAY_SHARE)
     """Share of all steps over which `wsd` decays."""
 
@@ -82,67 +81,64 @@ class Schedule(Spec):
 
 
 class Samples(Spec):
-    """Texts that the model writes at each evaluation, from the same prompts and seeds. They move no loss."""
+    """Texts that the model writes at each evaluation, from the same prompts and seeds; they change no loss."""
 
     prompts: Annotated[tuple[PromptText, ...], Field(min_length=1, max_length=MOST_PROMPTS)]
     """Texts to continue; in conversations, the user's message."""
     tokens: Annotated[int, Field(strict=True, ge=1, le=256)] = 64
-    """Most tokens to write for each prompt; a prompt that is too long loses its beginning."""
+    """Most tokens to write; a prompt that is too long loses its beginning."""
     temperature: Annotated[float, Field(strict=True, ge=0, le=10)] = 1.0
     """Temperature of sampling; 0 takes the most likely token."""
     seed: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 0
-    """Seed of the first prompt's text; each further prompt has the next number."""
+    """Seed of the first prompt; each further one has the next number."""
 
 
 class Evaluation(Spec):
     """Validation on the same held-out sequences for every run."""
 
     every_steps: Count = 100
-    """Steps between evaluations; the loss is also taken before the first step and after the last one."""
+    """Steps between evaluations; also before the first step and after the last one."""
     sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
-    """Held-out sequences, the same for every run."""
+    """Number of held-out sequences."""
     samples: Samples | None = omit_default(None)
     """Texts that the model writes at each evaluation; null: none."""
 
 
 class Execution(Spec):
-    """How a step is computed: what it costs, not what is trained; losses move by rounding only."""
+    """How a step is computed; losses change by rounding only."""
 
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
-    """Sequences in one forward and backward pass; gradients add up to the whole batch. null: the whole batch; auto: the
-    most that fits into memory, found by trial steps."""
+    """Sequences in one forward and backward pass; null: the whole batch; auto: the most that fits into memory."""
     retry_out_of_memory: Flag = omit_default(True)
-    """If a fixed micro-batch does not fit, try again with half of it, down to one sequence; false: the first refusal is
-    the result."""
+    """If a fixed micro-batch does not fit, try again with half of it, down to one sequence."""
     memory_cap_gib: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
-    """Tensor memory that the run may use, so that a large device can stand in for a small one. With `auto` above, a
-    comparison is one at equal memory: each candidate takes the micro-batch that fits, on as many tokens."""
+    """Tensor memory that the run may use. With `micro_batch_sequences: auto`, candidates are compared at equal
+    memory."""
     activation_checkpointing: Flag = False
     """Keep only each layer's input and compute the rest again in the backward pass."""
     compile: Flag = False
     """`torch.compile` the model."""
     parallel: Literal["ddp", "fsdp"] = omit_default("ddp")
-    """How several processes share the model: `ddp`: each has all of it; `fsdp`: each has a shard of weights, gradients
-    and optimizer state (FSDP2, `fully_shard`)."""
+    """`ddp`: each process has the whole model; `fsdp`: a shard of weights, gradients and optimizer state (FSDP2)."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """sdpa: torch's fused scaled dot-product attention; eager: the plain formula."""
 
 
 class Probes(Spec):
-    """Measurements of every weight matrix (block) at some steps. They move no loss."""
+    """Measurements of every weight matrix at some steps; they change no loss."""
 
     every_steps: Count = 100
-    """Steps between the beginnings of windows of observed steps."""
+    """Steps from the start of one window to the next."""
     window_steps: Count = 1
-    """Consecutive steps in a window; the paper compares residuals over 20."""
+    """Observed steps in a window; the paper compares residuals over 20."""
     kinds: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = (
         "gradient-sparsity",
         "momentum-spectrum",
         "residual",
     )
     """`gradient-sparsity`: rows and columns near zero; `momentum-spectrum`: energy of the largest singular values;
-    `residual`: what a low rank drops of the momentum. Where the optimizer keeps no momentum, or no low rank, those of
-    AdaPM stand in (beta1 = 0.9, 5 % of the rank)."""
+    `residual`: what a low rank drops of the momentum. An optimizer without them is observed with AdaPM's (beta1 = 0.9,
+    5 % of the rank)."""
 
     def is_due(self, step: int) -> bool:
         """Whether `step` (from 1) is observed."""

@@ -50,21 +50,20 @@ OptimizerName = Annotated[str, AfterValidator(_require_known_optimizer)]
 
 
 class Workload(Spec):
-    """All that is equal between compared optimizers: task, model, data, budget, schedule, evaluation."""
+    """All that is equal between compared optimizers."""
 
     task: AnyTask = PretrainTask()
     """What is trained; a task may have other defaults for the fields below."""
     model: str
     """A preset, which `adapm-bench models` lists."""
     initial_weights: str | None = None
-    """Pretrained weights: an allowed repository, or `own/<name>` in the data folder; null: random ones."""
+    """Pretrained weights: an allowed repository, or `own/<name>`; null: random ones."""
     data: DataSpec = DataSpec()
     budget: Budget
     schedule: Schedule = Schedule()
     evaluation: Evaluation = Evaluation()
     ema_decay: EmaDecay | None = omit_default(None)
-    """Decay of the moving average of the weights that is validated; null: the last weights are validated. Costs one
-    more copy of the weights."""
+    """Decay of the moving average of the weights that is evaluated (one more copy of them); null: the last weights."""
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = 1.0
     """Threshold of the global gradient norm; null: no clipping."""
     precision: Precision = "fp32"

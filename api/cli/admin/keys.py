@@ -52,7 +52,7 @@ def create(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print it once; only its hash is stored. The first key closes the service to everybody else."""
+    """Make a key and print it once. The first key closes the service to everybody else."""
     fields = {"label": label, "scope": scope, "expires_in_days": expires_in_days}
     fields |= {"runs_at_once": runs_at_once, "device_hours_a_day": device_hours_a_day}
     try:

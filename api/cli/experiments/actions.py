@@ -36,8 +36,7 @@ MoreSeeds = Annotated[
         "--more-seeds",
         min=1,
         max=256,
-        help="Run the tuned settings of an ended experiment, or a sweep's best trials, on so many new seeds, without "
-        "tuning again. The verdict is about these seeds alone.",
+        help="Run the tuned settings of an ended experiment, or a sweep's best trials, on so many new seeds.",
     ),
 ]
 Processes = Annotated[
@@ -46,7 +45,7 @@ Processes = Annotated[
         "--processes",
         min=1,
         max=1024,
-        help="For one run: the number of processes from now on, each with a GPU if the run has GPUs.",
+        help="For one run: the number of processes from now on.",
     ),
 ]
 
@@ -62,12 +61,12 @@ def pause(id: AnyId, url: Url = None, json: Json = False) -> None:
 
 
 def resume(id: AnyId, processes: Processes = None, url: Url = None, json: Json = False) -> None:
-    """Continue paused runs from their checkpoints, to the same losses as if they had never stopped."""
+    """Continue paused runs from their checkpoints, to the same losses as without the pause."""
     _apply(RunAction.RESUME, id, url, json, processes)
 
 
 def retry(id: AnyId, processes: Processes = None, url: Url = None, json: Json = False) -> None:
-    """Queue failed or cancelled runs again; they continue from their last checkpoint, if there is one."""
+    """Queue failed or cancelled runs again; they continue from their last checkpoints."""
     _apply(RunAction.RETRY, id, url, json, processes)
 
 

@@ -19,7 +19,7 @@ from orchestrator.records import ExperimentRecord
 Ids = Annotated[
     list[str],
     typer.Argument(
-        help="An experiment's id, or the name of a logged one; several compare their optimizers over all workloads.",
+        help="An experiment's id, or the name of a logged one.",
         metavar="ID...",
     ),
 ]
@@ -40,9 +40,7 @@ FILES: dict[OutputFormat, TableFormat] = {
     OutputFormat.CSV: "csv",
 }
 
-FormatOption = Annotated[
-    OutputFormat, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")
-]
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How to print the table; LaTeX needs booktabs.")]
 OF_TOLD_RUNS = "Of logged and imported runs"
 MetricOption = Annotated[
     str | None,
@@ -114,8 +112,8 @@ def compare(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. A sweep: its best trials.
-    Logged and imported runs: verdicts, and what nobody could check. Several experiments: scores."""
+    """Show an experiment's verdicts with losses, memory and time; of a sweep its best trials; of several experiments
+    scores."""
     as_profile = len(ids) > 1
     is_chosen = any(value is not None for value in (metric, baseline, workload, margin))
     if as_profile and cell is not None:

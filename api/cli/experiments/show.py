@@ -22,7 +22,7 @@ from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
 AnyId = Annotated[
     str,
     typer.Argument(
-        help="The id of an experiment or a run, its first characters, or the name of a logged experiment.", metavar="ID"
+        help="An experiment's or a run's id, or its first characters; the name of a logged experiment.", metavar="ID"
     ),
 ]
 Id = Annotated[
@@ -35,7 +35,7 @@ CellOption = Annotated[
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")]
 WithLabels = Annotated[
     list[str] | None,
-    typer.Option("--label", help="List the experiments with this label; repeat it for several labels."),
+    typer.Option("--label", help="List the experiments with this label; repeatable."),
 ]
 
 
@@ -51,12 +51,12 @@ class Source(StrEnum):
     IMPORTED = "imported"
 
 
-SourceOption = Annotated[Source, typer.Option("--source", help="List what the bench measured, or what was told to it.")]
-Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
+SourceOption = Annotated[Source, typer.Option("--source", help="List experiments with runs of this origin.")]
+Deleted = Annotated[bool, typer.Option("--deleted", help="List deleted experiments.")]
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
 Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
-SearchedText = Annotated[str, typer.Option("--search", help="Only lines with this text, in upper or lower case.")]
+SearchedText = Annotated[str, typer.Option("--search", help="Only lines with this text; case does not matter.")]
 Level = Annotated[LogLevel, typer.Option("--level", help="Only lines of this level, or worse.")]
 
 WhereOption = Annotated[
@@ -67,7 +67,7 @@ ColumnsOption = Annotated[
 ]
 SortOption = Annotated[str, typer.Option("--sort", help="Any field; -FIELD puts the largest first.", metavar="FIELD")]
 RowsOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="List at most this many; default: 50, of a file all.")
+    int | None, typer.Option("--limit", min=1, help="List at most this many; default: 50, with --csv all.")
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV file.")]
 ROWS_LISTED = 50
@@ -108,7 +108,7 @@ def runs(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List runs of all experiments, external ones too: filtered, sorted, any field as a column."""
+    """List runs of all experiments: filtered, sorted, any field as a column."""
     if csv and json:
         refuse("give one of --csv and --json")
     names = tuple(dict.fromkeys(each.strip() for each in columns.split(",") if each.strip())) or DEFAULT_COLUMNS

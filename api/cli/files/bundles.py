@@ -41,7 +41,7 @@ Signers = Annotated[
 def publish(
     id: Id, out: Out, signing_key: SigningKeyFile = None, data: Data = None, url: Url = None, json: Json = False
 ) -> None:
-    """Publish a finished experiment: runs, figures and provenance as a signed folder that anybody can check."""
+    """Write a finished experiment as a signed folder that anybody can check."""
     if out.exists():
         refuse(f"{out} exists already; choose another folder with --out")
     try:
@@ -63,7 +63,7 @@ def publish(
 
 
 def verify(folder: Folder, signer: Signers = None, json: Json = False) -> None:
-    """Check a bundle: files, signature, and every figure, computed again from its runs. Needs no service."""
+    """Check a bundle: files, signature, and every figure. Needs no service."""
     try:
         verified = verify_bundle(folder, _fingerprints(signer))
     except BundleError as error:
@@ -91,7 +91,7 @@ def verify(folder: Folder, signer: Signers = None, json: Json = False) -> None:
 
 
 def board(folders: Folders, out: Site, signer: Signers = None, json: Json = False) -> None:
-    """Write a page of the verdicts of bundles, each verified: difference, cost, workload, and the key that signed."""
+    """Write a page of the verdicts of bundles, each verified."""
     from api.bundles.board import PAGE, write_board  # loads the templates of pages, which the other verbs do without
 
     if missing := [folder for folder in folders if not folder.is_dir()]:

@@ -15,8 +15,7 @@ Form = Annotated[
     Literal["parquet", "csv", "json", "report"],
     typer.Option(
         "--format",
-        help="Tables of results and series; json: one document with provenance, without series; report: one HTML file "
-        "with answer, figures, method, runs, provenance and BibTeX.",
+        help="parquet, csv: tables of results and series; json: one document without series; report: one HTML file.",
     ),
 ]
 Figures = Annotated[
@@ -37,8 +36,7 @@ def export(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Write an experiment's results (one row per run) and series (one row per point), its figures, a document, or a
-    report."""
+    """Write an experiment's results and series as tables, its figures, a document, or a report."""
     with open_client(url) as client:
         client.experiment(id)
         try:

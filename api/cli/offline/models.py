@@ -31,7 +31,7 @@ from worker.spec.parts import Precision
 if TYPE_CHECKING:
     from optim.plan.rules import Rule
 
-Model = Annotated[str | None, typer.Argument(help="A model by name; without it, all are listed.", metavar="[MODEL]")]
+Model = Annotated[str | None, typer.Argument(help="A model by name; default: list all.", metavar="[MODEL]")]
 Blocks = Annotated[
     bool,
     typer.Option("--blocks", help="Show what AdaPM, or the optimizer in --optimizers, keeps for every block."),
@@ -62,7 +62,7 @@ Ranks = Annotated[
         "--ranks",
         min=1,
         max=65_536,
-        help="Processes that share the model (execution.parallel: fsdp); counts the process with the most bytes.",
+        help="Processes that share the model (fsdp); counts the fullest one.",
         metavar="N",
     ),
 ]
@@ -72,19 +72,21 @@ Memory = Annotated[
         "--memory",
         min=0.1,
         max=1e6,
-        help="Show what fits into so many GiB of tensors: of MODEL by optimizer, without one of every model.",
+        help="Show the largest micro-batch that fits into so many GiB of tensors; without MODEL, of every model.",
         metavar="GIB",
     ),
 ]
 MicroBatch = Annotated[
-    int, typer.Option("--micro-batch", min=1, help="Sequences in a pass, of the peak that --memory shows.", metavar="N")
+    int, typer.Option("--micro-batch", min=1, help="With --memory: sequences in a pass.", metavar="N")
 ]
 CardPrecision = Annotated[
-    Literal["fp32", "bf16"], typer.Option("--precision", help="Of the passes; bf16 is autocast, weights stay fp32.")
+    Literal["fp32", "bf16"], typer.Option("--precision", help="With --memory: bf16 is autocast, weights stay fp32.")
 ]
 Length = Annotated[
     int | None,
-    typer.Option("--length", min=1, help="Tokens in a sequence; default: the model's positions.", metavar="TOKENS"),
+    typer.Option(
+        "--length", min=1, help="With --memory: tokens in a sequence; default: the model's positions.", metavar="TOKENS"
+    ),
 ]
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -108,8 +110,8 @@ def models(
     length: Length = None,
     json: Json = False,
 ) -> None:
-    """List the models, or count what training one keeps under each optimizer, and with --memory the largest micro-batch
-    that fits; without that memory or a service."""
+    """List the models, or count one's memory under each optimizer; --memory shows the largest micro-batch that fits.
+    Needs no service."""
     names = list(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
     options = state_options(rank_ratio, state_dtype)
     if memory is not None:

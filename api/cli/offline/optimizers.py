@@ -22,8 +22,7 @@ Check = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Check the catalog's promises: learning, resuming, rates, groups, closures, memory, and its entry's "
-        "claims.",
+        help="Check the catalog's promises and the claims of its entry.",
     ),
 ]
 Rate = Annotated[

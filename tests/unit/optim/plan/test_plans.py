@@ -7,7 +7,7 @@ from benchmarks import plan_coverage as coverage
 from optim.plan import plan_blocks
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, BlockKind, BlockPlan
 from tests.plans.architectures import ARCHITECTURES, outline
-from tests.plans.write import DOCUMENT, TABLES, document_of_roles, plan_of
+from tests.plans.write import TABLES, plan_of
 
 PLANS: dict[str, BlockPlan] = {}
 
@@ -76,8 +76,3 @@ def test_blocks_have_names_of_their_own_and_none_is_unplaced(name: str):
     keys = [(block.parameter, block.key(state)) for block in plan(name) for state in block.state_shapes]
     assert len(set(keys)) == len(keys)
     assert not [block.name for block in plan(name) if block.kind is BlockKind.OTHER]
-
-
-def test_the_document_has_todays_table_of_roles():
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert document_of_roles(text) == text
