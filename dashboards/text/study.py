@@ -82,9 +82,18 @@ def _append_interval(text: str, low: float | None, high: float | None, measure: 
 
 
 def bound_text(measure: Measure) -> str:
-    """`at most 0.01`; empty where nothing is claimed."""
+    """`at most 0.01`, of a difference `not lower` or `at most 0.01 higher`; empty where nothing is claimed."""
     bounds = (("at least", measure.at_least), ("at most", measure.at_most))
-    return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    if measure.metric != "loss_difference":
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    return " and ".join(_difference_bound(word == "at least", bound) for word, bound in bounds if bound is not None)
+
+
+def _difference_bound(is_least: bool, bound: float) -> str:
+    if bound == 0:
+        return "not lower" if is_least else "not higher"
+    word = "at least" if is_least == (bound > 0) else "at most"
+    return f"{word} {abs(bound):g} {'higher' if bound > 0 else 'lower'}"
 
 
 MEASURE_HEADS = ("measured", "claimed", "verdict", "the paper's figure", "")
@@ -99,15 +108,15 @@ def measure_cells(measure: Measure) -> tuple[str, ...]:
 
 HEAD = """# What was reproduced
 
-{counts}
+{counts} Each verdict is about models of its scale, 0.08 to 1 million parameters trained for a moment at the tiny one:
+no evidence for large models. With 20 tokens a parameter AdaPM's defaults already end above AdamW ([AdaPM](adapm.md)).
 
 {table}
 
 A claim is *supported* if its whole interval lies within the claim's bounds, *contradicted* if it lies outside, and
-*undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together; studies share runs and are not
-corrected for each other. Each word is about models of its scale: 0.08 to 1 million parameters for a moment at the tiny
-one, which is no evidence for large models. `adapm-bench study run NAME`
-repeats a study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md)).
+*undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together, so the same runs have wider
+ones where more candidates are compared; studies share runs and are not corrected for each other. `adapm-bench study run
+NAME` repeats a study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md)).
 
 Written by `adapm-bench study report`."""
 

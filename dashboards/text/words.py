@@ -287,7 +287,19 @@ def headline(comparison: Comparison) -> str:
     baseline = next((each for each in comparison.rows if each.is_baseline), None)
     if row.difference is None or baseline is None:
         return f"{so_far}a {comparison.loss_name} of {formats.loss(row.val_loss.mean)}{rest}."
-    return f"{so_far}{candidate_clause(row, baseline, comparison.loss_unit)}{rest}."
+    clause = candidate_clause(row, baseline, comparison.loss_unit)
+    return f"{so_far}{clause}{rest}.{_smaller_candidate(comparison, row, baseline)}"
+
+
+def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: CandidateRow) -> str:
+    """The best candidate that is better than the baseline with no more state, where the leader takes more."""
+    most = baseline.optimizer_state_bytes
+    if most is None or leader.optimizer_state_bytes is None or leader.optimizer_state_bytes <= most:
+        return ""
+    for row in comparison.rows:
+        if row.conclusion is Conclusion.BETTER and (row.optimizer_state_bytes or most + 1) <= most:
+            return f" With no more state, {row.title}: {candidate_clause(row, baseline, comparison.loss_unit)}."
+    return ""
 
 
 def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:

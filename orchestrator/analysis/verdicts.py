@@ -44,7 +44,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, sample: str = 
             lost = "" if not row.lost_runs() else f" {_lost(row, None)}."
             return f"The baseline: {_loss(row, unit, sample)} at {_setting(row)}.{lost}"
         case Conclusion.BETTER | Conclusion.WORSE if difference is not None:
-            return f"{effect}."
+            return f"{row.conclusion.value.capitalize()}: {effect}."
         case Conclusion.AS_GOOD if difference is not None:
             return f"As good as {baseline.title} within {difference.margin:g}{unit}: {effect}."
         case Conclusion.UNSTABLE:
@@ -152,7 +152,7 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
     if largest < TINY_PARAMETERS:
         on_cpu = ", on a CPU" if any(device == "cpu" for device, _ in devices) else ""
         size = f"{largest / 1e6:.1f} M" if largest >= 100_000 else f"{largest:,}"
-        yield f"A model of {size} parameters{on_cpu}: no evidence for large models."
+        yield f"A model of {size} parameters{on_cpu}: no evidence for large models, whose shares of state differ, too."
 
 
 def _micro_batch_note(runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:

@@ -83,6 +83,14 @@ def test_headline_is_one_sentence_on_the_best_candidate_beside_the_baseline(conc
     )
 
 
+def test_headline_names_the_best_candidate_with_no_more_state_where_the_leader_takes_more():
+    muon = row("muon", 2.2, state_bytes=120, conclusion=Conclusion.BETTER)
+    scale, lion = (row(name, 2.3, state_bytes=17, conclusion=Conclusion.BETTER) for name in ("scale", "lion"))
+    rows = (muon, scale, lion, row("adamw", 2.4, state_bytes=100))
+    assert " With no more state, Scale: 0.1000 nats lower than Adamw" in words.headline(comparison(*rows))
+    assert "With no more state" not in words.headline(comparison(*rows[1:]))
+
+
 def test_headline_of_a_baseline_alone_is_its_loss():
     assert words.headline(comparison(row("adamw", 2.4), row("adapm", None))) == "a validation loss of 2.4000."
 

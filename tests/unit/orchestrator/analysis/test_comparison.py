@@ -543,7 +543,7 @@ def test_at_most_three_notes_the_gravest_first() -> None:
     ended = compared(spec(), {"adamw": BASE, "adapm": replaced(BASE, on_3=RunStatus.CANCELLED)}).notes
     assert ended == (
         "1 run failed or was cancelled, without a result.",
-        "A model of 1.0 M parameters, on a CPU: no evidence for large models.",
+        "A model of 1.0 M parameters, on a CPU: no evidence for large models, whose shares of state differ, too.",
     )
 
 

@@ -42,7 +42,7 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
         assert getattr(muon.difference, name) == pytest.approx(getattr(expected, name)), name
     assert muon.loss == mean_interval(MUON) and adamw.loss == mean_interval(ADAMW)
     assert (muon.conclusion, adamw.conclusion) == (Conclusion.BETTER, Conclusion.BASELINE)
-    assert muon.verdict.startswith("muon ends 0.0575 lower than adamw (95 %: ")
+    assert muon.verdict.startswith("Better: muon ends 0.0575 lower than adamw (95 %: ")
     assert "nats" not in muon.verdict and muon.difference.margin is None, "nobody gave a unit"
     with_margin = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: ADAMW}}), margin=0.05).rows
     assert {row.conclusion for row in with_margin} == {Conclusion.BASELINE, Conclusion.AS_GOOD}

@@ -49,11 +49,11 @@ ADAMW = row("AdamW", Conclusion.BASELINE)
     [
         (
             Conclusion.BETTER, difference(-0.06, 0.04), {},
-            "AdaPM ends 0.0600 nats lower than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p = 0.012).",
+            "Better: AdaPM ends 0.0600 nats lower than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p = 0.012).",
         ),
         (
             Conclusion.WORSE, difference(0.06, 0.04, p_value=1e-5), {},
-            "AdaPM ends 0.0600 nats higher than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p < 0.001).",
+            "Worse: AdaPM ends 0.0600 nats higher than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p < 0.001).",
         ),
         (
             Conclusion.AS_GOOD, difference(0.001, 0.004, p_value=0.6), {},
