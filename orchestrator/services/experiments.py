@@ -6,19 +6,21 @@ submit ─► … ─► ended ─► annotate ─► delete ─► restore, or 
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pydantic import ValidationError
 
-from orchestrator.annotations import AnnotationChange
-from orchestrator.errors import ConflictError
+from orchestrator.annotations import AnnotationChange, LabelChange
+from orchestrator.errors import ConflictError, DamagedError, DeletedError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
 from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.records import AnyExperiment, ExperimentRecord, SubmissionReceipt
+from orchestrator.records import AnyExperiment, DamagedExperiment, ExperimentRecord, SubmissionReceipt
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
-from orchestrator.store import annotations, reads
+from orchestrator.store import annotations, external_runs, reads
 from orchestrator.store.admin import deletion
 from orchestrator.store.database import Database
 from orchestrator.store.queue import run_actions, submission
@@ -78,6 +80,24 @@ class Experiments:
         with self._database.reading() as connection:
             return reads.any_experiment(connection, experiment_id, deleted_too=deleted_too)
 
+    def find_any(self, experiment_id: str) -> Listed:
+        """One experiment of any source, damaged or not: measured here, or else logged or imported, which may be named,
+        too."""
+        try:
+            return self.get_any(experiment_id)
+        except NotFoundError as error:
+            if not isinstance(error, DeletedError):
+                with suppress(NotFoundError), self._database.reading() as connection:
+                    return external_runs.experiment(connection, experiment_id)
+            raise
+
+    def find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
+        """One experiment of any source; raises `DamagedError` where it cannot be read."""
+        found = self.find_any(experiment_id)
+        if isinstance(found, DamagedExperiment):
+            raise DamagedError(found.damaged)
+        return found
+
     def find_by_key(self, key: str) -> ExperimentRecord | None:
         """The newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none was."""
         with self._database.reading() as connection:
@@ -113,6 +133,15 @@ class Experiments:
         is kept beside a note."""
         with self._database.writing() as connection:
             annotations.change(self._database, connection, experiment_id, change, revision=revision, by=by)
+            return reads.any_experiment(connection, experiment_id)
+
+    def change_labels(self, experiment_id: str, change: LabelChange) -> Listed:
+        """Add labels to an experiment of any source, and take some away; raises `ConflictError` where they would be too
+        many."""
+        if isinstance(self.find_any(experiment_id), ExternalExperiment):
+            return external_runs.change_labels(self._database, experiment_id, change)
+        with self._database.writing() as connection:
+            annotations.change(self._database, connection, experiment_id, change)
             return reads.any_experiment(connection, experiment_id)
 
     def delete(self, experiment_id: str) -> AnyExperiment:

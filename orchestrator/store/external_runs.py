@@ -24,7 +24,7 @@ import zstandard
 from pydantic import JsonValue
 from sqlalchemy.engine import Connection
 
-from orchestrator.annotations import MOST_LABELS, LabelChange, sort_labels
+from orchestrator.annotations import LabelChange, changed_labels
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import (
     LOGGED,
@@ -202,11 +202,8 @@ def change_labels(database: Database, experiment_id: str, change: LabelChange) -
     with database.writing() as connection:
         asked, this = experiment(connection, experiment_id).id, external_experiments
         row = connection.execute(sa.select(this.c.labels).where(this.c.id == asked).with_for_update()).one_or_none()
-        had = set() if row is None else set(_labels(row)[0])
-        labels = sort_labels((had | set(change.add)) - set(change.remove))
-        if len(labels) > MOST_LABELS:
-            raise ConflictError(f"it would have {len(labels)} labels, of at most {MOST_LABELS}; remove some first")
-        if set(labels) != had:
+        had = () if row is None else _labels(row)[0]
+        if (labels := changed_labels(had, change)) != had:
             connection.execute(sa.update(this).where(this.c.id == asked).values(labels=json.dumps(labels)))
             count_change(connection)
         return experiment(connection, asked)
