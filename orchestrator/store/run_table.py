@@ -1,11 +1,10 @@
 """The table of all runs in SQL: pages by keyset, filters with bound parameters, groups.
 
-Runs of the bench and external ones lie in different tables. Each is asked by itself, so that it may use its own index,
-and the first rows of both answers are merged. What a page shows is read for its rows alone.
+Runs of the bench and external ones lie in different tables. One query asks for the first rows of each, so that each may
+use its own index, and for the first ones of both. What a page shows is read for its rows alone.
 """
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
@@ -202,6 +201,12 @@ class _Origin:
             return _json(_OWN_DOCUMENTS[field.document], *field.path)
         return _Answer(number=_NO_NUMBER)
 
+    def key(self, field: RunField) -> tuple[Expression, Expression]:
+        """The field as a number and as a text, by which it is sorted."""
+        answer = self.answer(field)
+        number, text = answer.number, answer.text
+        return _NO_NUMBER if number is None else number, _Binary(sa.null() if text is None else text)
+
     def select(self, columns: Sequence[Expression], *conditions: Expression) -> sa.Select[Any]:
         """A query over the runs; tables that neither columns nor conditions name are not joined."""
         used = {
@@ -286,58 +291,41 @@ def page(
     """Runs in that order, those without a value last, equal ones by origin and id; `after` is the cursor of the last
     one of the page before. Raises `FilterError` where that run is gone."""
     last = None if after is None else _key_of(connection, sort, after)
-    keys = []
+    # A field that is never null is sorted by its index, as long as the order does not ask whether it is.
+    plain = sort.name in ("id", "candidate", "created_at") and not sort.document
+    firsts = []
     for origin in _ORIGINS:
-        answer = origin.answer(sort)
-        number = answer.number if answer.number is not None else _NO_NUMBER
-        text: Expression = sa.cast(sa.null(), sa.Text) if answer.text is None else _Binary(answer.text)
-        identity = origin.table.c.id
-        directed = [each.desc() if descending else each.asc() for each in (number, text)]
+        number, text = origin.key(sort)
+        identity = _Binary(origin.table.c.id)
         conditions = [] if where is None else [_condition(origin, where)]
         if last is not None:
             conditions.append(_is_after(number, text, identity, origin.is_external, last, descending))
-        query = origin.select([identity, number.label("number"), text.label("text")], *conditions)
-        ranked: list[Any] = []
-        if answer.number is not None:
-            ranked += [number.is_(None), directed[0]]
-        if answer.text is not None:
-            ranked += [text.is_(None), directed[1]]
-        # A field that is never null is sorted by its index, as long as the order does not ask whether it is.
-        plain = sort.name in ("id", "candidate", "created_at") and not sort.document
-        order = [each for each in ranked if not plain or each in directed]
-        rows = connection.execute(query.order_by(*order, _Binary(identity)).limit(limit)).all()
-        keys.append([(row.number, row.text, origin.is_external, row.id) for row in rows])
-    chosen = list(heapq.merge(*keys, key=lambda key: _Ranked(key, descending)))[:limit]
-    return _rows(connection, chosen, columns)
+        is_external = sa.literal(origin.is_external).label("is_external")
+        named = number.label("number"), text.label("text"), is_external, identity.label("id")
+        answer = origin.answer(sort)
+        known = [each for each, part in ((number, answer.number), (text, answer.text)) if part is not None]
+        order = (*_order(known, plain=plain, descending=descending), identity)
+        firsts.append(sa.select(origin.select(named, *conditions).order_by(*order).limit(limit).subquery()))
+    both = sa.union_all(*firsts).subquery().c
+    order = (*_order((both.number, _Binary(both.text)), descending=descending), both.is_external, _Binary(both.id))
+    keys = connection.execute(sa.select(both.is_external, both.id).order_by(*order).limit(limit))
+    return _rows(connection, [(bool(is_external), run_id) for is_external, run_id in keys], columns)
+
+
+def _order(parts: Iterable[Expression], *, descending: bool, plain: bool = False) -> Iterator[Expression]:
+    """Numbers, then texts, then what has no value. `plain`: where there is always one."""
+    for expression in parts:
+        if not plain:
+            yield expression.is_(None)
+        yield expression.desc() if descending else expression.asc()
 
 
 _Key = tuple[float | None, str | None, bool, str]
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """A key as SQL sorts it: numbers, then texts, then those without a value."""
-
-    key: _Key
-    descending: bool
-
-    def __lt__(self, other: "_Ranked") -> bool:
-        mine, theirs = self.key, other.key
-        for index in (0, 1):
-            a, b = mine[index], theirs[index]
-            if (a is None and b is None) or a == b:
-                continue
-            if a is None or b is None:
-                return b is None
-            return bool(a > b if self.descending else a < b)  # type: ignore[operator]  # both are of one type
-        return mine[2:] < theirs[2:]
-
-
 def _key_of(connection: Connection, sort: RunField, cursor: str) -> _Key:
     origin = _ORIGINS[cursor.startswith(EXTERNAL)]
-    answer, run_id = origin.answer(sort), validate_id(cursor.removeprefix(EXTERNAL))
-    number = answer.number if answer.number is not None else _NO_NUMBER
-    text = answer.text if answer.text is not None else sa.cast(sa.null(), sa.Text)
+    (number, text), run_id = origin.key(sort), validate_id(cursor.removeprefix(EXTERNAL))
     query = origin.select([number.label("number"), text.label("text")], origin.table.c.id == run_id)
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -350,7 +338,7 @@ def _is_after(
 ) -> Expression:
     """What lies behind that key in the order."""
     value, word, last_is_external, last_id = last
-    tie: Expression = _Binary(identity) > last_id if is_external == last_is_external else sa.literal(is_external)
+    tie: Expression = identity > last_id if is_external == last_is_external else sa.literal(is_external)
     for expression, known in ((text, word), (number, value)):
         if known is None:
             tie = sa.and_(expression.is_(None), tie)
@@ -360,10 +348,12 @@ def _is_after(
     return tie
 
 
-def _rows(connection: Connection, keys: Sequence[_Key], columns: Sequence[RunField]) -> tuple[TableRow, ...]:
+def _rows(
+    connection: Connection, keys: Sequence[tuple[bool, str]], columns: Sequence[RunField]
+) -> tuple[TableRow, ...]:
     found: dict[tuple[bool, str], TableRow] = {}
     for origin in _ORIGINS:
-        ids = [key[3] for key in keys if key[2] == origin.is_external]
+        ids = [run_id for is_external, run_id in keys if is_external == origin.is_external]
         if not ids:
             continue
         answers = [origin.answer(field) for field in columns]
@@ -378,7 +368,7 @@ def _rows(connection: Connection, keys: Sequence[_Key], columns: Sequence[RunFie
                 experiment_id=row[1],
                 values=tuple(_value(each, values) for each in answers),
             )
-    return tuple(found[key[2], key[3]] for key in keys)
+    return tuple(found[key] for key in keys)
 
 
 def _value(answer: _Answer, values: Iterator[Any]) -> Value:
