@@ -11,7 +11,7 @@ from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import RunStatus
 from orchestrator.run_table.filters import FilterError
 from orchestrator.services.experiments import Experiments
-from orchestrator.services.external_runs import ExternalRuns
+from orchestrator.store.external_runs import ExternalRuns
 
 Source = Literal["all", "bench", "logged", "imported"]
 SOURCES: tuple[Source, ...] = get_args(Source)

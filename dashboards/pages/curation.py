@@ -26,7 +26,7 @@ from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedErr
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.records import AnyExperiment, ExperimentRecord
 from orchestrator.services.experiments import Experiments
-from orchestrator.services.external_runs import ExternalRuns
+from orchestrator.store.external_runs import ExternalRuns
 
 MOST_SEEDS = 256
 """Of one experiment."""

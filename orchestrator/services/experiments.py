@@ -20,9 +20,10 @@ from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import AnyExperiment, DamagedExperiment, ExperimentRecord, SubmissionReceipt
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
-from orchestrator.store import annotations, external_runs, reads
+from orchestrator.store import annotations, reads
 from orchestrator.store.admin import deletion
 from orchestrator.store.database import Database
+from orchestrator.store.external_runs import ExternalRuns
 from orchestrator.store.queue import run_actions, submission
 from orchestrator.store.queue.submission import NewExperiment
 from worker.schema import first_fault
@@ -44,11 +45,13 @@ class Experiments:
         policy: LeasePolicy,
         specifications: Specifications,
         comparison_at_judged_settings: Callable[[str], ComparisonSpec],
+        external_runs: ExternalRuns,
         *,
         undo_days: float = 7.0,
         most_waiting: int | None = None,
     ) -> None:
         self._database, self._policy = database, policy
+        self._external_runs = external_runs
         self._specifications, self._comparison_at_judged_settings = specifications, comparison_at_judged_settings
         self.undo_days = undo_days
         """How long a deleted experiment can be restored."""
@@ -87,8 +90,8 @@ class Experiments:
             return self.get_any(experiment_id)
         except NotFoundError as error:
             if not isinstance(error, DeletedError):
-                with suppress(NotFoundError), self._database.reading() as connection:
-                    return external_runs.experiment(connection, experiment_id)
+                with suppress(NotFoundError):
+                    return self._external_runs.experiment(experiment_id)
             raise
 
     def find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
@@ -139,7 +142,7 @@ class Experiments:
         """Add labels to an experiment of any source, and take some away; raises `ConflictError` where they would be too
         many."""
         if isinstance(self.find_any(experiment_id), ExternalExperiment):
-            return external_runs.change_labels(self._database, experiment_id, change)
+            return self._external_runs.change_labels(experiment_id, change)
         with self._database.writing() as connection:
             annotations.change(self._database, connection, experiment_id, change)
             return reads.any_experiment(connection, experiment_id)

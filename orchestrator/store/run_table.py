@@ -1,11 +1,11 @@
-"""The table of all runs in SQL: pages by keyset, filters with bound parameters, groups.
+"""`RunTable`: every run of every experiment in SQL: pages by keyset, filters with bound parameters, groups.
 
 Runs of the bench and external ones lie in different tables. One query asks for the first rows of each, so that each may
 use its own index, and for the first ones of both. What a page shows is read for its rows alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -28,6 +28,8 @@ from orchestrator.run_table.fields import (
     find_field,
 )
 from orchestrator.run_table.filters import Condition, Conjunction, Disjunction, Filter, FilterError, Negation
+from orchestrator.run_table.query import TableQuery
+from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.tables import (
     experiments,
@@ -41,6 +43,8 @@ from orchestrator.store.tables import (
 
 Expression = ColumnElement[Any]
 MOST_GROUPS = 500
+STREAMED_ROWS = 1_000
+"""Read at once for a file of all of them."""
 
 
 class _JsonNumber(FunctionElement[float]):
@@ -118,12 +122,6 @@ class _Answer:
 
     number: Expression | None = None
     text: Expression | None = None
-
-    def value(self) -> Expression:
-        """Whether there is any, as an expression to be asked for null; by which it is sorted where it has one type."""
-        if self.number is not None and self.text is not None:
-            return sa.func.coalesce(sa.cast(self.number, sa.Text), self.text)
-        return cast("Expression", self.number if self.number is not None else self.text)
 
 
 def _json(document: Expression, *path: str) -> _Answer:
@@ -278,38 +276,82 @@ def _comparison(answer: _Answer, asked: Condition) -> Expression:
     return sa.not_(matched) if asked.operator.startswith("!") else matched
 
 
-def page(
-    connection: Connection,
-    *,
-    columns: Sequence[RunField],
-    where: Filter | None,
-    sort: RunField,
-    descending: bool,
-    limit: int,
-    after: str | None,
-) -> tuple[TableRow, ...]:
-    """Runs in that order, those without a value last, equal ones by origin and id; `after` is the cursor of the last
-    one of the page before. Raises `FilterError` where that run is gone."""
-    last = None if after is None else _key_of(connection, sort, after)
+class RunTable:
+    """The table of all runs of one database. Thread-safe; every method may raise `StoreError` and `FilterError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, query: TableQuery) -> tuple[TableRow, ...]:
+        """Runs in the order that is asked for, those without a value last, equal ones by origin and id. Raises
+        `FilterError` where the run that the page begins behind is gone."""
+        with self._database.reading() as connection:
+            return _page(connection, query)
+
+    def read_all(self, query: TableQuery) -> Iterator[TableRow]:
+        """Every row, from the first one, a page in memory at a time."""
+        asked = replace(query, limit=STREAMED_ROWS, after=None)
+        while rows := self.page(asked):
+            yield from rows
+            if len(rows) < STREAMED_ROWS:
+                return
+            asked = replace(asked, after=rows[-1].cursor())
+
+    def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
+        """The runs by the fields that the query groups by, the largest groups first, at most `MOST_GROUPS` of each
+        origin."""
+        if not query.group:
+            return ()
+        with self._database.reading() as connection:
+            return _groups(connection, query)
+
+
+def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
+    sort = query.sort
+    last = None if query.after is None else _key_of(connection, sort, query.after)
     # A field that is never null is sorted by its index, as long as the order does not ask whether it is.
     plain = sort.name in ("id", "candidate", "created_at") and not sort.document
     firsts = []
     for origin in _ORIGINS:
         number, text = origin.key(sort)
         identity = _Binary(origin.table.c.id)
-        conditions = [] if where is None else [_condition(origin, where)]
+        conditions = [] if query.where is None else [_condition(origin, query.where)]
         if last is not None:
-            conditions.append(_is_after(number, text, identity, origin.is_external, last, descending))
+            conditions.append(_is_after(number, text, identity, origin.is_external, last, query.descending))
         is_external = sa.literal(origin.is_external).label("is_external")
         named = number.label("number"), text.label("text"), is_external, identity.label("id")
         answer = origin.answer(sort)
         known = [each for each, part in ((number, answer.number), (text, answer.text)) if part is not None]
-        order = (*_order(known, plain=plain, descending=descending), identity)
-        firsts.append(sa.select(origin.select(named, *conditions).order_by(*order).limit(limit).subquery()))
+        order = (*_order(known, plain=plain, descending=query.descending), identity)
+        firsts.append(sa.select(origin.select(named, *conditions).order_by(*order).limit(query.limit).subquery()))
     both = sa.union_all(*firsts).subquery().c
-    order = (*_order((both.number, _Binary(both.text)), descending=descending), both.is_external, _Binary(both.id))
-    keys = connection.execute(sa.select(both.is_external, both.id).order_by(*order).limit(limit))
-    return _rows(connection, [(bool(is_external), run_id) for is_external, run_id in keys], columns)
+    order = (
+        *_order((both.number, _Binary(both.text)), descending=query.descending),
+        both.is_external,
+        _Binary(both.id),
+    )
+    keys = connection.execute(sa.select(both.is_external, both.id).order_by(*order).limit(query.limit))
+    return _rows(connection, [(bool(is_external), run_id) for is_external, run_id in keys], query.columns)
+
+
+def _groups(connection: Connection, query: TableQuery) -> tuple[RunGroup, ...]:
+    loss, found = find_field("val_loss"), []
+    for origin in _ORIGINS:
+        answers, value = [origin.answer(field) for field in query.group], cast("Expression", origin.answer(loss).number)
+        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
+        labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
+        # PostgreSQL squares what it averages, and refuses an overflow.
+        averaged = sa.case((sa.func.abs(value) < 1e150, value))
+        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(averaged), sa.func.max(value)]
+        grouped = origin.select(
+            [*labelled, *figures], *([] if query.where is None else [_condition(origin, query.where)])
+        )
+        for row in connection.execute(grouped.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
+            cells = iter(row)
+            values = tuple(_value(each, cells) for each in answers)
+            runs, best, mean, worst = cells
+            found.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
+    return tuple(sorted(found, key=lambda one: (-one.runs, tuple(map(str, one.values)), one.origin)))
 
 
 def _order(parts: Iterable[Expression], *, descending: bool, plain: bool = False) -> Iterator[Expression]:
@@ -375,22 +417,3 @@ def _value(answer: _Answer, values: Iterator[Any]) -> Value:
     number = next(values) if answer.number is not None else None
     text = next(values) if answer.text is not None else None
     return cast("Value", text if number is None else number)
-
-
-def groups(connection: Connection, *, by: Sequence[RunField], where: Filter | None) -> tuple[RunGroup, ...]:
-    """The runs by the values of some fields, the largest groups first, at most `MOST_GROUPS` of each origin."""
-    loss, found = find_field("val_loss"), []
-    for origin in _ORIGINS:
-        answers, value = [origin.answer(field) for field in by], cast("Expression", origin.answer(loss).number)
-        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
-        labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
-        # PostgreSQL squares what it averages, and refuses an overflow.
-        averaged = sa.case((sa.func.abs(value) < 1e150, value))
-        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(averaged), sa.func.max(value)]
-        query = origin.select([*labelled, *figures], *([] if where is None else [_condition(origin, where)]))
-        for row in connection.execute(query.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
-            cells = iter(row)
-            values = tuple(_value(each, cells) for each in answers)
-            runs, best, mean, worst = cells
-            found.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
-    return tuple(sorted(found, key=lambda one: (-one.runs, tuple(map(str, one.values)), one.origin)))
