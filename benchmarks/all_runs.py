@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 
 from benchmarks.result_file import write_result
 from dashboards.pages.all_runs import all_runs_pages
-from orchestrator.services.run_table import RunTable
 from orchestrator.store.database import Database
+from orchestrator.store.run_table import RunTable
 from orchestrator.store.tables import (
     attempts,
     experiments,

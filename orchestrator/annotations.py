@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from orchestrator.errors import ConflictError
 from orchestrator.names import plain_name
 from worker.records.result import Record
 
@@ -70,6 +71,14 @@ class LabelChange(Record):
     add: Labels = ()
     remove: Labels = ()
     """One that is not there changes nothing."""
+
+
+def changed_labels(had: Iterable[str], change: LabelChange) -> tuple[str, ...]:
+    """The labels after a change. Raises `ConflictError` where they would be too many."""
+    labels = sort_labels({*had, *change.add} - {*change.remove})
+    if len(labels) > MOST_LABELS:
+        raise ConflictError(f"it would have {len(labels)} labels, of at most {MOST_LABELS}; remove some first")
+    return labels
 
 
 class AnnotationChange(Record):

@@ -12,7 +12,7 @@ sends a spool again, or at the same time, changes nothing.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,33 +99,16 @@ class RunSpool:
             lines = map(_line, reversed(file.read().splitlines()))
         return next((line.step for line in lines if line is not None and line.step is not None), None)
 
-    def batches(self, first: int) -> Iterator[LinesBatch]:
-        """All lines from that number on, in pieces that a request may have."""
-        lines: list[SpoolLine | None] = []
-        size = 0
-        for line in self.lines(first):
-            length = 0 if line is None else len(line.model_dump_json())
-            if lines and (len(lines) == MOST_LINES or size + length > MOST_BYTES):
-                yield self._batch(first, lines)
-                first, lines, size = first + len(lines), [], 0
-            lines.append(line)
-            size += length
-        if lines:
-            yield self._batch(first, lines)
-
-    def _batch(self, first: int, lines: list[SpoolLine | None]) -> LinesBatch:
-        return LinesBatch(run=self.run, part=self.part, first_line=first, lines=tuple(lines))
-
     def send(self, client: "Client") -> Synced:
         """Send what the service does not have. Raises `ClientError`."""
         if self._received is None:
-            self._received = client.send_lines(self.run_id, self._batch(0, [])).lines
+            self._received = client.send_lines(self.run_id, LinesBatch(run=self.run, part=self.part)).lines
         had = known = self._received
         torn: set[int] = set()
         is_behind = True
         while is_behind:
             is_behind = False
-            for batch in self.batches(known):
+            for batch in batches(self.run, self.part, self.lines(known), known):
                 known = client.send_lines(self.run_id, batch).lines
                 # The file's first line is the header, which is no line of a batch.
                 torn |= {batch.first_line + index + 2 for index, line in enumerate(batch.lines) if line is None}
@@ -141,6 +124,21 @@ class RunSpool:
             lines=known,
             torn=tuple(sorted(torn)),
         )
+
+
+def batches(run: RunHeader, part: str, lines: Iterable[SpoolLine | None], first_line: int = 0) -> Iterator[LinesBatch]:
+    """Lines of a spool, the first of which has that number, in pieces that a request may have."""
+    some: list[SpoolLine | None] = []
+    size = 0
+    for line in lines:
+        length = 0 if line is None else len(line.model_dump_json())
+        if some and (len(some) == MOST_LINES or size + length > MOST_BYTES):
+            yield LinesBatch(run=run, part=part, first_line=first_line, lines=tuple(some))
+            first_line, some, size = first_line + len(some), [], 0
+        some.append(line)
+        size += length
+    if some:
+        yield LinesBatch(run=run, part=part, first_line=first_line, lines=tuple(some))
 
 
 def find(folder: Path) -> list[Path]:

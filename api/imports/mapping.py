@@ -24,6 +24,7 @@ from api.client.own_runs import plain_value
 from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
 from orchestrator.sessions import join_sessions
+from orchestrator.specs.differences import flat_fields
 
 JUDGED = "val_loss"
 PROPOSALS: Mapping[str, Sequence[str]] = {
@@ -130,15 +131,11 @@ def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
 def fields_of(run: SourceRun) -> dict[str, Any]:
     """All that a mapping can ask a run for, by its way through nested mappings."""
     said = {"name": run.name, **run.facts, "config": run.config, **parse_name(run.name)}
-    return dict(_flatten(said, ""))
-
-
-def _flatten(values: Mapping[str, Any], way: str) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{way}{name}.")
-        elif value is not None and value != "" and not isinstance(value, list | tuple):
-            yield f"{way}{name}", value
+    return {
+        name: value
+        for name, value in flat_fields(said)
+        if value is not None and value != "" and not isinstance(value, list | tuple)
+    }
 
 
 def parse_name(name: str) -> dict[str, str]:

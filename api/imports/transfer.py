@@ -8,16 +8,14 @@ an earlier step on, is deleted and sent whole: what it left behind is of no mode
 import hashlib
 import json
 import math
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 from api.client.client import Client
 from api.client.messages import ClientError
-from api.client.spool import SUFFIX, RunSpool, header_line
+from api.client.spool import batches
 from api.imports.mapping import LARGEST_STEP, MappedRun
 from orchestrator.external_runs import MOST_VALUES, ExternalRun, RunHeader, SpoolLine
 
@@ -64,13 +62,9 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         at = run.ended_at if known is None or went_back else max(run.ended_at, time.time())
         lines.append(SpoolLine(at=at, state=run.state))
     if lines:
-        content = [line.model_dump_json(exclude_defaults=True).encode() + b"\n" for line in lines]
-        part = hashlib.sha256(b"".join(content)).hexdigest()[:32]
-        with tempfile.TemporaryDirectory() as folder:
-            spool = Path(folder) / f"{run.run_id}.{part}{SUFFIX}"
-            first_line = header_line(run.run_id, part, header.model_dump(mode="json"))
-            spool.write_bytes(first_line + b"".join(content))
-            RunSpool(spool).send(client)
+        content = "\n".join(line.model_dump_json(exclude_defaults=True) for line in lines)
+        for batch in batches(header, hashlib.sha256(content.encode()).hexdigest()[:32], lines):
+            client.send_lines(run.run_id, batch)
     if labels:
         client.label_external_experiment(header.experiment, add=labels)
     return ImportedRun(

@@ -21,16 +21,16 @@ from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
-from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
-from orchestrator.services.run_table import RunTable
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.text import TwiceError, distinct_keys
 from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
+from orchestrator.store.external_runs import ExternalRuns
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.attempts import Attempts
+from orchestrator.store.run_table import RunTable
 from orchestrator.studies.reports import Studies
 
 # Answers of the busiest routes: a record written to JSON once, on the thread that has read it.

@@ -17,6 +17,7 @@ from api.routes.context import (
     problems,
 )
 from dashboards.files.publication import external_runs_csv
+from orchestrator.analysis.external_runs import judge
 from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import (
     MOST_VALUES,
@@ -136,4 +137,4 @@ def judgement(
 ) -> Response:
     """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
     what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
-    return json_response(external_runs.judge(external_id, choice))
+    return json_response(judge(*external_runs.read(external_id), choice))

@@ -38,7 +38,7 @@ from orchestrator.records import (
 )
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
-from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, read_query
+from orchestrator.run_table.query import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, read_query
 from worker.records.result import Observation, Point, TextSamples
 
 router = APIRouter(route_class=JsonRoute)

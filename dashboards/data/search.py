@@ -1,20 +1,17 @@
 """Which experiments the first page lists: by words, state, source and labels, as its URL says."""
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 from urllib.parse import urlencode
 
 from dashboards.view_state import state_filter
 from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
-from orchestrator.errors import DeletedError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import RunStatus
-from orchestrator.records import AnyExperiment
 from orchestrator.run_table.filters import FilterError
 from orchestrator.services.experiments import Experiments
-from orchestrator.services.external_runs import ExternalRuns
+from orchestrator.store.external_runs import ExternalRuns
 
 Source = Literal["all", "bench", "logged", "imported"]
 SOURCES: tuple[Source, ...] = get_args(Source)
@@ -98,38 +95,29 @@ class Search:
         return self.state == "all" or counts.done()
 
 
-def logged_instead(external_runs: ExternalRuns, experiment_id: str, error: NotFoundError) -> ExternalExperiment:
-    """The experiment of runs that another loop or tool told of, where the bench has none of that id. Raises `error`."""
-    with suppress(NotFoundError):
-        if not isinstance(error, DeletedError):
-            return external_runs.experiment(experiment_id)
-    raise error
-
-
 def find_experiments(experiments: Experiments, external_runs: ExternalRuns, query: Search, limit: int) -> list[Listed]:
     """The experiments of all sources that fit, at most `limit`, the newest first."""
     found: list[Listed] = []
-    if query.source != "bench":
-        most = MOST_SEARCHED if query.narrows_by_more_than_labels() else limit
-        told = external_runs.experiments(limit=most, labels=query.labels)
-        found += [one for one in told if query.fits(one)]
     if query.source in ("all", "bench"):
-        found += _measured_experiments(experiments, replace(query, source="all"), limit)
+        found += _fitting(experiments.page, query, limit)
+    if query.source != "bench":
+        found += _fitting(external_runs.experiments, query, limit)
     return sorted(found, key=lambda one: one.created_at, reverse=True)[:limit]
 
 
-def _measured_experiments(experiments: Experiments, query: Search, limit: int) -> list[AnyExperiment]:
-    if not query.narrows_by_more_than_labels():
-        return list(experiments.page(limit=limit, labels=query.labels))
-    fitting: list[AnyExperiment] = []
-    before, looked = None, 0
+def _fitting(read_page: Callable[..., Sequence[Listed]], query: Search, limit: int) -> list[Listed]:
+    """The newest of one list that fit, page by page."""
+    fitting: list[Listed] = []
+    before, looked, size = None, 0, PAGE if query.narrows_by_more_than_labels() else limit
     while (
         len(fitting) < limit
         and looked < MOST_SEARCHED
-        and (page := experiments.page(limit=PAGE, before=before, labels=query.labels))
+        and (page := read_page(limit=size, before=before, labels=query.labels))
     ):
         fitting += [one for one in page if query.fits(one)]
         before, looked = page[-1].id, looked + len(page)
+        if len(page) < size:
+            break
     return fitting[:limit]
 
 

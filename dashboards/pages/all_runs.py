@@ -21,7 +21,9 @@ from orchestrator.run_table.fields import (
     TableRow,
 )
 from orchestrator.run_table.filters import FilterError
-from orchestrator.services.run_table import RunTable, TableQuery, group_filter, read_query
+from orchestrator.run_table.query import TableQuery, group_filter, read_query
+from orchestrator.store import run_table
+from orchestrator.store.run_table import RunTable
 
 ROWS_SHOWN = 100
 LONGEST_TEXT = 2_000
@@ -109,7 +111,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             fault=fault,
             rows=found,
             groups=[(each, view.narrowed_to(group_filter(by, each))) for each in groups] if by else (),
-            most_groups=table.most_groups(),
+            most_groups=run_table.MOST_GROUPS,
             following=following,
             named=tuple(NAMED_FIELDS),
             documents=DOCUMENTS,

@@ -19,7 +19,6 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
-from dashboards.data.search import logged_instead
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import missing_page, page, refused_page, visitor_id
 from orchestrator.annotations import AnnotationChange, LabelChange
@@ -27,7 +26,7 @@ from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedErr
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.records import AnyExperiment, ExperimentRecord
 from orchestrator.services.experiments import Experiments
-from orchestrator.services.external_runs import ExternalRuns
+from orchestrator.store.external_runs import ExternalRuns
 
 MOST_SEEDS = 256
 """Of one experiment."""
@@ -115,7 +114,7 @@ class CurationPages:
 
     def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
         """The form of labels and note."""
-        return _form(self._find(experiment_id))
+        return _form(self._experiments.find(experiment_id))
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form, or show the note as it will look. What cannot be taken comes back as it
@@ -125,11 +124,11 @@ class CurationPages:
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
-            if isinstance(found := self._find(experiment_id), ExternalExperiment):
+            if isinstance(found := self._experiments.find(experiment_id), ExternalExperiment):
                 if wanted.labels is not None:
                     labels, shown = set(wanted.labels), set(_split(sent.get("shown", "")))
                     change = LabelChange(add=tuple(labels - shown), remove=tuple(shown - labels))
-                    self._external_runs.change_labels(found.id, change)
+                    self._experiments.change_labels(found.id, change)
                 return RedirectResponse(f"/experiments/{found.id}", status_code=303)
             if "preview" in sent:
                 return _form(found, sent=sent, preview=True)
@@ -177,7 +176,7 @@ class CurationPages:
         """What a deletion would mean."""
         with suppress(NotFoundError):
             return self._ask("curation/delete.html", experiment_id)
-        return page("curation/delete.html", experiment=self._find(experiment_id))
+        return page("curation/delete.html", experiment=self._experiments.find(experiment_id))
 
     def delete(self, experiment_id: str) -> Response:
         """Delete it, and offer it back on the front page."""
@@ -185,8 +184,8 @@ class CurationPages:
             self._experiments.delete(experiment_id)
         except ConflictError as error:
             return self._ask("curation/delete.html", experiment_id, trouble=str(error), status=409)
-        except NotFoundError as error:
-            self._external_runs.delete_experiment(logged_instead(self._external_runs, experiment_id, error).id)
+        except NotFoundError:
+            self._external_runs.delete_experiment(self._experiments.find(experiment_id).id)
             return RedirectResponse("/", status_code=303)
         return RedirectResponse(f"/?deleted={experiment_id}", status_code=303)
 
@@ -197,12 +196,6 @@ class CurationPages:
         except ConflictError as error:
             return refused_page(409, "Too late", str(error))
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
-
-    def _find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
-        try:
-            return self._experiments.get(experiment_id)
-        except NotFoundError as error:
-            return logged_instead(self._external_runs, experiment_id, error)
 
     def _ask(
         self, template: str, experiment_id: str, *, trouble: str | None = None, status: int = 200, **values: Any
@@ -220,7 +213,7 @@ class CurationPages:
     def _form_with_faults(
         self, experiment_id: str, sent: dict[str, str], faults: Sequence[str], status: int
     ) -> HTMLResponse:
-        return _form(self._find(experiment_id), sent=sent, faults=faults, status=status)
+        return _form(self._experiments.find(experiment_id), sent=sent, faults=faults, status=status)
 
 
 def _form(

@@ -3,7 +3,7 @@
 It stands at the addresses of every experiment, `/experiments/{id}` and below it, where the bench has none of that id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
@@ -20,6 +20,7 @@ from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.view_state import panel_words
+from orchestrator.analysis.external_runs import judge
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 
@@ -40,7 +41,7 @@ class LoggedPages:
         choice, runs = view.choice, self._external_runs.runs(experiment.id)
         metrics = _metrics(runs)
         titles = {name: name for name in metrics}
-        judgement, reason = self._judge(experiment, choice)
+        judgement, reason = _judge(experiment, runs, choice)
         metric = _judged_metric(judgement, choice, metrics)
         asked_panels = view.panels
         view = view.replace(panels=asked_panels or (Panel(metric=metric or "", smooth=0).word(),))
@@ -83,7 +84,7 @@ class LoggedPages:
             return unchanged
         choice = LoggedView.parse(request.query_params.multi_items()).choice
         runs = self._external_runs.runs(experiment.id)
-        metrics, judgement = _metrics(runs), self._judge(experiment, choice)[0]
+        metrics, judgement = _metrics(runs), _judge(experiment, runs, choice)[0]
         if name == "curves":
             panel = Panel(metric=_judged_metric(judgement, choice, metrics) or "", smooth=0)
         else:
@@ -94,13 +95,15 @@ class LoggedPages:
         title = f"{panel.metric} · {experiment.name}"
         return figure_answer(drawn, form, theme, name=f"{experiment.id}-{name}", title=title, tag=tag)
 
-    def _judge(
-        self, experiment: ExternalExperiment, choice: JudgementChoice
-    ) -> tuple[ExternalJudgement | None, str | None]:
-        try:
-            return self._external_runs.judge(experiment.id, choice), None
-        except ConflictError as error:
-            return None, str(error)
+
+def _judge(
+    experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: JudgementChoice
+) -> tuple[ExternalJudgement | None, str | None]:
+    """The judgement, or why there is none."""
+    try:
+        return judge(experiment, runs, choice), None
+    except ConflictError as error:
+        return None, str(error)
 
 
 def _metrics(runs: Iterable[ExternalRun]) -> list[str]:

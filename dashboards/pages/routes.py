@@ -32,7 +32,7 @@ from dashboards.data import tables
 from dashboards.data.live import Pulse, changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
-from dashboards.data.search import Search, find_experiments, logged_instead
+from dashboards.data.search import Search, find_experiments
 from dashboards.data.trials import SweepView, sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
@@ -56,6 +56,7 @@ from dashboards.render import page
 from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
@@ -148,10 +149,9 @@ class PageHandlers:
     def experiment(self, experiment_id: str, request: Request) -> Response:
         """One experiment; of a scaling experiment its law, or the comparison of one cell; of runs that were logged or
         imported their judgement."""
-        try:
-            whole = self._reader.experiments.get(experiment_id)
-        except NotFoundError as error:
-            return self._logged.page(logged_instead(self._reader.external_runs, experiment_id, error), request)
+        whole = self._reader.experiments.find(experiment_id)
+        if isinstance(whole, ExternalExperiment):
+            return self._logged.page(whole, request)
         view = ViewState.parse(request.query_params.multi_items())
         answer = AnswerKind.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
         return self._by_answer[answer](whole, view, request)
@@ -221,8 +221,10 @@ class FigureHandlers:
         """A figure of an experiment, as the view in the query asks for it."""
         try:
             return self._measured(experiment_id, name, form, request, theme, narrow=narrow)
-        except NotFoundError as error:
-            found = logged_instead(self._reader.external_runs, experiment_id, error)
+        except NotFoundError:
+            found = self._reader.experiments.find_any(experiment_id)
+            if not isinstance(found, ExternalExperiment):
+                raise
         return self._logged.figure(found, name, form, request, theme)
 
     def _measured(

@@ -18,11 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from dashboards.data.any_run import AnyRun
 from dashboards.data.reader import Reader
-from dashboards.data.search import logged_instead
 from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.render import page, refused_page, visitor_id
-from orchestrator.annotations import AnnotationChange, Label, LabelChange
-from orchestrator.errors import ChangedMeanwhileError, ConflictError, NotFoundError
+from dashboards.render import page, refused_page
+from orchestrator.annotations import Label, LabelChange
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.jobs import ACTIONABLE, RunAction
 from orchestrator.records import RunRecord
@@ -32,8 +31,6 @@ from orchestrator.services.composition import Services
 SelectionAction = Literal["retry", "label", "delete"]
 MOST_SELECTED = 200
 LONGEST_ID = 64
-MOST_TRIES = 5
-"""Of adding a label while others edit the same experiment."""
 LABEL: TypeAdapter[str] = TypeAdapter(Label)
 
 
@@ -112,7 +109,7 @@ class SelectionPages:
                 change()
                 targets.append(target)
                 request.scope["bench.targets"] = tuple(targets)  # at once: the next one may end this request
-            except (ConflictError, NotFoundError, ChangedMeanwhileError) as error:
+            except (ConflictError, NotFoundError) as error:
                 faults.append(f"{target}: {error}")
         if faults:
             left = self._find(pairs)
@@ -125,7 +122,11 @@ class SelectionPages:
         if action == "retry":
             return [(f"/runs/{one.id}", partial(runs.apply, one.id, RunAction.RETRY)) for one in found.retriable()]
         if action == "label":
-            return [(f"/experiments/{one.id}", partial(self._add_label, one, label)) for one in found.experiments]
+            added = LabelChange(add=(label,))
+            return [
+                (f"/experiments/{one.id}", partial(experiments.change_labels, one.id, added))
+                for one in found.experiments
+            ]
         changes: list[tuple[str, Callable[[], object]]] = []
         for one in found.deleted_experiments():
             delete = external.delete_experiment if isinstance(one, ExternalExperiment) else experiments.delete
@@ -133,26 +134,6 @@ class SelectionPages:
         return changes + [
             (f"/external-runs/{run.id}", partial(external.delete_run, run.id)) for run in found.deleted_runs()
         ]
-
-    def _add_label(self, experiment: Listed, label: str) -> None:
-        if isinstance(experiment, ExternalExperiment):
-            self._services.external_runs.change_labels(experiment.id, LabelChange(add=(label,)))
-            return
-        experiment_id = experiment.id
-        for tried in range(1, MOST_TRIES + 1):
-            found = self._services.experiments.get_any(experiment_id)
-            if label in found.labels:
-                return
-            try:
-                change = AnnotationChange(labels=(*found.labels, label))
-            except ValidationError as error:
-                raise ConflictError("it has as many labels as there may be") from error
-            try:
-                self._services.experiments.annotate(experiment_id, change, revision=found.revision, by=visitor_id())
-                return
-            except ChangedMeanwhileError:
-                if tried == MOST_TRIES:
-                    raise
 
     def _find(self, pairs: Iterable[tuple[str, str]]) -> Selection:
         runs: list[AnyRun] = []
@@ -169,7 +150,7 @@ class SelectionPages:
                 else:
                     experiment_id = value
                 if experiment_id not in experiments:
-                    experiments[experiment_id] = self._experiment(experiment_id)
+                    experiments[experiment_id] = self._services.experiments.find_any(experiment_id)
                 chosen |= {experiment_id} if name == "experiments" else set()
             except NotFoundError:
                 unknown.append(f"{'experiment' if name == 'experiments' else 'run'} {value[:LONGEST_ID]}")
@@ -179,12 +160,6 @@ class SelectionPages:
             chosen=frozenset(chosen),
             unknown=tuple(unknown),
         )
-
-    def _experiment(self, experiment_id: str) -> Listed:
-        try:
-            return self._services.experiments.get_any(experiment_id)
-        except NotFoundError as error:
-            return logged_instead(self._services.external_runs, experiment_id, error)
 
 
 def _selected_items(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -341,7 +341,7 @@ class AdaPM(ClosureStep):
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         self._lay_out(None, moves=lambda parameter: True)
 
-    def untouched(self) -> list[str]:
+    def names_without_gradient(self) -> list[str]:
         """Return the names of trainable parameters that have had no gradient so far: idle experts, for example."""
         return [
             name

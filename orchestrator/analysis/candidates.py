@@ -55,9 +55,10 @@ class SettingRuns:
         return mean_interval([*self.units().values()], looks=self.looks)
 
     def rank(self) -> tuple[int, float]:
-        """Sorts the best trial first: the fewest runs without a loss, then the lowest mean."""
+        """Sorts the best trial first: the most runs with a loss, since all rates are for the same seeds; then the
+        lowest mean."""
         losses = self.losses()
-        return (len(self.runs) - len(losses), fmean(losses.values())) if losses else (len(self.runs) + 1, inf)
+        return -len(losses), fmean(losses.values()) if losses else inf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,8 @@ from orchestrator.external_runs import (
     JudgementChoice,
 )
 from orchestrator.jobs import RunStatus
-from orchestrator.records import CandidateRow, Conclusion, LearningRateRow
+from orchestrator.records import CandidateRow, Conclusion
+from orchestrator.specs.differences import flat_fields
 from orchestrator.tuning.line import Grid
 from orchestrator.tuning.tuner import RunFact
 from worker.records.result import LARGEST_LOSS, Verdict
@@ -71,11 +72,10 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         without_choice = f"without a choice it is {names[0]}, whose first run began first"
         chosen = (note_on_baseline(design, baseline, without_choice),) if len(names) > 2 else ()
         design = design.hold_against(baseline)
-    facts = [_fact(run, metric) for run in judgeable]
-    standings = standings_of(design, summarize_facts(design, [*facts, *_missing_runs(design, facts)]))
-    rows = concluded_rows(design, standings)
+    summaries = summarize_facts(design, [_fact(run, metric) for run in judgeable])
+    rows = concluded_rows(design, standings_of(design, summaries))
     by_id = {run.id: run for run in judgeable}
-    of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
+    of_row = {row.candidate: [by_id[id] for id in best.run_ids] if (best := row.best()) else [] for row in rows}
     baseline_row = next(row for row in rows if row.is_baseline)
     judged = [_judged_candidate(row, baseline_row, metric, of_row) for row in rows]
     return ExternalJudgement(
@@ -177,30 +177,35 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
     Where all rates of a candidate have the same seeds, these chose its rate and judge it. Where some rates have fewer,
     it was tuned on those: they are set apart, if enough others are left at the rate with the most seeds.
     """
-    rates = {name: sorted({_rate(run) for run in runs if run.candidate == name}) for name in names}
-    seeds = {run.seed for run in runs if run.seed is not None}
-    if len(names) > MOST_CANDIDATES or len(seeds) > MOST_SEEDS or max(map(len, rates.values())) > MOST_RATES:
+    seeds_at: dict[str, dict[float, frozenset[int]]] = {name: {} for name in names}
+    for run in sorted(runs, key=_rate):
+        assert run.seed is not None
+        at = seeds_at[run.candidate]
+        at[_rate(run)] = at.get(_rate(run), frozenset()) | {run.seed}
+    seeds = frozenset[int]().union(*(at for rates in seeds_at.values() for at in rates.values()))
+    if len(names) > MOST_CANDIDATES or len(seeds) > MOST_SEEDS or max(map(len, seeds_at.values())) > MOST_RATES:
         raise ConflictError(
-            f"{len(names)} candidates, {len(seeds)} seeds, up to {max(map(len, rates.values()))} rates each: at most "
-            f"{MOST_CANDIDATES}, {MOST_SEEDS} and {MOST_RATES} can be judged"
+            f"{len(names)} candidates, {len(seeds)} seeds, up to {max(map(len, seeds_at.values()))} rates each: at "
+            f"most {MOST_CANDIDATES}, {MOST_SEEDS} and {MOST_RATES} can be judged"
         )
-    tuning = _tuning_seeds(runs, rates)
+    tuning = _tuning_seeds([[*rates.values()] for rates in seeds_at.values()])
     if len(tuning) > MOST_TUNING_SEEDS:
         raise ConflictError(
             f"{len(tuning)} seeds chose rates: at most {MOST_TUNING_SEEDS} can be set apart. Run the other rates on "
             "fewer seeds, or all rates on all of them"
         )
     candidates = []
-    for name, grid in rates.items():
+    for name, rates in seeds_at.items():
+        grid = tuple(rates)
         own_rate = grid[len(grid) // 2]
-        tuner = Grid(own=own_rate, trials=len(grid), rates=tuple(grid))
+        tuner = Grid(own=own_rate, trials=len(grid), rates=grid)
         candidates.append(
             CandidateDesign(
                 name=name,
                 title=name,
                 optimizer=name,
                 own_rate=own_rate,
-                learning_rates=tuple(grid),
+                learning_rates=grid,
                 tuners=(tuner,) if tuning else (),
             )
         )
@@ -213,30 +218,15 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
     )
 
 
-def _tuning_seeds(runs: Sequence[ExternalRun], rates: Mapping[str, Sequence[float]]) -> frozenset[int]:
-    """The seeds that only chose rates; none where the same seeds do both."""
-    tuning: set[int] = set()
-    most: dict[str, frozenset[int]] = {}
-    for name, grid in rates.items():
-        of_rate = {lr: _seeds_of(runs, name, lr) for lr in grid}
-        if len({*of_rate.values()}) == 1:
-            most[name] = of_rate[grid[0]]
-            continue
-        judged = max(of_rate, key=lambda lr: len(of_rate[lr]))
-        most[name] = of_rate[judged]
-        tuning |= {seed for lr, seeds in of_rate.items() if lr != judged for seed in seeds}
-    whole_grids = any(
-        len(grid) > 1 and len({_seeds_of(runs, name, lr) for lr in grid}) == 1 for name, grid in rates.items()
-    )
-    if whole_grids or any(len(seeds - tuning) < FEWEST_JUDGED for seeds in most.values()):
+def _tuning_seeds(grids: Sequence[Sequence[frozenset[int]]]) -> frozenset[int]:
+    """The seeds that only chose rates, given the seeds of each candidate's rates; none where the same seeds do both."""
+    if any(len(seeds) > 1 and len({*seeds}) == 1 for seeds in grids):
         return frozenset()
-    return frozenset(tuning)
-
-
-def _seeds_of(runs: Iterable[ExternalRun], candidate: str, lr: float) -> frozenset[int]:
-    return frozenset(
-        run.seed for run in runs if run.candidate == candidate and _rate(run) == lr and run.seed is not None
+    judged = [max(seeds, key=len) for seeds in grids]
+    tuning = frozenset[int]().union(
+        *(seeds for rates, most in zip(grids, judged, strict=True) for seeds in rates if seeds is not most)
     )
+    return frozenset() if any(len(seeds - tuning) < FEWEST_JUDGED for seeds in judged) else tuning
 
 
 def _rate(run: ExternalRun) -> float:
@@ -288,38 +278,15 @@ def _last_step(run: ExternalRun) -> int:
     return max((each.last_step for name, each in run.metrics.items() if not name.startswith(SAMPLES)), default=0)
 
 
-def _missing_runs(design: ComparisonDesign, runs: Sequence[RunFact]) -> list[RunFact]:
-    """The runs that a grid would have and that nobody told of: a rate with fewer seeds than its neighbours is not
-    complete, and ranks behind them."""
-    if design.is_tuned:
-        return []
-    missing = []
-    for candidate in design.candidates:
-        reported = {(run.lr, run.seed) for run in runs if run.candidate == candidate.name}
-        wanted = {(lr, seed) for lr in candidate.learning_rates for _, seed in reported}
-        missing += [
-            RunFact(candidate=candidate.name, lr=lr, seed=seed, status=RunStatus.CANCELLED, loss=None)
-            for lr, seed in sorted(wanted - reported)
-        ]
-    return missing
-
-
-# Sentences
-
-
-def _judged_ids(row: CandidateRow) -> tuple[str, ...]:
-    best = row.best()
-    return () if best is None else tuple(filter(None, best.run_ids))
-
-
 def _judged_candidate(
     row: CandidateRow,
     baseline: CandidateRow,
     metric: str,
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> JudgedCandidate:
-    steps, baseline_steps = (_last_steps(of_row[candidate_row.candidate], metric) for candidate_row in (row, baseline))
-    tokens, baseline_tokens = (_tokens(of_row[candidate_row.candidate]) for candidate_row in (row, baseline))
+    runs, baseline_runs = of_row[row.candidate], of_row[baseline.candidate]
+    steps, baseline_steps = _last_steps(runs, metric), _last_steps(baseline_runs, metric)
+    tokens, baseline_tokens = _tokens(runs), _tokens(baseline_runs)
     conclusion, difference, sentence = row.conclusion, row.difference, verdict(row, baseline, "")
     unequal = None
     if len(row.learning_rates) != len(baseline.learning_rates):
@@ -328,8 +295,8 @@ def _judged_candidate(
         unequal = f"{_numbers(steps)} steps against {_numbers(baseline_steps)}"
     elif tokens and baseline_tokens and tokens != baseline_tokens:
         unequal = f"{_numbers(tokens)} tokens against {_numbers(baseline_tokens)}"
-    elif unequal_pairs := _unequal_pairs(of_row[row.candidate], of_row[baseline.candidate], metric):
-        unequal = f"{pluralize(len(unequal_pairs), 'seed')} with other steps or tokens than the same seed"
+    elif pairs := _unequal_pairs(runs, baseline_runs, metric):
+        unequal = f"{pluralize(pairs, 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.UNDECIDED
         sentence = f"Undecided: {unequal} of {baseline.title}'s; {row.title} ends {effect_text(difference, '')}."
@@ -345,15 +312,10 @@ def _judged_candidate(
         conclusion=conclusion,
         verdict=sentence,
         edge_of_grid=row.edge_of_grid,
-        learning_rates=tuple(map(_drop_missing_runs, row.learning_rates)),
+        learning_rates=row.learning_rates,
         last_steps=steps,
         tokens=tokens,
     )
-
-
-def _drop_missing_runs(rate: LearningRateRow) -> LearningRateRow:
-    reported = tuple(filter(None, rate.run_ids))
-    return rate.model_copy(update={"run_ids": reported, "runs_total": len(reported), "runs_ended": len(reported)})
 
 
 def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
@@ -361,29 +323,27 @@ def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
     return tuple(sorted({run.metrics[metric].last_step for run in runs if not _has_diverged(run, metric)}))
 
 
-def _unequal_pairs(runs: Iterable[ExternalRun], baseline_runs: Iterable[ExternalRun], metric: str) -> list[int]:
-    """Seeds whose two runs, neither diverged, had other budgets: sets of budgets may be equal where pairs are not."""
+def _unequal_pairs(runs: Iterable[ExternalRun], baseline_runs: Iterable[ExternalRun], metric: str) -> int:
+    """How many seeds have two runs, neither diverged, of other budgets: sets of budgets may be equal where pairs are
+    not."""
+    of_seed, count = {run.seed: run for run in baseline_runs}, 0
+    for run in runs:
+        pair = (run, of_seed.get(run.seed, run))
+        if not any(_has_diverged(each, metric) for each in pair):
+            tokens = {_last_tokens(each) for each in pair}
+            count += len({each.metrics[metric].last_step for each in pair}) > 1 or len(tokens - {None}) > 1
+    return count
 
-    def budgets(runs: Iterable[ExternalRun]) -> dict[int, tuple[float, float | None]]:
-        return {
-            run.seed: (run.metrics[metric].last_step, run.metrics[TOKENS].last if TOKENS in run.metrics else None)
-            for run in runs
-            if run.seed is not None and not _has_diverged(run, metric)
-        }
 
-    own, baseline = budgets(runs), budgets(baseline_runs)
-    return sorted(
-        seed
-        for seed in own.keys() & baseline.keys()
-        if own[seed][0] != baseline[seed][0]
-        or (None not in (own[seed][1], baseline[seed][1]) and own[seed] != baseline[seed])
-    )
+def _last_tokens(run: ExternalRun) -> float | None:
+    return run.metrics[TOKENS].last if TOKENS in run.metrics else None
 
 
 def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
-    last_values = [run.metrics[TOKENS].last for run in runs if TOKENS in run.metrics]
-    token_counts = {value for value in last_values if value is not None}
-    return tuple(sorted(token_counts)) if len(last_values) == len(runs) else ()
+    """Of runs that all told them, without those that ended at no number; else none."""
+    if not all(TOKENS in run.metrics for run in runs):
+        return ()
+    return tuple(sorted({tokens for run in runs if (tokens := _last_tokens(run)) is not None}))
 
 
 def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[ExternalRun]]) -> Iterator[str]:
@@ -488,15 +448,7 @@ def _settings(run: ExternalRun) -> Iterator[tuple[str, JsonValue]]:
         case _:
             mapped = set()
     config = {name: value for name, value in run.config.items() if name != IMPORTED}
-    return (pair for pair in _flat_settings(config, "") if pair[0] not in mapped)
-
-
-def _flat_settings(config: Mapping[str, JsonValue], prefix: str) -> Iterator[tuple[str, JsonValue]]:
-    for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat_settings(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+    return (pair for pair in flat_fields(config) if pair[0] not in mapped)
 
 
 def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:

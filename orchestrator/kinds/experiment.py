@@ -103,6 +103,10 @@ class Experiment(Spec):
     def shares(self) -> tuple[Share, ...]:
         """What it asks for: the runs of each candidate on each workload, in the order of its cells and candidates."""
 
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each thing that keeps it from what it is for, though it can be submitted."""
+        return ()
+
     @abstractmethod
     def facts(self) -> tuple[tuple[str, str], ...]:
         """(name, value) of what only this kind has, in short: for a list of facts about the experiment."""

@@ -26,6 +26,7 @@ from orchestrator.tuning.search_spaces import (
     contains,
     ends,
     grid_size,
+    settings_count,
     suggested_range,
     suggested_rates,
 )
@@ -340,6 +341,17 @@ class SweepSpec(Experiment):
                 "sweep",
                 f"{self.algorithm}, {pluralize(self.trial_count(), 'trial')}, {self.trials_each()} of each optimizer",
             ),
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each candidate whose space has fewer settings than it has trials."""
+        trials = self.trials_each()
+        counts = {one.name(): settings_count(one.ranges().values()) for one in self.candidates}
+        return tuple(
+            f"{trials} trials of {name}, but its space has only {pluralize(int(count), 'different setting')}: others "
+            "repeat. Ask for fewer trials, or widen the space."
+            for name, count in counts.items()
+            if count < trials
         )
 
     def tuning_method(self) -> str:

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.analysis import Analysis, StoredExperiments
 from orchestrator.services.experiments import Experiments
-from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
-from orchestrator.services.run_table import RunTable
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
 from orchestrator.settings import Settings
@@ -16,8 +14,10 @@ from orchestrator.storage import Storage
 from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.database import Database
+from orchestrator.store.external_runs import ExternalRuns
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.attempts import Attempts
+from orchestrator.store.run_table import RunTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     source = StoredExperiments(database)
     monitor = Monitor(database, storage, free_bytes=settings.free_bytes)
     specifications, analysis = Specifications(storage, runs, footprints, source, monitor), Analysis(source, footprints)
+    external_runs = ExternalRuns(database, most_runs=settings.external_runs)
     return Services(
         database=database,
         experiments=Experiments(
@@ -54,6 +55,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
             policy,
             specifications,
             analysis.comparison_at_judged_settings,
+            external_runs,
             undo_days=settings.undo_days,
             most_waiting=settings.waiting_runs,
         ),
@@ -65,7 +67,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         keyring=Keyring(database),
         audit=AuditLog(database, keep_days=settings.audit_days),
         webhooks=Webhooks(database, storage.data_folder, settings.webhook_policy()),
-        external_runs=ExternalRuns(database, most_runs=settings.external_runs),
+        external_runs=external_runs,
         run_table=RunTable(database),
         footprints=footprints,
         storage=storage,

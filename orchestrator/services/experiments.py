@@ -6,21 +6,24 @@ submit ─► … ─► ended ─► annotate ─► delete ─► restore, or 
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pydantic import ValidationError
 
-from orchestrator.annotations import AnnotationChange
-from orchestrator.errors import ConflictError
+from orchestrator.annotations import AnnotationChange, LabelChange
+from orchestrator.errors import ConflictError, DamagedError, DeletedError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
 from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.records import AnyExperiment, ExperimentRecord, SubmissionReceipt
+from orchestrator.records import AnyExperiment, DamagedExperiment, ExperimentRecord, SubmissionReceipt
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
 from orchestrator.store import annotations, reads
 from orchestrator.store.admin import deletion
 from orchestrator.store.database import Database
+from orchestrator.store.external_runs import ExternalRuns
 from orchestrator.store.queue import run_actions, submission
 from orchestrator.store.queue.submission import NewExperiment
 from worker.schema import first_fault
@@ -42,11 +45,13 @@ class Experiments:
         policy: LeasePolicy,
         specifications: Specifications,
         comparison_at_judged_settings: Callable[[str], ComparisonSpec],
+        external_runs: ExternalRuns,
         *,
         undo_days: float = 7.0,
         most_waiting: int | None = None,
     ) -> None:
         self._database, self._policy = database, policy
+        self._external_runs = external_runs
         self._specifications, self._comparison_at_judged_settings = specifications, comparison_at_judged_settings
         self.undo_days = undo_days
         """How long a deleted experiment can be restored."""
@@ -77,6 +82,24 @@ class Experiments:
         """One experiment with its counts and progress, damaged or not, and if asked for deleted or not."""
         with self._database.reading() as connection:
             return reads.any_experiment(connection, experiment_id, deleted_too=deleted_too)
+
+    def find_any(self, experiment_id: str) -> Listed:
+        """One experiment of any source, damaged or not: measured here, or else logged or imported, which may be named,
+        too."""
+        try:
+            return self.get_any(experiment_id)
+        except NotFoundError as error:
+            if not isinstance(error, DeletedError):
+                with suppress(NotFoundError):
+                    return self._external_runs.experiment(experiment_id)
+            raise
+
+    def find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
+        """One experiment of any source; raises `DamagedError` where it cannot be read."""
+        found = self.find_any(experiment_id)
+        if isinstance(found, DamagedExperiment):
+            raise DamagedError(found.damaged)
+        return found
 
     def find_by_key(self, key: str) -> ExperimentRecord | None:
         """The newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none was."""
@@ -113,6 +136,15 @@ class Experiments:
         is kept beside a note."""
         with self._database.writing() as connection:
             annotations.change(self._database, connection, experiment_id, change, revision=revision, by=by)
+            return reads.any_experiment(connection, experiment_id)
+
+    def change_labels(self, experiment_id: str, change: LabelChange) -> Listed:
+        """Add labels to an experiment of any source, and take some away; raises `ConflictError` where they would be too
+        many."""
+        if isinstance(self.find_any(experiment_id), ExternalExperiment):
+            return self._external_runs.change_labels(experiment_id, change)
+        with self._database.writing() as connection:
+            annotations.change(self._database, connection, experiment_id, change)
             return reads.any_experiment(connection, experiment_id)
 
     def delete(self, experiment_id: str) -> AnyExperiment:

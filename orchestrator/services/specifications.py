@@ -51,7 +51,7 @@ class Specifications:
         reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
         waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
         advice = few_tuning_seeds(spec.design()) if isinstance(spec, ComparisonSpec) else None
-        return [*waits, *law_warnings(spec.cells()), *([advice] if advice else [])]
+        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *([advice] if advice else [])]
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""

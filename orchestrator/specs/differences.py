@@ -24,14 +24,14 @@ class SpecDifferences:
 
 def spec_fields(spec: RunSpec) -> dict[str, JsonValue]:
     """A specification field by field: `workload.budget.steps` → 300."""
-    return dict(_flat_fields(spec.model_dump(mode="json")))
+    return dict(flat_fields(spec.model_dump(mode="json")))
 
 
 def external_fields(run: ExternalRun) -> dict[str, JsonValue]:
     """What another loop told of a run's settings: rate and seed under the names that specifications have for them, its
     configuration behind `config`."""
     told = {"optimizer.lr": run.lr, "seed": run.seed, "workload": run.workload}
-    return {name: value for name, value in told.items() if value is not None} | dict(_flat_fields(run.config, "config"))
+    return {name: value for name, value in told.items() if value is not None} | dict(flat_fields(run.config, "config"))
 
 
 def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecDifferences:
@@ -48,9 +48,10 @@ def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecD
     return found
 
 
-def _flat_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
-    if isinstance(value, dict):
+def flat_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """The values that are no mappings, by their way through mappings in one another: `optimizer.lr`."""
+    if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _flat_fields(inner, f"{prefix}.{key}" if prefix else key)
+            yield from flat_fields(inner, f"{prefix}.{key}" if prefix else key)
     else:
         yield prefix, value

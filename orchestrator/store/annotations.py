@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.annotations import AnnotationChange, Note, sort_labels
+from orchestrator.annotations import AnnotationChange, LabelChange, Note, changed_labels, sort_labels
 from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
 from orchestrator.store.ids import experiment_not_found, validate_id
@@ -38,16 +38,16 @@ def change(
     database: Database,
     connection: Connection,
     experiment_id: str,
-    wanted: AnnotationChange,
+    wanted: AnnotationChange | LabelChange,
     *,
-    revision: int | None,
-    by: str | None,
+    revision: int | None = None,
+    by: str | None = None,
 ) -> None:
     """Change labels and note; what is wanted already changes nothing, not even who edited last. Until the transaction
     ends the experiment is locked: what is read of it there is what it is after the change.
 
-    Raises `NotFoundError`, and `ChangedMeanwhileError` where `revision` is given and is not the newest: else of two
-    people who edit at once the first one's words would be lost.
+    Raises `NotFoundError`, `ConflictError` for too many labels, and `ChangedMeanwhileError` where `revision` is given
+    and is not the newest: else of two people who edit at once the first one's words would be lost.
     """
     row = _lock_experiment(connection, experiment_id)
     if revision is not None and revision != row.revision:
@@ -55,6 +55,10 @@ def change(
             f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
             f"{row.revision}, not {revision}; read them again, then write"
         )
+    if isinstance(wanted, LabelChange):
+        query = sa.select(labels.c.label).where(labels.c.experiment_number == row.number)
+        had = connection.execute(query).scalars()
+        wanted = AnnotationChange(labels=changed_labels(had, wanted))
     values = _note_values(row, wanted, by, database.read_clock(connection)) if "note" in wanted.model_fields_set else {}
     relabelled = "labels" in wanted.model_fields_set and _replace_labels(connection, row.number, wanted.labels or ())
     if not values and not relabelled:

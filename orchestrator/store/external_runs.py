@@ -24,7 +24,7 @@ import zstandard
 from pydantic import JsonValue
 from sqlalchemy.engine import Connection
 
-from orchestrator.annotations import MOST_LABELS, LabelChange, sort_labels
+from orchestrator.annotations import LabelChange, changed_labels
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import (
     LOGGED,
@@ -82,39 +82,143 @@ def _intact(row: Any, name: str) -> Any:
     return json.loads(row._mapping[name])
 
 
-def append(
-    database: Database, run_id: str, batch: LinesBatch, *, by: str | None = None, most_runs: int
-) -> LinesReceipt:
-    """Keep the lines of a batch that are new, in one transaction. Raises `ConflictError` where the run is another's: of
-    another experiment, candidate, learning rate or seed; and where there are `most_runs` without it, or it is full."""
-    with database.writing() as connection:
-        now = database.read_clock(connection)
-        if connection.execute(sa.select(external_runs.c.id).where(external_runs.c.id == run_id)).first() is None:
-            _require_room(connection, run_id, most_runs)
-        number, experiment_id = _experiment_of(connection, batch.run.experiment, by, now)
-        row = _locked_run(connection, run_id, number, batch.run, now)
-        mine = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == batch.part)
-        chunk = connection.execute(
-            sa.select(external_chunks).where(mine).order_by(external_chunks.c.first_line.desc()).limit(1)
-        ).one_or_none()
-        received = 0 if chunk is None else chunk.first_line + chunk.lines
-        new = batch.lines[received - batch.first_line :] if batch.first_line <= received else ()
-        if row.lines + len(new) > MOST_VALUES:
-            raise ConflictError(
-                f"external run {run_id} has {row.lines:,} lines, of at most {MOST_VALUES:,}; log less often"
+class ExternalRuns:
+    """What loops and tools outside of the bench told, in a database. Thread-safe.
+
+    Every method may raise `StoreError`; an experiment may be named by its id or by its name, and where there is none
+    `NotFoundError` is raised.
+    """
+
+    def __init__(self, database: Database, *, most_runs: int) -> None:
+        """At most so many runs are kept."""
+        self._database = database
+        self._most_runs = most_runs
+
+    def append(self, run_id: str, batch: LinesBatch, *, by: str | None = None) -> LinesReceipt:
+        """Keep the lines of a batch that are new, in one transaction. Raises `ConflictError` where the run is another
+        experiment's or candidate's, or has another learning rate or seed; and where there is no room, or it is full."""
+        with self._database.writing() as connection:
+            now = self._database.read_clock(connection)
+            if connection.execute(sa.select(external_runs.c.id).where(external_runs.c.id == run_id)).first() is None:
+                _require_room(connection, run_id, self._most_runs)
+            number, experiment_id = _experiment_of(connection, batch.run.experiment, by, now)
+            row = _locked_run(connection, run_id, number, batch.run, now)
+            mine = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == batch.part)
+            chunk = connection.execute(
+                sa.select(external_chunks).where(mine).order_by(external_chunks.c.first_line.desc()).limit(1)
+            ).one_or_none()
+            received = 0 if chunk is None else chunk.first_line + chunk.lines
+            new = batch.lines[received - batch.first_line :] if batch.first_line <= received else ()
+            if row.lines + len(new) > MOST_VALUES:
+                raise ConflictError(
+                    f"external run {run_id} has {row.lines:,} lines, of at most {MOST_VALUES:,}; log less often"
+                )
+            changes: dict[str, Any] = {}
+            if new:
+                changes = (
+                    _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
+                )
+                _grow(connection, run_id, batch.part, chunk, new)
+                if _may_go_back(connection, row, batch, chunk, new):
+                    with suppress(DamagedError):  # then what is new is added to what was known
+                        changes["metrics"] = json.dumps(_summaries(connection, row), sort_keys=True)
+            _require_short_summary({**row._mapping, **changes})
+            if new:
+                connection.execute(sa.update(external_runs).where(external_runs.c.id == run_id).values(changes))
+                count_change(connection)
+            return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
+
+    def delete_run(self, run_id: str) -> ExternalRun:
+        """Remove a run and all that it told, for good, and its experiment where it was the last one; whoever sends its
+        spool again brings it back. Raises `NotFoundError`."""
+        with self._database.reading() as connection:
+            found = find_run(connection, run_id)
+        _delete(self._database, found.experiment_id, external_runs.c.id == found.id)
+        return found
+
+    def delete_experiment(self, experiment_id: str) -> ExternalExperiment:
+        """Remove an experiment and its runs, for good. Raises `NotFoundError`."""
+        with self._database.reading() as connection:
+            found = find_experiment(connection, experiment_id)
+        _delete(self._database, found.id, sa.true())
+        return found
+
+    def change_labels(self, experiment_id: str, change: LabelChange) -> ExternalExperiment:
+        """Add labels and take some away. Raises `NotFoundError`, and `ConflictError` where they would be too many."""
+        with self._database.writing() as connection:
+            asked, this = find_experiment(connection, experiment_id).id, external_experiments
+            row = connection.execute(sa.select(this.c.labels).where(this.c.id == asked).with_for_update()).one_or_none()
+            had = () if row is None else _labels(row)[0]
+            if (labels := changed_labels(had, change)) != had:
+                connection.execute(sa.update(this).where(this.c.id == asked).values(labels=json.dumps(labels)))
+                count_change(connection)
+            return find_experiment(connection, asked)
+
+    def experiments(
+        self, *, limit: int = 50, before: str | None = None, labels: Collection[str] = ()
+    ) -> tuple[ExternalExperiment, ...]:
+        """Experiments that have all of these labels, the newest first; with `before`, those older than that one. Raises
+        `NotFoundError`."""
+        with self._database.reading() as connection:
+            this = external_experiments
+            query = sa.select(this).order_by(this.c.number.desc())
+            if before is not None:
+                number = connection.scalar(sa.select(this.c.number).where(this.c.id == validate_id(before)))
+                if number is None:
+                    raise NotFoundError(
+                        f"there is no experiment of external runs {before!r}; begin with the first page"
+                    )
+                query = query.where(this.c.number < number)
+            rows = connection.execute(query if labels else query.limit(limit))
+            fitting = (row for row in rows if set(labels) <= set(_labels(row)[0]))
+            return _experiment_records(connection, list(islice(fitting, limit)))
+
+    def experiment(self, experiment_id: str) -> ExternalExperiment:
+        """One experiment."""
+        with self._database.reading() as connection:
+            return find_experiment(connection, experiment_id)
+
+    def runs(
+        self, experiment_id: str, *, limit: int | None = None, after: str | None = None
+    ) -> tuple[ExternalRun, ...]:
+        """The runs of an experiment, the first that came first; with `after`, those behind that one."""
+        with self._database.reading() as connection:
+            return _runs(connection, find_experiment(connection, experiment_id), limit=limit, after=after)
+
+    def read(self, experiment_id: str) -> tuple[ExternalExperiment, tuple[ExternalRun, ...]]:
+        """An experiment and all of its runs, of one moment."""
+        with self._database.reading() as connection:
+            found = find_experiment(connection, experiment_id)
+            return found, _runs(connection, found)
+
+    def run(self, run_id: str) -> ExternalRun:
+        """One run."""
+        with self._database.reading() as connection:
+            return find_run(connection, run_id)
+
+    def series(self, run_id: str, metrics: Collection[str] = (), *, most_values: int | None = None) -> ExternalSeries:
+        """These metrics of a run, or all: the value that was told last of each step. Raises `NotFoundError`,
+        `ConflictError` where more than `most_values` were told, and `DamagedError` where a chunk cannot be read."""
+        with self._database.reading() as connection:
+            record = find_run(connection, run_id)
+            known = record.metrics
+            asked = known.keys() & set(metrics) if metrics else known.keys()
+            count = sum(known[name].points for name in asked)
+            if most_values is not None and count > most_values:
+                raise ConflictError(
+                    f"external run {run_id} has {count:,} values of these {len(asked):,} metrics, and one answer at "
+                    f"most {most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
+                )
+            told: dict[str, dict[int, float]] = {}
+            for point in _told_points(connection, record)[1]:
+                for name in point.metrics.keys() & asked:
+                    told.setdefault(name, {})[point.step] = float(point.metrics[name])
+            ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
+            return ExternalSeries(
+                run_id=run_id,
+                steps={name: tuple(step for step, _ in each) for name, each in ascending.items()},
+                values={name: tuple(value for _, value in each) for name, each in ascending.items()},
             )
-        changes: dict[str, Any] = {}
-        if new:
-            changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
-            _grow(connection, run_id, batch.part, chunk, new)
-            if _may_go_back(connection, row, batch, chunk, new):
-                with suppress(DamagedError):  # then what is new is added to what was known
-                    changes["metrics"] = json.dumps(_summaries(connection, row), sort_keys=True)
-        _require_short_summary({**row._mapping, **changes})
-        if new:
-            connection.execute(sa.update(external_runs).where(external_runs.c.id == run_id).values(changes))
-            count_change(connection)
-        return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
 
 
 def _experiment_of(connection: Connection, name: str, by: str | None, now: float) -> tuple[int, str]:
@@ -178,38 +282,6 @@ def _require_short_summary(row: Mapping[str, Any]) -> None:
             f"external run {row['id']} would have {length:,} characters of settings and metrics as JSON ({parts}), of "
             f"at most {LONGEST_SUMMARY:,}; log fewer names, keep less in its config, or begin another run"
         )
-
-
-def delete_run(database: Database, run_id: str) -> ExternalRun:
-    """Remove a run and all that it told, for good, and its experiment where it was the last one. Raises
-    `NotFoundError`."""
-    with database.reading() as connection:
-        found = run(connection, run_id)
-    _delete(database, found.experiment_id, external_runs.c.id == found.id)
-    return found
-
-
-def delete_experiment(database: Database, experiment_id: str) -> ExternalExperiment:
-    """Remove an experiment and its runs, for good. Raises `NotFoundError`."""
-    with database.reading() as connection:
-        found = experiment(connection, experiment_id)
-    _delete(database, found.id, sa.true())
-    return found
-
-
-def change_labels(database: Database, experiment_id: str, change: LabelChange) -> ExternalExperiment:
-    """Add labels and take some away. Raises `NotFoundError`, and `ConflictError` where they would be too many."""
-    with database.writing() as connection:
-        asked, this = experiment(connection, experiment_id).id, external_experiments
-        row = connection.execute(sa.select(this.c.labels).where(this.c.id == asked).with_for_update()).one_or_none()
-        had = set() if row is None else set(_labels(row)[0])
-        labels = sort_labels((had | set(change.add)) - set(change.remove))
-        if len(labels) > MOST_LABELS:
-            raise ConflictError(f"it would have {len(labels)} labels, of at most {MOST_LABELS}; remove some first")
-        if set(labels) != had:
-            connection.execute(sa.update(this).where(this.c.id == asked).values(labels=json.dumps(labels)))
-            count_change(connection)
-        return experiment(connection, asked)
 
 
 def _delete(database: Database, experiment_id: str, which: sa.ColumnElement[bool]) -> None:
@@ -341,24 +413,7 @@ def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: flo
         known |= {"last_step": step, "last": told, "last_at": at}
 
 
-def experiments(
-    connection: Connection, *, limit: int, before: str | None = None, labels: Collection[str] = ()
-) -> tuple[ExternalExperiment, ...]:
-    """Experiments of external runs that have these labels, the newest first; with `before`, those older than that one.
-    Raises `NotFoundError`."""
-    this = external_experiments
-    query = sa.select(this).order_by(this.c.number.desc())
-    if before is not None:
-        number = connection.scalar(sa.select(this.c.number).where(this.c.id == validate_id(before)))
-        if number is None:
-            raise NotFoundError(f"there is no experiment of external runs {before!r}; begin with the first page")
-        query = query.where(this.c.number < number)
-    rows = connection.execute(query if labels else query.limit(limit))
-    fitting = (row for row in rows if set(labels) <= set(_labels(row)[0]))
-    return _experiment_records(connection, list(islice(fitting, limit)))
-
-
-def experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
+def find_experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
     """One experiment, by its id or by its name. Raises `NotFoundError`."""
     asked, this = validate_id(experiment_id), external_experiments
     rows = connection.execute(sa.select(this).where((this.c.id == asked) | (this.c.name == asked))).all()
@@ -418,21 +473,18 @@ def _labels(row: Any) -> tuple[tuple[str, ...], DamagedError | None]:
         return (), error
 
 
-def runs(
-    connection: Connection, experiment_id: str, *, limit: int | None = None, after: str | None = None
+def _runs(
+    connection: Connection, found: ExternalExperiment, *, limit: int | None = None, after: str | None = None
 ) -> tuple[ExternalRun, ...]:
-    """The runs of an experiment, the first that came first; with `after`, those behind that one. Raises
-    `NotFoundError`."""
-    found = experiment(connection, experiment_id)
     this = external_runs
     mine = _RUNS.where(external_experiments.c.id == found.id).order_by(this.c.created_at, this.c.id).limit(limit)
     if after is not None:
-        last = run(connection, after)
+        last = find_run(connection, after)
         mine = mine.where(sa.tuple_(this.c.created_at, this.c.id) > (last.created_at, last.id))
     return tuple(_run_record(row) for row in connection.execute(mine))
 
 
-def run(connection: Connection, run_id: str) -> ExternalRun:
+def find_run(connection: Connection, run_id: str) -> ExternalRun:
     """One run. Raises `NotFoundError`."""
     row = connection.execute(_RUNS.where(external_runs.c.id == validate_id(run_id))).one_or_none()
     if row is None:
@@ -458,32 +510,6 @@ def _run_record(row: Any) -> ExternalRun:
             fields[name] = UNREADABLE[name]
             faults.append(f"the stored {name} of external run {row.id} {error}")
     return ExternalRun(**fields, damaged="; ".join(faults) or None)
-
-
-def series(
-    connection: Connection, run_id: str, metrics: Collection[str] = (), *, most_values: int | None = None
-) -> ExternalSeries:
-    """These metrics of a run, or all: the value that was told last of each step. Raises `NotFoundError`,
-    `ConflictError` where more than `most_values` were told, and `DamagedError` where a chunk cannot be read."""
-    record = run(connection, run_id)
-    known = record.metrics
-    asked = known.keys() & set(metrics) if metrics else known.keys()
-    count = sum(known[name].points for name in asked)
-    if most_values is not None and count > most_values:
-        raise ConflictError(
-            f"external run {run_id} has {count:,} values of these {len(asked):,} metrics, and one answer at most "
-            f"{most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
-        )
-    told: dict[str, dict[int, float]] = {}
-    for point in _told_points(connection, record)[1]:
-        for name in point.metrics.keys() & asked:
-            told.setdefault(name, {})[point.step] = float(point.metrics[name])
-    ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
-    return ExternalSeries(
-        run_id=run_id,
-        steps={name: tuple(step for step, _ in each) for name, each in ascending.items()},
-        values={name: tuple(value for _, value in each) for name, each in ascending.items()},
-    )
 
 
 def _told_points(connection: Connection, run: Any) -> tuple[list[list[SourcePoint]], list[SourcePoint]]:

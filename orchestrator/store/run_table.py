@@ -1,12 +1,11 @@
-"""The table of all runs in SQL: pages by keyset, filters with bound parameters, groups.
+"""`RunTable`: every run of every experiment in SQL: pages by keyset, filters with bound parameters, groups.
 
-Runs of the bench and external ones lie in different tables. Each is asked by itself, so that it may use its own index,
-and the first rows of both answers are merged. What a page shows is read for its rows alone.
+Runs of the bench and external ones lie in different tables. One query asks for the first rows of each, so that each may
+use its own index, and for the first ones of both. What a page shows is read for its rows alone.
 """
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -29,6 +28,8 @@ from orchestrator.run_table.fields import (
     find_field,
 )
 from orchestrator.run_table.filters import Condition, Conjunction, Disjunction, Filter, FilterError, Negation
+from orchestrator.run_table.query import TableQuery
+from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.tables import (
     experiments,
@@ -42,6 +43,8 @@ from orchestrator.store.tables import (
 
 Expression = ColumnElement[Any]
 MOST_GROUPS = 500
+STREAMED_ROWS = 1_000
+"""Read at once for a file of all of them."""
 
 
 class _JsonNumber(FunctionElement[float]):
@@ -120,12 +123,6 @@ class _Answer:
     number: Expression | None = None
     text: Expression | None = None
 
-    def value(self) -> Expression:
-        """Whether there is any, as an expression to be asked for null; by which it is sorted where it has one type."""
-        if self.number is not None and self.text is not None:
-            return sa.func.coalesce(sa.cast(self.number, sa.Text), self.text)
-        return cast("Expression", self.number if self.number is not None else self.text)
-
 
 def _json(document: Expression, *path: str) -> _Answer:
     arguments = _path_arguments(path)
@@ -202,6 +199,12 @@ class _Origin:
             return _json(_OWN_DOCUMENTS[field.document], *field.path)
         return _Answer(number=_NO_NUMBER)
 
+    def key(self, field: RunField) -> tuple[Expression, Expression]:
+        """The field as a number and as a text, by which it is sorted."""
+        answer = self.answer(field)
+        number, text = answer.number, answer.text
+        return _NO_NUMBER if number is None else number, _Binary(sa.null() if text is None else text)
+
     def select(self, columns: Sequence[Expression], *conditions: Expression) -> sa.Select[Any]:
         """A query over the runs; tables that neither columns nor conditions name are not joined."""
         used = {
@@ -273,71 +276,98 @@ def _comparison(answer: _Answer, asked: Condition) -> Expression:
     return sa.not_(matched) if asked.operator.startswith("!") else matched
 
 
-def page(
-    connection: Connection,
-    *,
-    columns: Sequence[RunField],
-    where: Filter | None,
-    sort: RunField,
-    descending: bool,
-    limit: int,
-    after: str | None,
-) -> tuple[TableRow, ...]:
-    """Runs in that order, those without a value last, equal ones by origin and id; `after` is the cursor of the last
-    one of the page before. Raises `FilterError` where that run is gone."""
-    last = None if after is None else _key_of(connection, sort, after)
-    keys = []
+class RunTable:
+    """The table of all runs of one database. Thread-safe; every method may raise `StoreError` and `FilterError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, query: TableQuery) -> tuple[TableRow, ...]:
+        """Runs in the order that is asked for, those without a value last, equal ones by origin and id. Raises
+        `FilterError` where the run that the page begins behind is gone."""
+        with self._database.reading() as connection:
+            return _page(connection, query)
+
+    def read_all(self, query: TableQuery) -> Iterator[TableRow]:
+        """Every row, from the first one, a page in memory at a time."""
+        asked = replace(query, limit=STREAMED_ROWS, after=None)
+        while rows := self.page(asked):
+            yield from rows
+            if len(rows) < STREAMED_ROWS:
+                return
+            asked = replace(asked, after=rows[-1].cursor())
+
+    def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
+        """The runs by the fields that the query groups by, the largest groups first, at most `MOST_GROUPS` of each
+        origin."""
+        if not query.group:
+            return ()
+        with self._database.reading() as connection:
+            return _groups(connection, query)
+
+
+def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
+    sort = query.sort
+    last = None if query.after is None else _key_of(connection, sort, query.after)
+    # A field that is never null is sorted by its index, as long as the order does not ask whether it is.
+    plain = sort.name in ("id", "candidate", "created_at") and not sort.document
+    firsts = []
     for origin in _ORIGINS:
-        answer = origin.answer(sort)
-        number = answer.number if answer.number is not None else _NO_NUMBER
-        text: Expression = sa.cast(sa.null(), sa.Text) if answer.text is None else _Binary(answer.text)
-        identity = origin.table.c.id
-        directed = [each.desc() if descending else each.asc() for each in (number, text)]
-        conditions = [] if where is None else [_condition(origin, where)]
+        number, text = origin.key(sort)
+        identity = _Binary(origin.table.c.id)
+        conditions = [] if query.where is None else [_condition(origin, query.where)]
         if last is not None:
-            conditions.append(_is_after(number, text, identity, origin.is_external, last, descending))
-        query = origin.select([identity, number.label("number"), text.label("text")], *conditions)
-        ranked: list[Any] = []
-        if answer.number is not None:
-            ranked += [number.is_(None), directed[0]]
-        if answer.text is not None:
-            ranked += [text.is_(None), directed[1]]
-        # A field that is never null is sorted by its index, as long as the order does not ask whether it is.
-        plain = sort.name in ("id", "candidate", "created_at") and not sort.document
-        order = [each for each in ranked if not plain or each in directed]
-        rows = connection.execute(query.order_by(*order, _Binary(identity)).limit(limit)).all()
-        keys.append([(row.number, row.text, origin.is_external, row.id) for row in rows])
-    chosen = list(heapq.merge(*keys, key=lambda key: _Ranked(key, descending)))[:limit]
-    return _rows(connection, chosen, columns)
+            conditions.append(_is_after(number, text, identity, origin.is_external, last, query.descending))
+        is_external = sa.literal(origin.is_external).label("is_external")
+        named = number.label("number"), text.label("text"), is_external, identity.label("id")
+        answer = origin.answer(sort)
+        known = [each for each, part in ((number, answer.number), (text, answer.text)) if part is not None]
+        order = (*_order(known, plain=plain, descending=query.descending), identity)
+        firsts.append(sa.select(origin.select(named, *conditions).order_by(*order).limit(query.limit).subquery()))
+    both = sa.union_all(*firsts).subquery().c
+    order = (
+        *_order((both.number, _Binary(both.text)), descending=query.descending),
+        both.is_external,
+        _Binary(both.id),
+    )
+    keys = connection.execute(sa.select(both.is_external, both.id).order_by(*order).limit(query.limit))
+    return _rows(connection, [(bool(is_external), run_id) for is_external, run_id in keys], query.columns)
+
+
+def _groups(connection: Connection, query: TableQuery) -> tuple[RunGroup, ...]:
+    loss, found = find_field("val_loss"), []
+    for origin in _ORIGINS:
+        answers, value = [origin.answer(field) for field in query.group], cast("Expression", origin.answer(loss).number)
+        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
+        labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
+        # PostgreSQL squares what it averages, and refuses an overflow.
+        averaged = sa.case((sa.func.abs(value) < 1e150, value))
+        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(averaged), sa.func.max(value)]
+        grouped = origin.select(
+            [*labelled, *figures], *([] if query.where is None else [_condition(origin, query.where)])
+        )
+        for row in connection.execute(grouped.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
+            cells = iter(row)
+            values = tuple(_value(each, cells) for each in answers)
+            runs, best, mean, worst = cells
+            found.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
+    return tuple(sorted(found, key=lambda one: (-one.runs, tuple(map(str, one.values)), one.origin)))
+
+
+def _order(parts: Iterable[Expression], *, descending: bool, plain: bool = False) -> Iterator[Expression]:
+    """Numbers, then texts, then what has no value. `plain`: where there is always one."""
+    for expression in parts:
+        if not plain:
+            yield expression.is_(None)
+        yield expression.desc() if descending else expression.asc()
 
 
 _Key = tuple[float | None, str | None, bool, str]
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """A key as SQL sorts it: numbers, then texts, then those without a value."""
-
-    key: _Key
-    descending: bool
-
-    def __lt__(self, other: "_Ranked") -> bool:
-        mine, theirs = self.key, other.key
-        for index in (0, 1):
-            a, b = mine[index], theirs[index]
-            if (a is None and b is None) or a == b:
-                continue
-            if a is None or b is None:
-                return b is None
-            return bool(a > b if self.descending else a < b)  # type: ignore[operator]  # both are of one type
-        return mine[2:] < theirs[2:]
-
-
 def _key_of(connection: Connection, sort: RunField, cursor: str) -> _Key:
     origin = _ORIGINS[cursor.startswith(EXTERNAL)]
-    answer, run_id = origin.answer(sort), validate_id(cursor.removeprefix(EXTERNAL))
-    number = answer.number if answer.number is not None else _NO_NUMBER
-    text = answer.text if answer.text is not None else sa.cast(sa.null(), sa.Text)
+    (number, text), run_id = origin.key(sort), validate_id(cursor.removeprefix(EXTERNAL))
     query = origin.select([number.label("number"), text.label("text")], origin.table.c.id == run_id)
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -350,7 +380,7 @@ def _is_after(
 ) -> Expression:
     """What lies behind that key in the order."""
     value, word, last_is_external, last_id = last
-    tie: Expression = _Binary(identity) > last_id if is_external == last_is_external else sa.literal(is_external)
+    tie: Expression = identity > last_id if is_external == last_is_external else sa.literal(is_external)
     for expression, known in ((text, word), (number, value)):
         if known is None:
             tie = sa.and_(expression.is_(None), tie)
@@ -360,10 +390,12 @@ def _is_after(
     return tie
 
 
-def _rows(connection: Connection, keys: Sequence[_Key], columns: Sequence[RunField]) -> tuple[TableRow, ...]:
+def _rows(
+    connection: Connection, keys: Sequence[tuple[bool, str]], columns: Sequence[RunField]
+) -> tuple[TableRow, ...]:
     found: dict[tuple[bool, str], TableRow] = {}
     for origin in _ORIGINS:
-        ids = [key[3] for key in keys if key[2] == origin.is_external]
+        ids = [run_id for is_external, run_id in keys if is_external == origin.is_external]
         if not ids:
             continue
         answers = [origin.answer(field) for field in columns]
@@ -378,29 +410,10 @@ def _rows(connection: Connection, keys: Sequence[_Key], columns: Sequence[RunFie
                 experiment_id=row[1],
                 values=tuple(_value(each, values) for each in answers),
             )
-    return tuple(found[key[2], key[3]] for key in keys)
+    return tuple(found[key] for key in keys)
 
 
 def _value(answer: _Answer, values: Iterator[Any]) -> Value:
     number = next(values) if answer.number is not None else None
     text = next(values) if answer.text is not None else None
     return cast("Value", text if number is None else number)
-
-
-def groups(connection: Connection, *, by: Sequence[RunField], where: Filter | None) -> tuple[RunGroup, ...]:
-    """The runs by the values of some fields, the largest groups first, at most `MOST_GROUPS` of each origin."""
-    loss, found = find_field("val_loss"), []
-    for origin in _ORIGINS:
-        answers, value = [origin.answer(field) for field in by], cast("Expression", origin.answer(loss).number)
-        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
-        labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
-        # PostgreSQL squares what it averages, and refuses an overflow.
-        averaged = sa.case((sa.func.abs(value) < 1e150, value))
-        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(averaged), sa.func.max(value)]
-        query = origin.select([*labelled, *figures], *([] if where is None else [_condition(origin, where)]))
-        for row in connection.execute(query.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
-            cells = iter(row)
-            values = tuple(_value(each, cells) for each in answers)
-            runs, best, mean, worst = cells
-            found.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
-    return tuple(sorted(found, key=lambda one: (-one.runs, tuple(map(str, one.values)), one.origin)))

@@ -186,6 +186,17 @@ def grid_size(domains: Iterable[Range]) -> int:
     return math.prod(len(grid(domain)) for domain in domains)
 
 
+def settings_count(domains: Iterable[Range]) -> float:
+    """How many settings these ranges have; infinite where one of them is continuous."""
+
+    def count(domain: Range) -> float:
+        if isinstance(domain, Choice):
+            return len(domain.values)
+        return domain.high - domain.low + 1 if isinstance(domain, Integer) else math.inf
+
+    return math.prod(map(count, domains))
+
+
 def ends(domain: Range) -> tuple[Scalar, ...]:
     """The values that decide whether all of them are allowed: both bounds, or each choice."""
     return domain.values if isinstance(domain, Choice) else (domain.low, domain.high)

@@ -29,8 +29,7 @@ Trials = Mapping[float, float]
 class RunFact:
     """One run as tuning and analysis take it, whoever trained it."""
 
-    id: str = ""
-    """Empty where a design has the run and nobody has reported it."""
+    id: str
     candidate: str
     model: str = ""
     steps: int = 0

@@ -103,7 +103,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
 def _warnings(spec: ExperimentSpec) -> list[str]:
     """Without those of its cluster, which only a service knows."""
     few = few_tuning_seeds(spec.design()) if isinstance(spec, ComparisonSpec) else None
-    return [*law_warnings(spec.cells()), *([few] if few else [])]
+    return [*spec.warnings(), *law_warnings(spec.cells()), *([few] if few else [])]
 
 
 def _print(found: Preview) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 from structlog.testing import capture_logs
 
-from orchestrator.annotations import AnnotationChange
+from orchestrator.annotations import AnnotationChange, LabelChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, IdempotencyError, NotFoundError
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.keys import KeyRequest, Scope
@@ -25,6 +26,7 @@ from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.tables import experiments, labels, metadata, removed, runs
 from tests.contract.conftest import Store
+from tests.factories.external_runs import batch as told_lines
 from tests.factories.statements import counted_work
 from tests.factories.stores import batch, comparison_spec, result
 from worker.records.protocol import CheckpointNotice
@@ -143,6 +145,30 @@ def test_many_who_add_a_label_each_lose_none(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert store.experiments.get(experiment_id).labels == tuple(f"label {number}" for number in range(6))
+
+
+def test_experiments_of_any_source_are_found_and_labelled_alike(store: Store) -> None:
+    """Whoever edits meanwhile, in one transaction each; a told one may be named, a deleted one is none of another."""
+    measured = submit(store)
+    store.external_runs.append("one", told_lines({0: 1.0}))
+    told = store.external_runs.experiment("a study").id
+    for experiment_id, asked in ((measured, measured), (told, told), (told, "a study")):
+        store.experiments.change_labels(asked, LabelChange(remove=("a", "b", "c", "d")))
+        with ThreadPoolExecutor(4) as pool:
+            changes = (LabelChange(add=(label,)) for label in "abcd")
+            list(pool.map(lambda change, asked=asked: store.experiments.change_labels(asked, change), changes))
+        found = store.experiments.find(asked)
+        assert (found.id, found.labels) == (experiment_id, ("a", "b", "c", "d"))
+        with pytest.raises(ConflictError, match="24 labels, of at most 20"):
+            store.experiments.change_labels(asked, LabelChange(add=tuple(map(str, range(20)))))
+        assert store.experiments.find_any(asked).labels == ("a", "b", "c", "d")
+    for missing in ("none", "another study"):
+        with pytest.raises(NotFoundError, match="there is no experiment"):
+            store.experiments.change_labels(missing, LabelChange(add=("a",)))
+    store.runs.apply(store.runs.page(experiment_id=measured)[0].id, RunAction.CANCEL)
+    store.experiments.delete(measured)
+    with pytest.raises(DeletedError):
+        store.experiments.find(measured)
 
 
 def test_experiments_are_listed_by_their_labels_page_by_page(store: Store) -> None:

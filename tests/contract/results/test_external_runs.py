@@ -13,11 +13,10 @@ from pydantic import ValidationError
 from orchestrator.annotations import LabelChange
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import LONGEST_SUMMARY, ExternalState, LinesBatch, RunHeader, SpoolLine
-from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.sessions import SourcePoint
 from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.database import Database
-from orchestrator.store.external_runs import FULL_CHARACTERS, ROWS_AT_ONCE
+from orchestrator.store.external_runs import FULL_CHARACTERS, ROWS_AT_ONCE, ExternalRuns
 from orchestrator.store.tables import attempts, events, external_chunks, external_experiments, external_runs, runs
 from tests.factories.external_runs import BEGAN, batch, header
 from tests.factories.statements import counted_work

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.jobs import RunAction
 from orchestrator.run_table.fields import FieldError, find_field
 from orchestrator.run_table.filters import FilterError, parse_filter
-from orchestrator.services.run_table import TableQuery, group_filter, read_query
+from orchestrator.run_table.query import TableQuery, group_filter, read_query
 from orchestrator.store.tables import external_runs, runs
 from tests.contract.conftest import Store
 from tests.factories.external_runs import batch, header

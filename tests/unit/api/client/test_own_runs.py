@@ -15,7 +15,7 @@ import torch
 
 from api.cli.files import imports
 from api.client.own_runs import OwnRun, start_run
-from api.client.spool import RunSpool, SpoolError, find
+from api.client.spool import RunSpool, SpoolError, batches, find
 from orchestrator.external_runs import RANK_VARIABLES, ExternalState, LinesBatch, LinesReceipt, SpoolLine
 
 
@@ -200,7 +200,7 @@ def test_a_spool_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     with run.path.open("ab") as file:
         file.write(b'\n{"at": 1.0, "step": 3, "metrics": {"val_loss": 0.5}}\n')
     assert [None if line is None else line.step for line in spool.lines(2)] == [None, 3]
-    assert [batch.first_line for batch in spool.batches(1)] == [1]
+    assert [each.first_line for each in batches(spool.run, spool.part, spool.lines(1), 1)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -211,11 +211,11 @@ def test_hooks_see_a_state_once_and_before_it_is_read():
 def test_parameters_that_got_no_gradient_are_named():
     model = tiny_gpt2()
     optimizer = AdaPM(model.named_parameters(), LR)
-    assert optimizer.untouched() == [name for name, _ in model.named_parameters()]
+    assert optimizer.names_without_gradient() == [name for name, _ in model.named_parameters()]
     train(model, optimizer, range(1))
-    assert optimizer.untouched() == []
+    assert optimizer.names_without_gradient() == []
     optimizer.add_param_group({"params": [("transformer.idle.bias", nn.Parameter(torch.zeros(4)))]})
-    assert optimizer.untouched() == ["transformer.idle.bias"]
+    assert optimizer.names_without_gradient() == ["transformer.idle.bias"]
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])

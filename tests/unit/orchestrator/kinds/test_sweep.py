@@ -104,6 +104,21 @@ def test_a_grid_that_is_too_large_says_how_large():
     ]
 
 
+@pytest.mark.parametrize(
+    ("rank", "trials", "settings"),
+    [
+        ({"kind": "choice", "values": [0.25, 0.5]}, 5, 4),
+        ({"kind": "choice", "values": [0.25, 0.5]}, 4, None),
+        ({"kind": "uniform", "low": 0.25, "high": 0.5}, 100, None),
+    ],
+)
+def test_more_trials_than_settings_are_said(rank: dict[str, Any], trials: int, settings: int | None):
+    space = {"lr": {"kind": "choice", "values": [0.001, 0.002]}, "rank_ratio": rank}
+    said = sweep_spec(**one("adapm", space=space), trials=trials).warnings()
+    assert len(said) == (settings is not None)
+    assert all(f"only {settings} different settings" in each for each in said)
+
+
 def test_a_space_that_excludes_the_defaults_is_noticed():
     spec = sweep_spec(**one(space={"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}))
     assert [each.name() for each in candidates_without_defaults(spec)] == ["adamw"]

@@ -21,6 +21,7 @@ def ended(run: PlannedRun, loss: float | None, status: RunStatus = RunStatus.SUC
     """As tuning knows it; without a loss it was lost."""
     spec = run.spec
     return RunFact(
+        id=f"{run.candidate}-{spec.optimizer.lr}-{spec.seed}",
         candidate=run.candidate,
         model=spec.workload.model,
         steps=spec.workload.budget.steps or 0,

@@ -1,7 +1,7 @@
-"""`RunTable`: every run of every experiment, external ones included: filtered, sorted, grouped, page by page."""
+"""What is asked of the table of all runs: columns, filter, order, groups and page, read from words and checked."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from orchestrator.run_table.fields import (
     DEFAULT_COLUMNS,
@@ -9,19 +9,14 @@ from orchestrator.run_table.fields import (
     FieldKind,
     RunField,
     RunGroup,
-    TableRow,
     Value,
     find_field,
 )
 from orchestrator.run_table.filters import Filter, FilterError, parse_filter
-from orchestrator.store import run_table
-from orchestrator.store.database import Database
 
 MOST_COLUMNS = 30
 MOST_ROWS = 1_000
 LONGEST_CURSOR = 80
-STREAMED_ROWS = 1_000
-"""Read at once for a file of all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,47 +55,6 @@ def read_query(
         )
     except FieldError as error:
         raise FilterError(str(error)) from error
-
-
-class RunTable:
-    """The table of all runs of one database. Thread-safe; every method may raise `StoreError` and `FilterError`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def page(self, query: TableQuery) -> tuple[TableRow, ...]:
-        """One page of rows."""
-        with self._database.reading() as connection:
-            return run_table.page(
-                connection,
-                columns=query.columns,
-                where=query.where,
-                sort=query.sort,
-                descending=query.descending,
-                limit=query.limit,
-                after=query.after,
-            )
-
-    def read_all(self, query: TableQuery) -> Iterator[TableRow]:
-        """Every row, from the first one, a page in memory at a time."""
-        asked = replace(query, limit=STREAMED_ROWS, after=None)
-        while rows := self.page(asked):
-            yield from rows
-            if len(rows) < STREAMED_ROWS:
-                return
-            asked = replace(asked, after=rows[-1].cursor())
-
-    def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
-        """The runs by the fields that the query groups by, the largest group first."""
-        if not query.group:
-            return ()
-        with self._database.reading() as connection:
-            return run_table.groups(connection, by=query.group, where=query.where)
-
-    @staticmethod
-    def most_groups() -> int:
-        """How many groups of each origin there are at most: the largest."""
-        return run_table.MOST_GROUPS
 
 
 def group_filter(by: Sequence[RunField], group: RunGroup) -> str:
