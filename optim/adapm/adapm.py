@@ -22,7 +22,7 @@ planning, saving, loading.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 from operator import attrgetter, itemgetter
@@ -242,7 +242,7 @@ class AdaPM(ClosureStep):
     def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
         return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
 
-    @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
+    @_disable_dynamo  # as torch's own optimizers do
     def _update_all(self) -> None:
         every = [parameter for group in self.param_groups for parameter in group["params"]]
         parameters = [parameter for parameter in every if parameter.grad is not None]
@@ -250,8 +250,7 @@ class AdaPM(ClosureStep):
         if not moving:
             return
         layout = self._layout_of(parameters, moving)
-        variants = compiled.room_for_variants(moving[0].device) if layout.compiles else nullcontext()
-        with self._recording(layout), variants, devices.exact_products(moving[0].device) as precision:
+        with self._recording(layout), devices.exact_products(moving[0].device) as precision:
             layout.follow_weights()
             shared: list[SharedBlock] = []
             for bucket in layout.buckets:

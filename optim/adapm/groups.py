@@ -187,9 +187,9 @@ class Group:
         parts: list[Part] = [one.start if one.stop == one.start + 1 else one for one in cuts]
         return [(part, self.cut(part)) for part in parts]
 
-    def limit(self, *, compiles: bool = False) -> int:
+    def limit(self) -> int:
         """How many elements of such blocks may be worked on at a time."""
-        return limit_of(self.weights[0], largest=self.largest, compiles=compiles)
+        return limit_of(self.weights[0], largest=self.largest)
 
     @cached_property
     def kernels(self) -> ModuleType | None:
@@ -207,11 +207,11 @@ class Group:
     def _suits_compiled(self) -> bool:
         element = self.block.second_moment is SecondMoment.ELEMENT
         touched = (*self.weights, *(self.singles.state["exp_avg_sq"] if element else ()))
-        return self.compiles and compiled.is_worth_compiling(self.block.shape, self.weights[0].device, *touched)
+        return self.compiles and compiled.is_worth_compiling(self.block.shape, *touched)
 
     def is_compiled(self, gradient: Tensor) -> bool:
         """Whether compiled code moves them, with a gradient like this."""
-        return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient.device, gradient)
+        return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient)
 
 
 def largest_block(plan: BlockPlan) -> int:
@@ -219,15 +219,13 @@ def largest_block(plan: BlockPlan) -> int:
     return max((prod(block.shape) for block in plan), default=0)
 
 
-def limit_of(weight: Tensor, *, largest: int, compiles: bool = False) -> int:
+def limit_of(weight: Tensor, *, largest: int) -> int:
     """How many elements of blocks like this one may be worked on at a time, where the largest has `largest`.
 
-    Half as many where torch's operators, not compiled code, work on weights that are narrower than the arithmetic: they
-    need copies of W and G as well.
+    Half as many of weights that are narrower than the arithmetic, which needs copies of W and G as well.
     """
-    narrow = weight.dtype.itemsize < torch.float32.itemsize and not compiles
-    limit = min(max(largest, ALWAYS_ELEMENTS), chunk_elements(weight.device, compiles=compiles))
-    return max(1, limit // 2 if narrow else limit)
+    limit = min(max(largest, ALWAYS_ELEMENTS), chunk_elements(weight.device))
+    return max(1, limit // 2 if weight.dtype.itemsize < torch.float32.itemsize else limit)
 
 
 def make_units(

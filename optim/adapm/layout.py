@@ -86,7 +86,6 @@ class Layout:
             largest: Elements of the plan's largest block.
             compiles: Whether compiled code may move blocks.
         """
-        self.compiles = compiles
         self._facts, self._states = facts, [one.state for one in moving]
         self.parameters = [one.parameter for one in moving]
         self.masters: list[tuple[Tensor, Tensor]] = []

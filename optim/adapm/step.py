@@ -329,33 +329,25 @@ def _move_compiled(
 ) -> None:
     """As the loop of `move`, a block at a time, with everything elementwise in one pass."""
     first_moment, singles = group.block.first_moment, group.singles
+    is_single = len(singles.weights) == 1
     numbers = _numbers(settings, first_moment, group.block.decays, group.compute, gradient.device)
-    gradients = [gradient] if len(singles.weights) == 1 else gradient.unbind()
+    limit = min(max(group.largest, groups.ALWAYS_ELEMENTS), devices.COMPILED_CHUNK_ELEMENTS)
     for index, weight in enumerate(singles.weights):
-        by_chance = _rounds_by_chance(weight, settings)
-        whole = first_moment is FirstMoment.NONE and not by_chance  # nothing is worked out beside it
-        limit = weight.numel() if whole else group.limit(compiles=True)
-        for rows in row_chunks(weight, limit):
-            slope = _rows_of(gradients[index], rows)
+        # Where there is no momentum, nothing is worked out beside it.
+        for rows in [...] if first_moment is FirstMoment.NONE else row_chunks(weight, limit):
+            slope = _rows_of(gradient if is_single else gradient[index], rows)
             product = moment = root = None
             if factors is not None:
-                left, right = factors if len(singles.weights) == 1 else (factors.left[index], factors.right[index])
+                left, right = factors if is_single else (factors.left[index], factors.right[index])
                 product = times(_rows_of(left, rows), right)
             elif first_moment is FirstMoment.FULL:
-                average = _rows_of(singles.state["exp_avg"][index], rows)
-                product = full_momentum([average], slope.to(group.compute), settings.beta1)
+                product = full_momentum([_rows_of(singles.state["exp_avg"][index], rows)], slope, settings.beta1)
             if divisor is None:
-                kept = _rows_of(singles.state["exp_avg_sq"][index], rows)
-                moment = kept.read(group.compute) if isinstance(kept, EightBit) else kept
+                moment = read([_rows_of(singles.state["exp_avg_sq"][index], rows)], group.compute)
             else:
-                root = divisor if len(singles.weights) == 1 else divisor[index]
+                root = divisor if is_single else divisor[index]
                 root = root if root.shape[0] == 1 else _rows_of(root, rows)
-            exact = _rows_of(weight, rows).to(group.compute) if by_chance else _rows_of(weight, rows)
-            compiled.move(exact, slope, product, moment, root, numbers)
-            if moment is not None:
-                round_into([kept], moment)
-            if by_chance:
-                _write_by_chance(singles.slices[index], rows, exact, settings)
+            compiled.move(_rows_of(weight, rows), slope, product, moment, root, numbers)
 
 
 def _numbers(
