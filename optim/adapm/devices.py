@@ -2,7 +2,7 @@
 
     CPU                                                accelerator
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
-    factors of a batch at a time                       of many groups at once (`groups.py`)
+    factors of a group at a time                       of many groups at once (`groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN, in bfloat16 where asked        torch's own
     large models in float32 by C (`compiled.py`)       matrices by our kernels on CUDA (`kernels.py`)
@@ -26,7 +26,7 @@ such a slice. torch reaches oneDNN for float32 only through the operator that it
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import EllipsisType
 from typing import Any
@@ -219,7 +219,7 @@ def _matmul_precision(precision: str) -> Iterator[None]:
 
 def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
-    with _narrow_products(precision):
+    with nullcontext() if precision == "highest" else _matmul_precision(precision):
         if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
             return product
@@ -237,15 +237,11 @@ def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor
     return times_transposed(rows, matrix.mT, precision=precision)
 
 
-def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, precision: str = "highest") -> None:
-    """base = (1 - weight) base + weight X G in place, for r rows X and a matrix G, or a batch of such."""
-    with _narrow_products(precision):
+def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, precision: str) -> Tensor:
+    """(1 - weight) base + weight X G^T in place, for r rows X of length n and G m × n; or a batch of such."""
+    with nullcontext() if precision == "highest" else _matmul_precision(precision):
         add = base.addmm_ if base.ndim == 2 else base.baddbmm_
-        add(rows, matrix, beta=1.0 - weight, alpha=weight)
-
-
-def _narrow_products(precision: str) -> AbstractContextManager[None]:
-    return nullcontext() if precision == "highest" else _matmul_precision(precision)
+        return add(rows, matrix.mT, beta=1.0 - weight, alpha=weight)
 
 
 def pack(matrix: Tensor, *, rows: int) -> Tensor:
