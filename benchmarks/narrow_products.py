@@ -12,6 +12,7 @@ float32, on average over its steps and blocks.
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -47,18 +48,19 @@ class Residuals:
     def __init__(self) -> None:
         self.of: dict[str, list[Tensor]] = {"ieee": [], **{way: [] for way in WAYS}}
 
-    def solve(self, momentum: Momentum, **how: Any) -> Factors:
-        dense = momentum.dense()
-        exact = subspace(momentum, **how)
-        self._add("ieee", exact, dense)
+    def solve(self, momenta: Sequence[Momentum], **how: Any) -> list[Factors]:
+        exact = subspace(momenta, **how)
+        self._add("ieee", exact, momenta)
         for way, how_narrow in WAYS.items():
             with emulate_products(**how_narrow):
-                self._add(way, subspace(replace(momentum, precision="high"), **how), dense)
+                self._add(way, subspace([replace(one, precision="high") for one in momenta], **how), momenta)
         return exact
 
-    def _add(self, way: str, factors: Factors, dense: Tensor) -> None:
-        missed = torch.linalg.vector_norm(factors.left @ factors.right - dense, dim=(-2, -1))
-        self.of[way].append((missed / torch.linalg.vector_norm(dense, dim=(-2, -1))).flatten())
+    def _add(self, way: str, found: Sequence[Factors], momenta: Sequence[Momentum]) -> None:
+        for factors, momentum in zip(found, momenta, strict=True):
+            dense = momentum.dense()
+            missed = torch.linalg.vector_norm(factors.left @ factors.right - dense, dim=(-2, -1))
+            self.of[way].append((missed / torch.linalg.vector_norm(dense, dim=(-2, -1))).flatten())
 
 
 def train(seed: int, steps: int, narrow: dict[str, Any] | None, rate: float, folder: Path) -> tuple[nn.Module, float]:

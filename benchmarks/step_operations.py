@@ -201,7 +201,7 @@ def as_captured(optimizer: AdaPM | None = None, *, captures: bool = True) -> Ite
     with ExitStack() as stack:
         stack.enter_context(patch.object(devices, "is_capturing", lambda: captures))
         if optimizer is not None:
-            stack.enter_context(patch.object(optimizer, "_count", count))
+            stack.enter_context(patch.object(Bucket, "count", count))
         yield
 
 
@@ -213,54 +213,52 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
     def draw(seed: int, step: int, block: str, like: Tensor) -> Tensor:
         return torch.randn(like.shape, device=like.device)  # there are no generators for `meta`
 
-    def launch(
-        blocks: kernels.Blocks,
-        chosen: Sequence[int],
-        factors: Factors | None,
-        divisor: Tensor | None,
-        numbers: Tensor,
-        chances: kernels.Chances | None,
-        precision: str,
+    def move(
+        blocks: kernels.Blocks, factors: Factors | None, divisor: Tensor | None, numbers: Tensor, **how: Any
     ) -> None:
-        changed = [
-            each[index] for each in (blocks.weights, blocks.averages, blocks.moments) if each for index in chosen
-        ]
-        gradients = [blocks.gradients[index] for index in chosen]
-        read = _tensors((changed, gradients, factors, divisor, numbers))
-        counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
+        for chosen in kernels._group_by_layout(*(each for each in blocks if each)):
+            changed = [
+                each[index] for each in (blocks.weights, blocks.averages, blocks.moments) if each for index in chosen
+            ]
+            gradients = [blocks.gradients[index] for index in chosen]
+            read = _tensors((changed, gradients, factors, divisor, numbers))
+            counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
 
-    def launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tensor, axis: int) -> None:
-        assert len(chosen) == len(gradients)
+    def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
+        assert len(kernels._group_by_layout(gradients)) == 1
+        sums = torch.empty((len(gradients), gradients[0].shape[axis]), device="meta")
         counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
+        return sums
 
     def launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
         read = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors((list(start), others))}  # X may be Y
         counted.found.add("our inner products", sum(_extent(tensor) for tensor in (*read.values(), found)))
 
-    def launch_product(
+    def multiply(
         start: Start,
         matrices: Sequence[Tensor],
-        chosen: Sequence[int],
-        found: Tensor,
-        sums: Tensor | None,
+        *,
         axis: int,
-        carried: kernels.Carried | None,
+        sums: Tensor | None = None,
+        carried: kernels.Carried | None = None,
         precision: str,
-    ) -> None:
-        assert len(chosen) == len(matrices)
+    ) -> Tensor:
+        assert len(kernels._group_by_layout(matrices)) == 1
+        found = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
         moved = _tensors((list(start), matrices, carried, found, sums))
         counted.found.add("our product", sum(_extent(tensor) for tensor in moved))
+        return found
 
     with ExitStack() as stack:
-        stack.enter_context(devices.simulate_accelerator())  # else there is no compiler for `meta`
+        stack.enter_context(devices.simulate_accelerator())
+        stack.enter_context(patch.object(compiled, "has_compiler", lambda device_type: True))
         stack.enter_context(patch("optim.adapm.layout._FUSED_DEVICES", ("meta",)))
-        for module in ("step", "low_rank"):
-            stack.enter_context(patch(f"optim.adapm.{module}.gaussian_sketch", draw))
+        stack.enter_context(patch("optim.adapm.low_rank.gaussian_sketch", draw))
         stack.enter_context(patch.object(compiled, "kernels_for", lambda device: kernels))
-        stack.enter_context(patch.object(kernels, "_launch", launch))
-        stack.enter_context(patch.object(kernels, "_launch_sums", launch_sums))
+        stack.enter_context(patch.object(kernels, "move", move))
+        stack.enter_context(patch.object(kernels, "square_sums", square_sums))
         stack.enter_context(patch.object(kernels, "_launch_inner", launch_inner))
-        stack.enter_context(patch.object(kernels, "_launch_product", launch_product))
+        stack.enter_context(patch.object(kernels, "multiply", multiply))
         yield stack.enter_context(counted)
 
 

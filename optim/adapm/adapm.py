@@ -21,8 +21,8 @@ planning, saving, loading.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 from operator import attrgetter, itemgetter
@@ -41,6 +41,7 @@ from ..plan.blocks import (
     ADAM_MINI_SECOND_MOMENTS,
     ADAM_SECOND_MOMENTS,
     PAPER_FIRST_MOMENTS,
+    Block,
     BlockKind,
     BlockPlan,
     FirstMoment,
@@ -52,8 +53,8 @@ from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .groups import largest_block
-from .layout import LAID_OUT_BY, MASTER_WEIGHT, Bucket, Layout, Moving, has_master_weight
-from .options import Options, StepOptions, StepSettings, check_group, check_options
+from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
+from .options import OPTIONS, Options, StepSettings, check_group, check_options
 from .sharded import SharedBlock, check_sharded, update_together
 from .step import update, update_fused
 
@@ -156,25 +157,9 @@ class AdaPM(ClosureStep):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_torch_flags(type(self).__name__, {"maximize": maximize, "differentiable": differentiable})
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "solver": solver,
-            "inner_iterations": inner_iterations,
-            "refresh_interval": refresh_interval,
-            "clip": clip,
-            "bias_correction": bias_correction,
-            "debias_moments": debias_moments,
-            "momentum_free_lr_scale": momentum_free_lr_scale,
-            "seed": seed,
-            "master_weights": master_weights,
-            "bf16_stochastic_round": bf16_stochastic_round,
-            "matmul_precision": matmul_precision,
-            "capturable": capturable,
-        }
+        given = locals()
+        check_torch_flags(type(self).__name__, given, taken=("capturable",))
+        defaults = {option: given[option] for option in OPTIONS}
         if isinstance(params, nn.Module):
             self._model = ref(params)
             params = [(name, value) for name, value in params.named_parameters() if value.requires_grad]
@@ -242,7 +227,7 @@ class AdaPM(ClosureStep):
     def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
         return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
 
-    @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
+    @_disable_dynamo  # as torch's own optimizers do
     def _update_all(self) -> None:
         every = [parameter for group in self.param_groups for parameter in group["params"]]
         parameters = [parameter for parameter in every if parameter.grad is not None]
@@ -250,17 +235,12 @@ class AdaPM(ClosureStep):
         if not moving:
             return
         layout = self._layout_of(parameters, moving)
-        variants = compiled.room_for_variants(moving[0].device) if layout.compiles else nullcontext()
-        with self._recording(layout), variants, devices.exact_products(moving[0].device) as precision:
+        with self._recording(layout), devices.exact_products(moving[0].device) as precision:
             layout.follow_weights()
             shared: list[SharedBlock] = []
             for bucket in layout.buckets:
-                settings = StepSettings.from_group(
-                    bucket.options,
-                    self._count(bucket),
-                    precision=precision,
-                    counter=bucket.counter if bucket.options["capturable"] else None,
-                )
+                counter = bucket.counter if bucket.options["capturable"] else None
+                settings = StepSettings.from_group(bucket.options, bucket.count(), precision=precision, counter=counter)
                 for group in bucket.fused:
                     update_fused(group, moving, settings)
                 for unit in bucket.units:
@@ -291,7 +271,6 @@ class AdaPM(ClosureStep):
             )
         self._layout = None  # and with it views of what may go
         made = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
-        made.settle(self.state)
         return made
 
     def _lay_out(self, facts: object, *, moves: Callable[[Tensor], bool]) -> Layout:
@@ -306,7 +285,7 @@ class AdaPM(ClosureStep):
         device = moving[0].parameter.device if moving else torch.device("cpu")
         largest, elements = self._sizes
         compiles = compiled.should_compile(self.compile, elements, device)
-        return Layout(self.plan, moving, facts, largest=largest, compiles=compiles)
+        return Layout(self.plan, moving, facts, self.state, largest=largest, compiles=compiles)
 
     def _prepare_captures(self) -> None:
         self._layout = None
@@ -333,10 +312,6 @@ class AdaPM(ClosureStep):
         if not all(group["capturable"] for group in self.param_groups):
             raise RuntimeError(f"a CUDA graph can capture a step of {type(self).__name__} only with capturable=True")
 
-    def _count(self, bucket: Bucket) -> int:
-        """The step that these parameters now take."""
-        return bucket.count()
-
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         self._lay_out(None, moves=lambda parameter: True)
@@ -347,7 +322,7 @@ class AdaPM(ClosureStep):
             name
             for group in self.param_groups
             for name, parameter in self._parameters_by_name(group)
-            if parameter.requires_grad and not self.state.get(parameter, {}).get("step", 0)
+            if parameter.requires_grad and not self.state.get(parameter, {}).get(STEP, 0)
         ]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -381,13 +356,11 @@ class AdaPM(ClosureStep):
     def state_dict(self) -> dict[str, Any]:
         """As torch's; state that processes hold parts of is a `DTensor`, and all of them must take part."""
         saved = super().state_dict()
-        for identity, name, parameter in self._saved_identities(saved):
+        for identity, name, parameter, _ in self._saved_parameters(saved):
             if is_distributed(parameter) and identity in saved["state"]:
                 whole = dict(saved["state"][identity])
-                for block in self.plan.by_parameter.get(name, ()):
-                    for state_name in block.state_shapes:
-                        key = block.key(state_name)
-                        whole[key] = _sharded_state().as_whole(whole[key], block, state_name, parameter)
+                for key, block, state_name in self._state_keys(name):
+                    whole[key] = _sharded_state().as_whole(whole[key], block, state_name, parameter)
                 saved["state"][identity] = whole
         return saved
 
@@ -424,25 +397,22 @@ class AdaPM(ClosureStep):
         ]
         super().load_state_dict({**state_dict, "param_groups": groups})
         self._layout = None
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if "step" in self.state.get(parameter, {}):
-                    place = parameter.device if group["capturable"] else "cpu"
-                    self.state[parameter]["step"] = self.state[parameter]["step"].to(place, torch.float32)
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
-        for identity, name, parameter in self._saved_identities(state_dict):
-            saved = state_dict["state"].get(identity, {})
+        for identity, name, parameter, group in self._saved_parameters(state_dict):
+            saved, state = state_dict["state"].get(identity, {}), self.state.get(parameter, {})
+            if STEP in state:
+                state[STEP] = state[STEP].to(parameter.device if group["capturable"] else "cpu", torch.float32)
             if MASTER_WEIGHT in saved:
-                self.state[parameter][MASTER_WEIGHT] = _divide_like(saved[MASTER_WEIGHT], parameter).to(torch.float32)
-            for block in self.plan.by_parameter.get(name, ()):
-                for state_name in block.state_shapes:
-                    key = block.key(state_name)
-                    if key in saved:
-                        value = saved[key]
-                        if is_distributed(parameter) or is_distributed(value):
-                            value = _sharded_state().part_of(value, block, state_name, parameter)
-                        dtype = block.state_dtypes[state_name]
-                        self.state[parameter][key] = value.to(device=parameter.device, dtype=dtype)
+                value = saved[MASTER_WEIGHT]
+                if is_distributed(parameter) or is_distributed(value):
+                    value = _sharded_state().divide_like(value, parameter)
+                state[MASTER_WEIGHT] = value.to(device=parameter.device, dtype=torch.float32)
+            for key, block, state_name in self._state_keys(name):
+                if key in saved:
+                    value = saved[key]
+                    if is_distributed(parameter) or is_distributed(value):
+                        value = _sharded_state().part_of(value, block, state_name, parameter)
+                    state[key] = value.to(device=parameter.device, dtype=block.state_dtypes[state_name])
 
     def _in_own_order(self, saved: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The saved groups, each with its parameters in the order of this optimizer's; without names, as they are."""
@@ -513,20 +483,19 @@ class AdaPM(ClosureStep):
         """Elements of the plan's largest block, and of all."""
         return largest_block(self.plan), sum(prod(block.shape) for block in self.plan)
 
-    def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
-        """(key, shape, type) of every state tensor of that parameter, step counter excepted."""
+    def _state_keys(self, name: str) -> Iterator[tuple[str, Block, str]]:
+        """(key, block, name of the block's state) of every state tensor of that parameter's blocks."""
         for block in self.plan.by_parameter.get(name, ()):
-            for state_name, shape in block.state_shapes.items():
-                yield block.key(state_name), shape, block.state_dtypes[state_name]
+            for state_name in block.state_shapes:
+                yield block.key(state_name), block, state_name
 
     def _refuse_sparse(self) -> None:
-        for group in self.param_groups:
-            for name, parameter in self._parameters_by_name(group):
-                if parameter.grad is not None and parameter.grad.is_sparse:
-                    raise RuntimeError(
-                        f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
-                        f"build its nn.Embedding with sparse=False"
-                    )
+        named = (pair for group in self.param_groups for pair in self._parameters_by_name(group))
+        name = next(name for name, value in named if value.grad is not None and value.grad.is_sparse)
+        raise RuntimeError(
+            f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
+            f"build its nn.Embedding with sparse=False"
+        )
 
     def _refuse_unfit(self, group: Mapping[str, Any], name: str, parameter: Tensor) -> None:
         """Raise for what no step is for, before any weight has moved; it may have become so since it was given."""
@@ -590,11 +559,11 @@ class AdaPM(ClosureStep):
                 f"({_listing(group['param_names'])}), which {type(self).__name__} never decays; give it weight_decay=0"
             )
 
-    def _saved_identities(self, state_dict: dict[str, Any]) -> Iterable[tuple[int, str, Tensor]]:
-        """(identity in the saved state, name, parameter) in the order of both."""
+    def _saved_parameters(self, state_dict: dict[str, Any]) -> Iterator[tuple[int, str, Tensor, dict[str, Any]]]:
+        """(identity in the saved state, name, parameter, its group) in the order of both."""
         for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True):
             for identity, (name, parameter) in zip(saved["params"], self._parameters_by_name(own), strict=True):
-                yield identity, name, parameter
+                yield identity, name, parameter, own
 
     def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
         saved = [len(group["params"]) for group in state_dict["param_groups"]]
@@ -605,19 +574,18 @@ class AdaPM(ClosureStep):
             if moved := sorted(set(map(plain_name, group.get("param_names", known))) - set(known)):
                 raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
         # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
-        options = ("lr", *StepOptions.__annotations__)
-        lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
+        lacking = sorted({option for group in state_dict["param_groups"] for option in OPTIONS if option not in group})
         if lacking:
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
         for group in state_dict["param_groups"]:
             check_options(group)
         groups = {each: group for group in state_dict["param_groups"] for each in group["params"]}
-        for identity, name, parameter in self._saved_identities(state_dict):
-            tensors = state_dict["state"].get(identity)
-            if tensors is None:
+        for identity, name, parameter, _ in self._saved_parameters(state_dict):
+            if identity not in state_dict["state"]:
                 continue
-            found = {key: tuple(value.shape) for key, value in tensors.items() if key != "step"}
-            expected = {key: shape for key, shape, _ in self._state_layout(name)}
+            tensors = state_dict["state"][identity]
+            found = {key: tuple(value.shape) for key, value in tensors.items() if key != STEP}
+            expected = {key: block.state_shapes[state_name] for key, block, state_name in self._state_keys(name)}
             if has_master_weight(groups[identity], parameter):
                 expected[MASTER_WEIGHT] = tuple(parameter.shape)
             if found != expected:
@@ -648,14 +616,6 @@ _OPTIONS_SINCE: Mapping[str, Any] = {
 def _listing(names: Sequence[str], most: int = 6) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
-    """A saved tensor of a parameter's shape, divided among processes as the parameter is."""
-    if is_distributed(parameter):
-        divided: Tensor = _sharded_state().divide_like(saved, parameter)
-        return divided
-    return saved.full_tensor() if is_distributed(saved) else saved.to(parameter.device)
 
 
 def _choices(

@@ -1,40 +1,114 @@
-"""The elementwise part of a step in one pass over memory: by our Triton kernel on CUDA, by our C on a CPU, else by
-`torch.compile`.
+"""The elementwise part of a step in one pass over memory, by code that is compiled when first needed; and where it is.
 
     m = product + weight_of_gradient G                what the momentum's factors give, and the gradient
     v = b2 v + (1 - b2) G * G                         where v is kept for each element; else worked out before
     W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
 
-Done by torch's own operators that is ten passes, here one that reads and writes each tensor once. The numbers of a step
-are given as a tensor, so that a learning-rate schedule compiles nothing anew; shapes are dynamic. `step.py` has
-the same formulas for the rest: small blocks, and machines without a compiler.
-
-On CUDA `kernels.py` works out the product, too, and moves all blocks of a batch in one launch; Triton compiles it
-quickly. On a CPU `cpu_code.py` moves float32 matrices, and a C compiler is as quick. torch's own compiler is left for
-accelerators on which our kernel does not run: it takes longer, for each of two to six variants.
+Done by torch's own operators that is ten passes (`step.py`), here one that reads and writes each tensor once. On CUDA
+`kernels.py` works out the product, too, and moves all blocks of a group in one launch. On a CPU this C moves float32
+matrices: torch's compiler makes the same pass of the formulas, but takes far longer to start, and for each kind of
+block. What is compiled lives as long as the process: a file that is kept would have to fit the processor and the
+compiler that next meet it.
 """
 
+import ctypes
+import os
+import shutil
+import subprocess
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from math import prod
-from subprocess import CalledProcessError, SubprocessError
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._triton import has_triton
 
-from . import cpu_code, devices
+from . import devices
 
 # A step of GPT-2 124M takes less (docs/LOG.md); one of a million parameters does not.
 _CPU_PAYS_ELEMENTS = 2**26
 # Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call.
 _CPU_SMALLEST_BLOCK = 2**16
-_ACCELERATOR_SMALLEST_BLOCK = 2**12
-_VARIANTS = 64
+FLAGS = (
+    *("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-x", "c"),
+    *("-fno-math-errno", "-fno-trapping-math"),  # roots and limits of several numbers at once
+    "-ffp-contract=off",  # every operation rounds, on each processor alike
+)
+COMPILE_SECONDS = 120.0
+_PLAIN = (Tensor, nn.Parameter)
+"""Others, torch's fake ones for instance, may have no memory to write to."""
+SOURCE = r"""
+#include <math.h>
+#include <stddef.h>
+
+/* W, and v where there is one, in place. The stride of a tensor is that of its rows; columns lie side by side.
+   by: the weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps, c, 1 - lr * weight decay, lr. */
+void move(ptrdiff_t rows, ptrdiff_t columns, float *weight, ptrdiff_t weight_stride, const float *gradient,
+          ptrdiff_t gradient_stride, const float *product, ptrdiff_t product_stride, float *moment,
+          ptrdiff_t moment_stride, const float *divisor, ptrdiff_t divisor_row_stride, int is_by_row, const float *by,
+          int threads)
+{
+    const float b0 = by[0], b1 = by[1], b2 = by[2], b3 = by[3], b4 = by[4], b5 = by[5], limit = by[6], b7 = by[7],
+                b8 = by[8];
+#define EACH(NUMERATOR, DIVISOR)                                                                                       \
+    for (ptrdiff_t j = 0; j < columns; j++) {                                                                          \
+        const float x = g[j];                                                                                          \
+        const float root = (DIVISOR);                                                                                  \
+        float step = (NUMERATOR) / root;                                                                               \
+        step = step < -limit ? -limit : step; /* NaN stays */                                                          \
+        step = step > limit ? limit : step;                                                                            \
+        w[j] = w[j] * b7 - step * b8;                                                                                  \
+    }
+#define ROW(DIVISOR)                                                                                                   \
+    if (p)                                                                                                             \
+        EACH(x * b0 + p[j] * b1, DIVISOR)                                                                              \
+    else                                                                                                               \
+        EACH(x * b0, DIVISOR)
+#pragma omp parallel for num_threads(threads)
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        float *restrict w = weight + i * weight_stride;
+        const float *restrict g = gradient + i * gradient_stride;
+        const float *restrict p = product ? product + i * product_stride : NULL;
+        if (moment) {
+            float *restrict v = moment + i * moment_stride;
+            ROW(sqrtf(v[j] = v[j] * b2 + x * x * b3) * b4 + b5)
+        } else if (is_by_row) {
+            const float shared = divisor[i * divisor_row_stride];
+            ROW(shared)
+        } else {
+            const float *restrict d = divisor;
+            ROW(d[j])
+        }
+    }
+}
+
+/* The sum of squares of each column; of 32 rows at a time, since sums of many small numbers lose digits. */
+void column_square_sums(ptrdiff_t rows, ptrdiff_t columns, const float *matrix, ptrdiff_t stride, float *sums,
+                        int threads)
+{
+    enum { WIDTH = 256, DEPTH = 32 };
+#pragma omp parallel for num_threads(threads)
+    for (ptrdiff_t first = 0; first < columns; first += WIDTH) {
+        const ptrdiff_t width = columns - first < WIDTH ? columns - first : WIDTH;
+        float total[WIDTH] = {0};
+        for (ptrdiff_t top = 0; top < rows; top += DEPTH) {
+            const ptrdiff_t end = rows - top < DEPTH ? rows : top + DEPTH;
+            float part[WIDTH] = {0};
+            for (ptrdiff_t i = top; i < end; i++)
+                for (ptrdiff_t j = 0; j < width; j++)
+                    part[j] += matrix[i * stride + first + j] * matrix[i * stride + first + j];
+            for (ptrdiff_t j = 0; j < width; j++)
+                total[j] += part[j];
+        }
+        for (ptrdiff_t j = 0; j < width; j++)
+            sums[first + j] = total[j];
+    }
+}
+"""
 
 
 def should_compile(asked: bool | None, elements: int, device: torch.device) -> bool:
@@ -51,7 +125,7 @@ def should_compile(asked: bool | None, elements: int, device: torch.device) -> b
     """
     if asked is False:
         return False
-    if not has_compiler(device.type) and not devices.is_simulated():
+    if not has_compiler(device.type):
         if asked:
             raise RuntimeError(
                 f"compile=True needs a compiler for {device.type}: a C compiler on the PATH (or in CC) for the "
@@ -66,26 +140,11 @@ def has_compiler(device_type: str) -> bool:
     """Whether there is what it takes to compile for that type of device."""
     if device_type == "cuda":
         return bool(has_triton())
-    return device_type == "cpu" and cpu_code.compiler() is not None
+    return device_type == "cpu" and _c_compiler() is not None
 
 
-def is_worth_compiling(shape: tuple[int, ...], device: torch.device, *tensors: object) -> bool:
-    """Whether blocks of that shape are large enough for compiled code, and their tensors such as it takes."""
-    if devices.is_accelerator(device):
-        return len(shape) == 2 and prod(shape) >= _ACCELERATOR_SMALLEST_BLOCK
-    is_large = len(shape) == 2 and prod(shape) >= _CPU_SMALLEST_BLOCK
-    return is_large and cpu_code.is_supported(*tensors) and _compiles_for_cpu()
-
-
-@cache
-def _compiles_for_cpu() -> bool:
-    """Whether the C compiler of this machine does what it should, which is tried once."""
-    try:
-        cpu_code.library()
-    except (OSError, SubprocessError) as error:
-        warnings.warn(f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2)
-        return False
-    return True
+def _c_compiler() -> str | None:
+    return next((name for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name and shutil.which(name)), None)
 
 
 @cache
@@ -99,10 +158,50 @@ def kernels_for(device: torch.device) -> ModuleType | None:
 
     try:
         kernels.try_on(device)
-    except (TritonError, RuntimeError, OSError, CalledProcessError) as error:
+    except (TritonError, RuntimeError, OSError, subprocess.CalledProcessError) as error:
         warnings.warn(f"AdaPM's kernel does not run on {device}, and a step is slower: {error}", stacklevel=2)
         return None
     return kernels
+
+
+def is_worth_compiling(shape: tuple[int, ...], *tensors: object) -> bool:
+    """Whether C moves blocks of that shape: large, with float32 tensors on a CPU, each row's elements side by side."""
+    return (
+        len(shape) == 2
+        and prod(shape) >= _CPU_SMALLEST_BLOCK
+        and all(
+            isinstance(each, Tensor)
+            and type(each) in _PLAIN
+            and (each.device.type, each.dtype, each.stride(-1)) == ("cpu", torch.float32, 1)
+            for each in tensors
+        )
+        and not devices.is_simulated()
+        and library() is not None
+    )
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The C code, compiled for this processor, which is tried once; else None."""
+    try:
+        with TemporaryDirectory(prefix="adapm-") as folder:
+            made = Path(folder) / "step.so"
+            command = [_c_compiler() or "cc", *FLAGS, "-", "-o", str(made), "-lm"]
+            found = subprocess.run(
+                command, input=SOURCE, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+            )
+            if found.returncode != 0:
+                raise OSError(f"{command[0]} failed: {found.stderr.strip()[-500:]}")
+            loaded = ctypes.CDLL(str(made))
+    except (OSError, subprocess.SubprocessError) as error:
+        warnings.warn(f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2)
+        return None
+    size, address, number = ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_int
+    pairs: list[Any] = [address, size] * 5
+    loaded.move.argtypes = [size, size, *pairs, number, address, number]
+    loaded.column_square_sums.argtypes = [size, size, address, size, address, number]
+    loaded.move.restype = loaded.column_square_sums.restype = None
+    return loaded
 
 
 def move(
@@ -113,7 +212,7 @@ def move(
     divisor: Tensor | None,
     numbers: Tensor,
 ) -> None:
-    """W in place, and v where it is kept for each element.
+    """W in place, and v where it is kept for each element, of a block that is worth compiling.
 
     Args:
         weight: W, m × n.
@@ -121,79 +220,26 @@ def move(
         product: What is added to G's part of the numerator, m × n; None for nothing.
         moment: v, m × n; None where rows or columns share one.
         divisor: Then sqrt(v / debias) + eps, m × 1 or 1 × n; else None.
-        numbers: In the type of the arithmetic: the weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps,
-            c, 1 - lr × weight decay, lr.
+        numbers: The weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps, c, 1 - lr × weight decay, lr.
     """
-    if weight.device.type == "cpu" and not devices.is_simulated():
-        cpu_code.move(weight, gradient, product, moment, divisor, numbers)
-    else:
-        _choose_callable(_move)(weight, gradient, product, moment, divisor, numbers)
+    rows, columns = weight.shape
+    by_row = divisor is not None and divisor.shape == (rows, 1)
+    product, divisor = (None if each is None else each.contiguous() for each in (product, divisor))
+    torch.autograd.graph.increment_version(weight)  # as for whatever torch writes to
+    parts = [item for each in (weight, gradient, product, moment, divisor) for item in _place(each)]
+    code = library()
+    assert code is not None
+    code.move(rows, columns, *parts, by_row, numbers.data_ptr(), torch.get_num_threads())
 
 
 def column_square_sums(matrix: Tensor) -> Tensor:
-    """Sums of the squares of each column of m × n, in float32, or in float64 for float64."""
-    if matrix.device.type == "cpu" and not devices.is_simulated():
-        return cpu_code.column_square_sums(matrix)
-    sums: Tensor = _choose_callable(_column_square_sums)(matrix)
+    """Sums of the squares of each column of m × n."""
+    sums, code = torch.empty(matrix.shape[1]), library()
+    assert code is not None
+    code.column_square_sums(*matrix.shape, *_place(matrix), sums.data_ptr(), torch.get_num_threads())
     return sums
 
 
-def _column_square_sums(matrix: Tensor) -> Tensor:
-    exact = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
-    return (exact * exact).sum(dim=0)
-
-
-def _move(
-    weight: Tensor,
-    gradient: Tensor,
-    product: Tensor | None,
-    moment: Tensor | None,
-    divisor: Tensor | None,
-    by: Tensor,
-) -> None:
-    exact = gradient.to(by.dtype)
-    if moment is not None:
-        averaged = moment.to(by.dtype) * by[2] + exact * exact * by[3]
-        moment.copy_(averaged)
-        divisor = averaged.sqrt() * by[4] + by[5]
-    assert divisor is not None
-    numerator = exact * by[0] if product is None else exact * by[0] + product * by[1]
-    update = torch.clamp(numerator / divisor, -by[6], by[6])
-    weight.copy_(weight.to(by.dtype) * by[7] - update * by[8])
-
-
-@contextmanager
-def room_for_variants(device: torch.device) -> Iterator[None]:
-    """While this is open, torch may compile as many variants of one function as models in one process may need."""
-    if device.type == "cpu":  # where torch compiles nothing
-        yield
-        return
-    import torch._dynamo  # a second to import, and not needed by who compiles nothing
-
-    with torch._dynamo.config.patch(recompile_limit=_VARIANTS):
-        yield
-
-
-def _choose_callable(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function if devices.is_simulated() else _compile(function)
-
-
-@cache
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled, for shapes of any size; where the compiler fails, the function as it is."""
-    from torch._dynamo.exc import TorchDynamoException  # loads the compiler
-
-    made = torch.compile(function, dynamic=True, fullgraph=True)
-
-    def call(*arguments: Any) -> Any:
-        nonlocal made
-        try:
-            return made(*arguments)
-        except TorchDynamoException as error:  # before anything has been computed
-            warnings.warn(
-                f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2
-            )
-            made = function
-            return function(*arguments)
-
-    return call
+def _place(tensor: Tensor | None) -> tuple[int | None, int]:
+    """(address, stride of its rows)."""
+    return (None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0))

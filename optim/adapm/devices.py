@@ -2,10 +2,10 @@
 
     CPU                                                accelerator
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
-    factors of a batch at a time                       of many groups at once (`groups.py`)
+    factors of a group at a time                       of many groups at once (`groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN, in bfloat16 where asked        torch's own
-    compiled from C for large models in float32        compiled wherever there is a compiler (`compiled.py`)
+    large models in float32 by C (`compiled.py`)       matrices by our kernels on CUDA (`kernels.py`)
 
 `simulate_accelerator` has the CPU take the accelerator's ways: a machine without one can show that they are right.
 
@@ -26,7 +26,7 @@ such a slice. torch reaches oneDNN for float32 only through the operator that it
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import EllipsisType
 from typing import Any
@@ -53,7 +53,7 @@ def is_simulated() -> bool:
 
 @contextmanager
 def simulate_accelerator() -> Iterator[None]:
-    """Within, in all threads, the CPU takes an accelerator's ways; what would be compiled runs as it is."""
+    """Within, in all threads, the CPU takes an accelerator's ways; none of its own code is compiled."""
     global _simulations
     _simulations += 1
     try:
@@ -133,17 +133,15 @@ Rows = slice | EllipsisType
 
 # Best of 2^15 … 2^20 on GPT-2 124M shapes, one core; flat from 2^17 to 2^19.
 _CPU_CHUNK_ELEMENTS = 2**18
-# Of what the factors give: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
-_CPU_COMPILED_CHUNK_ELEMENTS = 2**22
+COMPILED_CHUNK_ELEMENTS = 2**22
+"""Of what the factors give to compiled code on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes; 16 MiB at most."""
 # 64 MiB of float32: a launch costs nothing beside it, and three of them bound what a large block needs for a while.
 _ACCELERATOR_CHUNK_ELEMENTS = 2**24
 
 
-def chunk_elements(device: torch.device, *, compiles: bool = False) -> int:
-    """How many elements of blocks are worked on at a time there, by torch's operators or by compiled code."""
-    if is_accelerator(device):
-        return _ACCELERATOR_CHUNK_ELEMENTS
-    return _CPU_COMPILED_CHUNK_ELEMENTS if compiles else _CPU_CHUNK_ELEMENTS
+def chunk_elements(device: torch.device) -> int:
+    """How many elements of blocks are worked on at a time there, by torch's operators."""
+    return _ACCELERATOR_CHUNK_ELEMENTS if is_accelerator(device) else _CPU_CHUNK_ELEMENTS
 
 
 @contextmanager
@@ -153,7 +151,7 @@ def coarse_pieces(elements: int) -> Iterator[None]:
     global _CPU_CHUNK_ELEMENTS
     before = _CPU_CHUNK_ELEMENTS
     if elements >= 2**26:  # from there on it is compiled (`compiled.py`)
-        _CPU_CHUNK_ELEMENTS = _CPU_COMPILED_CHUNK_ELEMENTS
+        _CPU_CHUNK_ELEMENTS = COMPILED_CHUNK_ELEMENTS
     try:
         yield
     finally:
@@ -221,7 +219,7 @@ def _matmul_precision(precision: str) -> Iterator[None]:
 
 def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
-    with _narrow_products(precision):
+    with nullcontext() if precision == "highest" else _matmul_precision(precision):
         if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
             return product
@@ -239,15 +237,11 @@ def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor
     return times_transposed(rows, matrix.mT, precision=precision)
 
 
-def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, precision: str = "highest") -> None:
-    """base = (1 - weight) base + weight X G in place, for r rows X and a matrix G, or a batch of such."""
-    with _narrow_products(precision):
+def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, precision: str) -> Tensor:
+    """(1 - weight) base + weight X G^T in place, for r rows X of length n and G m × n; or a batch of such."""
+    with nullcontext() if precision == "highest" else _matmul_precision(precision):
         add = base.addmm_ if base.ndim == 2 else base.baddbmm_
-        add(rows, matrix, beta=1.0 - weight, alpha=weight)
-
-
-def _narrow_products(precision: str) -> AbstractContextManager[None]:
-    return nullcontext() if precision == "highest" else _matmul_precision(precision)
+        return add(rows, matrix.mT, beta=1.0 - weight, alpha=weight)
 
 
 def pack(matrix: Tensor, *, rows: int) -> Tensor:

@@ -7,10 +7,9 @@ which each block's is a view under the parameter, as `state_dict` has it. Weight
 Groups are bounded, so that what a step takes for a while does not grow with a model's depth:
 
     worked out by torch's operators    one block, or as many as a piece (`devices.py`) and the plan's largest block
-                                       have elements, or 1 MiB
-    low rank on an accelerator         as many as have factors of a quarter of the largest block; gradients are then
-                                       taken in pieces as above, and groups of one rank are solved together
-    moved by our kernel                any number
+                                       have elements, or 1 MiB; on an accelerator low-rank groups of one rank together
+    moved by our kernel                any number; low-rank ones by those that have factors of a quarter of the
+                                       largest block
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 from operator import methodcaller
-from types import EllipsisType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -35,8 +34,6 @@ ALWAYS_ELEMENTS = 2**18
 _BLOCKS_TO_FACTORS = 4
 """The largest block has so many times the elements of the factors that are worked out together, of which a step takes a
 handful of copies."""
-_COPIED_BELOW = 2**21
-"""Elements of a block that are read and written in the time of a launch: 16 MiB at 4 TB/s take 4 us."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +110,6 @@ def likeness(block: Block) -> tuple[object, ...]:
     return (*moments, block.shape, block.rank, block.output_axis, block.head_size)
 
 
-Part = int | slice | EllipsisType
-"""Of the blocks of a group: one as a matrix by itself, some, or `...` for all."""
-
-
 @dataclass(eq=False)
 class Group:
     """Like blocks that move together."""
@@ -142,15 +135,6 @@ class Group:
         """G of each slice, from the gradients of the parameters that move."""
         return [gradients[one.place] if one.view is None else one.view(gradients[one.place]) for one in self.slices]
 
-    def cut(self, part: Part) -> "Group":
-        """Some of the blocks."""
-        if part is ...:
-            return self
-        start, stop = (part, part + 1) if isinstance(part, int) else (part.start, part.stop)
-        slices = [*self.slices[start:stop]] if len(self.slices) > 1 else [self.slices[0].cut(start, stop)]
-        state = {name: [one[0][part]] if len(one) == 1 else one[start:stop] for name, one in self.state.items()}
-        return Group(slices, state, self.largest, self.compiles)
-
     @cached_property
     def singles(self) -> "Group":
         """The same blocks, each a slice by itself with state of its own."""
@@ -162,34 +146,9 @@ class Group:
         }
         return Group(slices, state, self.largest, self.compiles)
 
-    @cached_property
-    def pieces(self) -> list[tuple[Part, "Group"]]:
-        """The blocks by so many as torch's operators may work on at a time."""
-        size = max(1, self.limit() // max(1, self.weights[0].numel() // len(self.slices[0].blocks)))
-        return self._divide(size)
-
-    @cached_property
-    def products(self) -> list[tuple[Part, "Group"]]:
-        """The blocks by those whose products with thin matrices are one call: small ones in a copy."""
-        is_copied = self.is_narrow or self.weights[0].numel() // len(self.slices[0].blocks) < _COPIED_BELOW
-        return self.pieces if is_copied or len(self.slices) == 1 else self._divide(1)
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether weights are narrower than the arithmetic."""
-        return self.weights[0].dtype.itemsize < torch.float32.itemsize
-
-    def _divide(self, size: int) -> list[tuple[Part, "Group"]]:
-        count = len(self.blocks)
-        if count <= size:
-            return [(0 if count == 1 else ..., self)]
-        cuts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
-        parts: list[Part] = [one.start if one.stop == one.start + 1 else one for one in cuts]
-        return [(part, self.cut(part)) for part in parts]
-
-    def limit(self, *, compiles: bool = False) -> int:
+    def limit(self) -> int:
         """How many elements of such blocks may be worked on at a time."""
-        return limit_of(self.weights[0], largest=self.largest, compiles=compiles)
+        return limit_of(self.weights[0], largest=self.largest)
 
     @cached_property
     def kernels(self) -> ModuleType | None:
@@ -207,11 +166,11 @@ class Group:
     def _suits_compiled(self) -> bool:
         element = self.block.second_moment is SecondMoment.ELEMENT
         touched = (*self.weights, *(self.singles.state["exp_avg_sq"] if element else ()))
-        return self.compiles and compiled.is_worth_compiling(self.block.shape, self.weights[0].device, *touched)
+        return self.compiles and compiled.is_worth_compiling(self.block.shape, *touched)
 
     def is_compiled(self, gradient: Tensor) -> bool:
         """Whether compiled code moves them, with a gradient like this."""
-        return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient.device, gradient)
+        return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient)
 
 
 def largest_block(plan: BlockPlan) -> int:
@@ -219,55 +178,60 @@ def largest_block(plan: BlockPlan) -> int:
     return max((prod(block.shape) for block in plan), default=0)
 
 
-def limit_of(weight: Tensor, *, largest: int, compiles: bool = False) -> int:
+def limit_of(weight: Tensor, *, largest: int) -> int:
     """How many elements of blocks like this one may be worked on at a time, where the largest has `largest`.
 
-    Half as many where torch's operators, not compiled code, work on weights that are narrower than the arithmetic: they
-    need copies of W and G as well.
+    Half as many of weights that are narrower than the arithmetic, which needs copies of W and G as well.
     """
-    narrow = weight.dtype.itemsize < torch.float32.itemsize and not compiles
-    limit = min(max(largest, ALWAYS_ELEMENTS), chunk_elements(weight.device, compiles=compiles))
-    return max(1, limit // 2 if narrow else limit)
+    limit = min(max(largest, ALWAYS_ELEMENTS), chunk_elements(weight.device))
+    return max(1, limit // 2 if weight.dtype.itemsize < torch.float32.itemsize else limit)
 
 
 def make_units(
-    slices: Iterable[ParamSlice], *, forms_momentum: bool, largest: int, compiles: bool
+    slices: Sequence[ParamSlice], *, forms_momentum: bool, largest: int, compiles: bool
 ) -> list[list[Group]]:
     """Groups of slices of one type, on one device; those of a list are worked out together.
 
     Args:
         slices: In any order.
-        forms_momentum: Whether the solver needs whole momenta, so that no two low-rank groups go together.
+        forms_momentum: Whether the solver takes gradients in one tensor, not where they lie, and each group by itself.
         largest: Elements of the plan's largest block.
         compiles: Whether compiled code may move them.
     """
+    is_accelerated = any(devices.is_accelerator(one.weight.device) for one in slices)
+    compiles = compiles and not (forms_momentum and is_accelerated)
     alike: dict[object, list[ParamSlice]] = {}
     for one in slices:
         alike.setdefault((likeness(one.blocks[0]), one.weight.shape[-len(one.blocks[0].shape) :]), []).append(one)
     units: list[list[Group]] = []
-    by_rank: dict[int, list[list[ParamSlice]]] = {}
+    by_rank: dict[object, list[list[ParamSlice]]] = {}
     for members in alike.values():
         first, block = members[0], members[0].blocks[0]
-        is_low_rank = block.first_moment is FirstMoment.LOW_RANK
-        if is_low_rank and devices.is_accelerator(first.weight.device) and not forms_momentum:
-            by_rank.setdefault(block.rank, []).append(members)
-        elif not is_low_rank and Group([first], {}, largest, compiles).kernels is not None:
+        has_kernels = Group([first], {}, largest, compiles).kernels is not None
+        if block.first_moment is FirstMoment.LOW_RANK and is_accelerated and not forms_momentum:
+            by_rank.setdefault((block.rank, has_kernels), []).append(members)
+        elif has_kernels:
             singles = [one.cut(place, place + 1) for one in members for place in range(len(one.blocks))]
             units.append([hold(singles, largest, compiles, together=False)])
         else:
-            size = limit_of(first.weight, largest=largest) // max(1, first.weight.numel() // len(first.blocks))
-            units += [[group] for group in _cut_groups(members, max(1, size), largest, compiles)]
+            units += [[group] for unit in _fill_units([members], largest, compiles) for group in unit]
     for lists in by_rank.values():
         units += _fill_units(lists, largest, compiles)
     return units
 
 
 def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: bool) -> Iterator[list[Group]]:
-    """Groups of lists of like low-rank slices, by as many as have factors of a quarter of the largest block."""
-    limit = max(largest, ALWAYS_ELEMENTS) // _BLOCKS_TO_FACTORS
+    """Groups of lists of like slices, in order, by as many as may be worked on at a time.
+
+    A stack is a group by itself, or several.
+    """
     unit, elements = list[Group](), 0
     for members in lists:
-        of_block = members[0].blocks[0].rank * sum(members[0].blocks[0].shape)
+        first, block = members[0], members[0].blocks[0]
+        of_block, limit = _BLOCKS_TO_FACTORS * block.rank * sum(block.shape), max(largest, ALWAYS_ELEMENTS)
+        if Group([first], {}, largest, compiles).kernels is None:  # gradients are copied
+            of_block = max(1, of_block, first.weight.numel() // len(first.blocks))
+            limit = limit_of(first.weight, largest=largest)
         size, together = max(1, limit // of_block), list[ParamSlice]()
         for one in members:
             for start in range(0, len(one.blocks), size):
@@ -289,24 +253,6 @@ def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: b
             unit.append(hold(together, largest, compiles))
     if unit:
         yield unit
-
-
-def _cut_groups(members: Iterable[ParamSlice], size: int, largest: int, compiles: bool) -> Iterator[Group]:
-    """Like slices as groups of so many blocks at most, in order; a stack is a group by itself, or several."""
-    together: list[ParamSlice] = []
-    for one in members:
-        count = len(one.blocks)
-        if count > 1:
-            yield from (
-                hold([one.cut(start, min(start + size, count))], largest, compiles) for start in range(0, count, size)
-            )
-            continue
-        together.append(one)
-        if len(together) == size:
-            yield hold(together, largest, compiles)
-            together = []
-    if together:
-        yield hold(together, largest, compiles)
 
 
 def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together: bool = True) -> Group:
@@ -364,17 +310,15 @@ def hold_together(
         whole = like.new_zeros((len(owners), *shape) if len(owners) > 1 else shape)
         _share(owners, whole)
         return [whole]
-    parts = [kept[key] if key in kept else kept.setdefault(key, like.new_zeros(shape)) for kept, key in owners]
+    for kept, key in owners:
+        kept[key] = kept[key].contiguous() if key in kept else like.new_zeros(shape)
+    parts = [kept[key] for kept, key in owners]
     first = parts[0]
     if len(parts) == 1:
-        if not first.is_contiguous():
-            _share(owners, first.contiguous())
-        return [kept[key] for kept, key in owners]
+        return parts
     offset, size, storage = first.storage_offset(), first.numel(), first.untyped_storage()._cdata
     if all(
-        part.is_contiguous()
-        and part.untyped_storage()._cdata == storage
-        and part.storage_offset() == offset + place * size
+        part.untyped_storage()._cdata == storage and part.storage_offset() == offset + place * size
         for place, part in enumerate(parts)
     ):
         return [first.as_strided((len(parts), *first.shape), (size, *first.stride()), offset)]

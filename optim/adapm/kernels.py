@@ -21,7 +21,7 @@ torch's operators. Under `TRITON_INTERPRET=1` it runs on a CPU.
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -117,11 +117,10 @@ class Chances(NamedTuple):
     """Of the whole block."""
 
     @property
-    def places(self) -> tuple[int, int, int]:
-        """What chances are drawn by: the place in the whole block of the first weight, and from row to row and column
-        to column."""
+    def places(self) -> tuple[int, int]:
+        """What chances are drawn by: the place in the whole block of the first weight, and how far rows are apart."""
         row, column = self.origin or (0, 0)
-        return row * self.columns + column, self.columns, 1
+        return row * self.columns + column, self.columns
 
 
 def move(
@@ -148,7 +147,46 @@ def move(
     increment_versions(blocks.weights)
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
-            _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
+            addresses = tuple(each[index].data_ptr() if each else 0 for each in blocks for index in chosen)
+            keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
+            weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
+            average, moment = (each[chosen[0]] if each else None for each in (blocks.averages, blocks.moments))
+            rows, columns = weight.shape
+            means_rows = moment is not None and moment.ndim == 1
+            left, right = (None, None) if factors is None else (each.contiguous() for each in factors)
+            tile_rows, tile_columns = _tile(rows, columns, is_product=factors is not None)
+            tiles = triton.cdiv(rows, tile_rows) * (1 if means_rows else triton.cdiv(columns, tile_columns))
+            reached = (weight, gradient, average, moment, left, right)
+            _move[(tiles * len(chosen),)](
+                _on_device((*addresses, *chosen, *keys), weight.device),
+                left,
+                right,
+                divisor,
+                numbers,
+                len(chosen),
+                tiles,
+                rows,
+                columns,
+                0 if left is None else left.shape[-1],
+                *weight.stride(),
+                *gradient.stride(),
+                *_strides(divisor),
+                *(chances.places if chances is not None else (0, 0)),
+                HAS_AVERAGE=average is not None,
+                V="given" if moment is None else "row" if means_rows else "element",
+                BY_CHANCE=chances is not None,
+                PRECISION=_INPUTS[precision],
+                WEIGHT=_DTYPES[weight.dtype],
+                GRADIENT=_DTYPES[gradient.dtype],
+                STATE=_DTYPES[next((each.dtype for each in (moment, average) if each is not None), torch.float32)],
+                INDEX=_index_type(reached),
+                IS_ALIGNED=_are_aligned(addresses),
+                TILE_ROWS=tile_rows,
+                TILE_COLUMNS=tile_columns,
+                TILE_DEPTH=_LOW_RANK_DEPTH,
+                num_warps=_WARPS if factors is None else _LOW_RANK_WARPS,
+                num_stages=_STAGES,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +282,42 @@ def multiply(
     found = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
     with _current(found.device):
         for chosen in _group_by_layout(matrices):
-            _launch_product(start, matrices, chosen, found, sums, axis, carried, precision)
+            addresses = tuple(matrices[index].data_ptr() for index in chosen)
+            matrix, rows, rank = matrices[chosen[0]], start.rows, start.rows.shape[1]
+            shape, steps = matrix.shape, matrix.stride()
+            tile_rows = min(_MOST_ROWS, max(16, triton.next_power_of_2(rank)))
+            tiles, tiles_down = triton.cdiv(shape[axis], _PRODUCT_TILE), triton.cdiv(rank, tile_rows)
+            through, thin, weight = carried or (None, None, 0.0)
+            if tiles > 0:
+                _multiply[(tiles * tiles_down * len(chosen),)](
+                    _on_device((*addresses, *chosen), rows.device),
+                    *start,
+                    found,
+                    sums,
+                    through,
+                    thin,
+                    len(chosen),
+                    tiles,
+                    tiles_down,
+                    rank,
+                    shape[axis],
+                    shape[1 - axis],
+                    *rows.stride(),
+                    _strides(start.sketch)[0],
+                    *_strides(thin),
+                    steps[axis],
+                    steps[1 - axis],
+                    weight,
+                    PRECISION=_INPUTS[precision],
+                    TYPE=_DTYPES[matrix.dtype],
+                    INDEX=_index_type((matrix, rows, start.sketch, found, through, thin)),
+                    IS_ALIGNED=_are_aligned(addresses),
+                    TILE_ROWS=tile_rows,
+                    TILE=_PRODUCT_TILE,
+                    TILE_SUMMED=_PRODUCT_SUMMED,
+                    num_warps=_PRODUCT_WARPS,
+                    num_stages=_PRODUCT_STAGES,
+                )
     return found
 
 
@@ -253,115 +326,42 @@ def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
     sums = torch.empty((len(gradients), gradients[0].shape[axis]), dtype=torch.float32, device=gradients[0].device)
     with _current(sums.device):
         for chosen in _group_by_layout(gradients):
-            _launch_sums(gradients, chosen, sums, axis)
+            addresses = tuple(gradients[index].data_ptr() for index in chosen)
+            gradient = gradients[chosen[0]]
+            shape, steps = gradient.shape, gradient.stride()
+            tile = _SUM_TILES[0 if steps[1 - axis] == 1 else 1]
+            tiles = triton.cdiv(shape[axis], tile[0])
+            if tiles > 0:
+                _sum_squares[(tiles * len(chosen),)](
+                    _on_device((*addresses, *chosen), sums.device),
+                    sums,
+                    len(chosen),
+                    tiles,
+                    shape[axis],
+                    shape[1 - axis],
+                    steps[axis],
+                    steps[1 - axis],
+                    TYPE=_DTYPES[gradient.dtype],
+                    INDEX=_index_type([gradient]),
+                    IS_ALIGNED=_are_aligned(addresses),
+                    TILE=tile[0],
+                    TILE_SUMMED=tile[1],
+                    num_warps=_WARPS,
+                )
     return sums
 
 
-def _group_by_layout(*lists: Sequence[Tensor]) -> Iterable[list[int]]:
+def _group_by_layout(*lists: Sequence[Tensor]) -> list[list[int]]:
     """The places in these lists of tensors that have the same strides and types."""
     layouts: dict[object, list[int]] = {}
     for index, tensors in enumerate(zip(*lists, strict=True)):
         layouts.setdefault(tuple((tensor.stride(), tensor.dtype) for tensor in tensors), []).append(index)
-    return layouts.values()
+    return [*layouts.values()]
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
     """Triton launches on the current device, whatever device its operands are on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def _launch(
-    blocks: Blocks,
-    chosen: Sequence[int],
-    factors: Factors | None,
-    divisor: Tensor | None,
-    numbers: Tensor,
-    chances: Chances | None,
-    precision: str,
-) -> None:
-    """Move those of the blocks in one launch: their values lie the same strides apart."""
-    table, compiled_for = _table(blocks, chosen, chances, precision)
-    weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
-    average, moment = (each[chosen[0]] if each else None for each in (blocks.averages, blocks.moments))
-    rows, columns = weight.shape
-    means_rows = moment is not None and moment.ndim == 1
-    left, right = factors or (None, None)
-    tile_rows, tile_columns = _tile(rows, columns, is_product=factors is not None)
-    tiles = triton.cdiv(rows, tile_rows) * (1 if means_rows else triton.cdiv(columns, tile_columns))
-    reached = (weight, gradient, average, moment, left, right)
-    _move[(tiles * len(chosen),)](
-        table,
-        left,
-        right,
-        divisor,
-        numbers,
-        len(chosen),
-        tiles,
-        rows,
-        columns,
-        0 if left is None else left.shape[-1],
-        *weight.stride(),
-        *gradient.stride(),
-        *(average.stride() if average is not None else (0, 0)),
-        *((0, 0) if moment is None else (*moment.stride(), 0)[:2]),
-        *_strides(left),
-        *_strides(right),
-        *_strides(divisor),
-        *(chances.places if chances is not None else (0, 0, 0)),
-        HAS_AVERAGE=average is not None,
-        V="given" if moment is None else "row" if means_rows else "element",
-        INDEX=_index_type([each for each in reached if each is not None]),
-        TILE_ROWS=tile_rows,
-        TILE_COLUMNS=tile_columns,
-        TILE_DEPTH=_LOW_RANK_DEPTH,
-        num_warps=_WARPS if factors is None else _LOW_RANK_WARPS,
-        num_stages=_STAGES,
-        **compiled_for,
-    )
-
-
-def _table(
-    blocks: Blocks, chosen: Sequence[int], chances: Chances | None, precision: str
-) -> tuple[Tensor, dict[str, Any]]:
-    """The addresses, places and keys of those of the blocks, on their device; and what a kernel is compiled for."""
-    addresses = tuple(each[index].data_ptr() if each else 0 for each in blocks for index in chosen)
-    keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
-    state = next((each[chosen[0]].dtype for each in (blocks.moments, blocks.averages) if each), torch.float32)
-    weight = blocks.weights[chosen[0]]
-    return _on_device((*addresses, *chosen, *keys), weight.device), {
-        "BY_CHANCE": chances is not None,
-        "PRECISION": _INPUTS[precision],
-        "WEIGHT": _DTYPES[weight.dtype],
-        "GRADIENT": _DTYPES[blocks.gradients[chosen[0]].dtype],
-        "STATE": _DTYPES[state],
-        "IS_ALIGNED": all(address % 16 == 0 for address in addresses),
-    }
-
-
-def _launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tensor, axis: int) -> None:
-    """Fill in the sums of those of the matrices, whose values lie the same strides apart."""
-    addresses = tuple(gradients[index].data_ptr() for index in chosen)
-    gradient = gradients[chosen[0]]
-    shape, steps = gradient.shape, gradient.stride()
-    tile = _SUM_TILES[0 if steps[1 - axis] == 1 else 1]
-    tiles = triton.cdiv(shape[axis], tile[0])
-    if tiles > 0:
-        _sum_squares[(tiles * len(chosen),)](
-            _on_device((*addresses, *chosen), sums.device),
-            sums,
-            len(chosen),
-            tiles,
-            shape[axis],
-            shape[1 - axis],
-            steps[axis],
-            steps[1 - axis],
-            TYPE=_DTYPES[gradient.dtype],
-            INDEX=_index_type([gradient]),
-            IS_ALIGNED=all(address % 16 == 0 for address in addresses),
-            TILE=tile[0],
-            TILE_SUMMED=tile[1],
-            num_warps=_WARPS,
-        )
 
 
 def _launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
@@ -380,9 +380,9 @@ def _launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
         rank,
         length,
         *start.rows.stride(),
-        *_strides(start.sketch),
         *others.stride(),
-        INDEX=_index_type([each for each in (start.rows, start.sketch, others) if each is not None]),
+        _strides(start.sketch)[0],
+        INDEX=_index_type((start.rows, start.sketch, others)),
         TILE=tile,
         TILE_SUMMED=_INNER_SUMMED,
         num_warps=_INNER_WARPS,
@@ -390,62 +390,16 @@ def _launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
     )
 
 
-def _launch_product(
-    start: Start,
-    matrices: Sequence[Tensor],
-    chosen: Sequence[int],
-    found: Tensor,
-    sums: Tensor | None,
-    axis: int,
-    carried: Carried | None,
-    precision: str,
-) -> None:
-    """Fill in the products, and sums, of those of the matrices, whose values lie the same strides apart."""
-    addresses = tuple(matrices[index].data_ptr() for index in chosen)
-    matrix, rows, rank = matrices[chosen[0]], start.rows, start.rows.shape[1]
-    shape, steps = matrix.shape, matrix.stride()
-    tile_rows = min(_MOST_ROWS, max(16, triton.next_power_of_2(rank)))
-    tiles, tiles_down = triton.cdiv(shape[axis], _PRODUCT_TILE), triton.cdiv(rank, tile_rows)
-    through, thin, weight = carried or (None, None, 0.0)
-    reached = [each for each in (matrix, rows, start.sketch, found, through, thin) if each is not None]
-    if tiles > 0:
-        _multiply[(tiles * tiles_down * len(chosen),)](
-            _on_device((*addresses, *chosen), rows.device),
-            *start,
-            found,
-            sums,
-            through,
-            thin,
-            len(chosen),
-            tiles,
-            tiles_down,
-            rank,
-            shape[axis],
-            shape[1 - axis],
-            *rows.stride(),
-            *_strides(start.sketch),
-            *_strides(through),
-            *_strides(thin),
-            steps[axis],
-            steps[1 - axis],
-            weight,
-            PRECISION=_INPUTS[precision],
-            TYPE=_DTYPES[matrix.dtype],
-            INDEX=_index_type(reached),
-            IS_ALIGNED=all(address % 16 == 0 for address in addresses),
-            TILE_ROWS=tile_rows,
-            TILE=_PRODUCT_TILE,
-            TILE_SUMMED=_PRODUCT_SUMMED,
-            num_warps=_PRODUCT_WARPS,
-            num_stages=_PRODUCT_STAGES,
-        )
+def _are_aligned(addresses: Iterable[int]) -> bool:
+    return all(address % 16 == 0 for address in addresses)
 
 
-def _index_type(tensors: Sequence[Tensor]) -> tl.dtype:
+def _index_type(tensors: Sequence[Tensor | None]) -> tl.dtype:
     """Of the places of their elements in a matrix; which block it is of, is counted in int64."""
     last = (
         sum((size - 1) * step for size, step in zip(each.shape[-2:], each.stride()[-2:], strict=True))
         for each in tensors
+        if each is not None
     )
     return tl.int32 if max(last) < 2**31 else tl.int64
 
@@ -497,22 +451,11 @@ def _move(
     weight_column: tl.tensor,
     gradient_row: tl.tensor,
     gradient_column: tl.tensor,
-    average_row: tl.tensor,
-    average_column: tl.tensor,
-    moment_row: tl.tensor,
-    moment_column: tl.tensor,
-    left_block: tl.tensor,
-    left_row: tl.tensor,
-    left_depth: tl.tensor,
-    right_block: tl.tensor,
-    right_depth: tl.tensor,
-    right_column: tl.tensor,
     divisor_block: tl.tensor,
     divisor_row: tl.tensor,
     divisor_column: tl.tensor,
     first_place: tl.tensor,
     place_row: tl.tensor,
-    place_column: tl.tensor,
     HAS_AVERAGE: tl.constexpr,
     V: tl.constexpr,
     BY_CHANCE: tl.constexpr,
@@ -549,10 +492,10 @@ def _move(
             gradient = tl.load(gradients + places, mask=there, other=0.0).to(tl.float32)
             squares += gradient * gradient
         mean = tl.sum(squares, axis=1) / columns
-        moment = tl.load(moments + row * moment_row, mask=row_is_there, other=0.0).to(tl.float32)
+        moment = tl.load(moments + row, mask=row_is_there, other=0.0).to(tl.float32)
         moment = moment * tl.load(numbers + 2) + mean * tl.load(numbers + 3)
         tl.debug_barrier()  # v of a row is read by all threads before one writes it
-        tl.store(moments + row * moment_row, _to_state(moment, STATE), mask=row_is_there)
+        tl.store(moments + row, _to_state(moment, STATE), mask=row_is_there)
         root = (tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5))[:, None]
 
     for start in range(first, past, TILE_COLUMNS):
@@ -562,29 +505,29 @@ def _move(
         gradient = tl.load(gradients + places, mask=there, other=0.0).to(tl.float32)
 
         if HAS_AVERAGE:
-            places = row[:, None] * average_row + column[None, :] * average_column
+            places = row[:, None] * columns + column[None, :]  # without gaps, as state lies
             average = tl.load(averages + places, mask=there, other=0.0).to(tl.float32)
             average += tl.load(numbers + 9) * (gradient - average)
             tl.store(averages + places, _to_state(average, STATE), mask=there)
             numerator = average * tl.load(numbers + 1)
         elif left is not None:
-            lefts = left + place_of_block * left_block + row * left_row
-            rights = right + place_of_block * right_block + column * right_column
+            lefts = left + place_of_block * rows * depth + row * depth
+            rights = right + place_of_block * depth * columns + column
             product = _product_of_thin(
-                lefts, left_depth, row < rows, rights, right_depth, column < columns, depth, PRECISION, TILE_DEPTH
+                lefts, row < rows, rights, column < columns, depth, columns, PRECISION, INDEX, TILE_DEPTH
             )
             numerator = gradient * tl.load(numbers) + product * tl.load(numbers + 1)
         else:
             numerator = gradient * tl.load(numbers)
 
         if V == "element":
-            places = row[:, None] * moment_row + column[None, :] * moment_column
+            places = row[:, None] * columns + column[None, :]
             root = _element_root(moments + places, gradient, there, numbers)
         if V == "given":
             places = place_of_block * divisor_block + row[:, None] * divisor_row + column[None, :] * divisor_column
             root = tl.load(divisor + places, mask=there, other=1.0)
         places = row[:, None] * weight_row + column[None, :] * weight_column
-        place = first_place + row[:, None] * place_row + column[None, :] * place_column
+        place = first_place + row[:, None] * place_row + column[None, :]
         keys = table + 5 * blocks + block
         _descend(weights + places, numerator, root, there, numbers, place, keys, blocks, BY_CHANCE)
 
@@ -592,22 +535,22 @@ def _move(
 @triton.jit
 def _product_of_thin(
     lefts: tl.tensor,
-    left_depth: tl.tensor,
     is_row: tl.tensor,
     rights: tl.tensor,
-    right_depth: tl.tensor,
     is_column: tl.tensor,
     depth: tl.tensor,
+    columns: tl.tensor,
     PRECISION: tl.constexpr,
+    INDEX: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
 ) -> tl.tensor:
     """A tile of A B, for the rows of A and columns of B that begin there."""
     product = tl.zeros((lefts.shape[0], rights.shape[0]), dtype=tl.float32)
     for start in range(0, depth, TILE_DEPTH):
-        inner = start + tl.arange(0, TILE_DEPTH)
+        inner = (start + tl.arange(0, TILE_DEPTH)).to(INDEX)
         is_left, is_right = is_row[:, None] & (inner < depth)[None, :], (inner < depth)[:, None] & is_column[None, :]
-        a = tl.load(lefts[:, None] + inner[None, :] * left_depth, mask=is_left, other=0.0)
-        b = tl.load(rights[None, :] + inner[:, None] * right_depth, mask=is_right, other=0.0).to(tl.float32)
+        a = tl.load(lefts[:, None] + inner[None, :], mask=is_left, other=0.0)
+        b = tl.load(rights[None, :] + inner[:, None] * columns, mask=is_right, other=0.0).to(tl.float32)
         product = tl.dot(a, b, product, input_precision=PRECISION)
     return product
 
@@ -696,11 +639,6 @@ def _multiply(
     rows_row: tl.tensor,
     rows_column: tl.tensor,
     sketch_block: tl.tensor,
-    sketch_row: tl.tensor,
-    sketch_column: tl.tensor,
-    through_block: tl.tensor,
-    through_row: tl.tensor,
-    through_column: tl.tensor,
     thin_block: tl.tensor,
     thin_row: tl.tensor,
     thin_column: tl.tensor,
@@ -727,7 +665,7 @@ def _multiply(
     ss = xs
     if inverse is not None:
         scale = tl.load(inverse + place_of_block * count + row, mask=row < count, other=1.0)
-        ss = sketch + place_of_block * sketch_block + row * sketch_row
+        ss = sketch + place_of_block * sketch_block + row * summed
     product = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
     squares = tl.zeros((TILE_SUMMED, TILE), dtype=tl.float32)
     for start in range(0, summed, TILE_SUMMED):
@@ -737,20 +675,20 @@ def _multiply(
         value = value.to(tl.float32)
         there = (row < count)[:, None] & (other < summed)[None, :]
         if inverse is not None:
-            x = _load_start(xs, rows_column, ss, sketch_column, scale, other, there)
+            x = _load_start(xs, rows_column, ss, scale, other, there)
         else:
             x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=there, other=0.0)
         product = tl.dot(x, value, product, input_precision=PRECISION)
         if sums is not None:
             squares += value * value
     if thin is not None:
-        ts = through + place_of_block * through_block + row * through_row
+        ts = through + place_of_block * count * count + row * count
         factor = thin + place_of_block * thin_block + column * thin_column
         other_part = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
         for start in range(0, count, TILE_SUMMED):
             inner = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
             there = (row < count)[:, None] & (inner < count)[None, :]
-            t = tl.load(ts[:, None] + inner[None, :] * through_column, mask=there, other=0.0)
+            t = tl.load(ts[:, None] + inner[None, :], mask=there, other=0.0)
             there = (inner < count)[:, None] & (column < length)[None, :]
             value = tl.load(factor[None, :] + inner[:, None] * thin_row, mask=there, other=0.0)
             other_part = tl.dot(t, value, other_part, input_precision="tf32x3")
@@ -777,12 +715,10 @@ def _inner_products(
     rows_block: tl.tensor,
     rows_row: tl.tensor,
     rows_column: tl.tensor,
-    sketch_block: tl.tensor,
-    sketch_row: tl.tensor,
-    sketch_column: tl.tensor,
     others_block: tl.tensor,
     others_row: tl.tensor,
     others_column: tl.tensor,
+    sketch_block: tl.tensor,
     INDEX: tl.constexpr,
     TILE: tl.constexpr,
     TILE_SUMMED: tl.constexpr,
@@ -800,13 +736,13 @@ def _inner_products(
     ss = xs
     if inverse is not None:
         scale = tl.load(inverse + block * count + row, mask=row < count, other=1.0)
-        ss = sketch + block * sketch_block + row * sketch_row
+        ss = sketch + block * sketch_block + row * length
     product = tl.zeros((TILE, TILE), dtype=TYPE)
     for start in range(split * longest, tl.minimum((split + 1) * longest, length), TILE_SUMMED):
         column = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
         there = (row < count)[:, None] & (column < length)[None, :]
         if inverse is not None:
-            x = _load_start(xs, rows_column, ss, sketch_column, scale, column, there)
+            x = _load_start(xs, rows_column, ss, scale, column, there)
         else:
             x = tl.load(xs[:, None] + column[None, :] * rows_column, mask=there, other=0.0)
         there = (column < length)[:, None] & (other < count)[None, :]
@@ -824,7 +760,6 @@ def _load_start(
     rows: tl.tensor,
     rows_column: tl.tensor,
     sketches: tl.tensor,
-    sketch_column: tl.tensor,
     scale: tl.tensor,
     column: tl.tensor,
     there: tl.tensor,
@@ -832,7 +767,7 @@ def _load_start(
     """Some columns of some rows to iterate from: scaled rows of R', and of the sketch where the scale is 0."""
     is_weak = (scale == 0.0)[:, None]
     x = tl.load(rows[:, None] + column[None, :] * rows_column, mask=there & (scale != 0.0)[:, None], other=0.0)
-    s = tl.load(sketches[:, None] + column[None, :] * sketch_column, mask=there & is_weak, other=0.0)
+    s = tl.load(sketches[:, None] + column[None, :], mask=there & is_weak, other=0.0)
     return tl.where(is_weak, s, x * scale[:, None])
 
 

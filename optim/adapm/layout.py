@@ -51,7 +51,6 @@ class Bucket:
     """The groups of parameters that have their options, step, type and device in common."""
 
     options: Mapping[str, Any]
-    parameters: list[Tensor]
     counters: list[Tensor]
     """Of all parameters, in one tensor; or in one for each."""
     counter: Tensor
@@ -75,7 +74,14 @@ class Layout:
     """What moves in a step."""
 
     def __init__(
-        self, plan: BlockPlan, moving: Sequence[Moving], facts: object, *, largest: int, compiles: bool
+        self,
+        plan: BlockPlan,
+        moving: Sequence[Moving],
+        facts: object,
+        states: Mapping[Tensor, dict[str, Tensor]],
+        *,
+        largest: int,
+        compiles: bool,
     ) -> None:
         """Put what moves into groups, and allocate its state.
 
@@ -83,11 +89,11 @@ class Layout:
             plan: With the blocks of all parameters.
             moving: In the order of the gradients that a step is given.
             facts: What else the groups go by.
+            states: Of all parameters.
             largest: Elements of the plan's largest block.
             compiles: Whether compiled code may move blocks.
         """
-        self.compiles = compiles
-        self._facts, self._states = facts, [one.state for one in moving]
+        self._facts, self._states, self._all_states = facts, [one.state for one in moving], list(states.values())
         self.parameters = [one.parameter for one in moving]
         self.masters: list[tuple[Tensor, Tensor]] = []
         """Weights, and the copies that are trained in their place."""
@@ -107,10 +113,6 @@ class Layout:
         self._addresses = _addresses([*self.parameters, *self._values])
         self._counters = [counter for bucket in self.buckets for counter in bucket.counters]
         self._versions, self._counted = list[int](), _versions(self._counters)
-
-    def settle(self, states: Mapping[Tensor, dict[str, Tensor]]) -> None:
-        """Take the state of all parameters for that which `holds` asks for."""
-        self._all_states = list(states.values())
 
     def holds(self, facts: object, parameters: Sequence[Tensor], states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
         """Whether this is what moves now."""
@@ -174,7 +176,6 @@ def _make_bucket(
                 others.append(part)
     return Bucket(
         options=first.options,
-        parameters=[moving[place].parameter for place, _ in members],
         counters=counters,
         counter=first.state[STEP],
         fused=[hold(parts, largest, compiles, together=False) for parts in fused.values() if parts],

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from . import devices
-from .devices import cache_tensors, product_of, times, times_transposed
+from .devices import cache_tensors, lerp_product, product_of, times, times_transposed
 
 Number = float | Tensor
 """A number of a step, or where it is on the device."""
@@ -81,7 +81,7 @@ class Momentum:
     def rows_times_transposed(self, rows: Tensor) -> Tensor:
         """X M^T (r × m), for r rows X of length n."""
         through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
-        return times_transposed(rows, self.gradient, precision=self.precision).lerp_(through_carried, self.beta1)
+        return self._lerp_product(through_carried, rows, self.gradient)
 
     def start_times_transposed(self, start: Start) -> Tensor:
         """X M^T (r × m), for the r rows X of a start."""
@@ -94,7 +94,12 @@ class Momentum:
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (r × n), for r rows X of length m."""
         through_carried = times(times(rows, self.carried.left), self.carried.right)
-        return times(rows, self.gradient, precision=self.precision).lerp_(through_carried, self.beta1)
+        return self._lerp_product(through_carried, rows, self.gradient.mT)
+
+    def _lerp_product(self, through_carried: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
+        if devices.is_accelerator(rows.device):  # whose own library has it in one launch
+            return lerp_product(through_carried, rows, matrix, 1.0 - self.beta1, precision=self.precision)
+        return times_transposed(rows, matrix, precision=self.precision).lerp_(through_carried, self.beta1)
 
     def dense(self) -> Tensor:
         """M itself."""
@@ -153,15 +158,24 @@ def gaussian_sketch(seed: int, step: int, block: str, like: Tensor) -> Tensor:
     return drawn.to(like.dtype)
 
 
-def sketch_to_start_from(seed: int, step: int, block: str, like: Tensor, *, fresh: bool) -> Tensor:
-    """The r × n rows that a block's R' is replaced by at a refresh, and that its weak rows start from at other steps.
+def draw_sketch(seed: int, step: int, blocks: Sequence[str], like: Tensor, *, fresh: bool) -> Tensor:
+    """The rows that R' of these blocks is replaced by at a refresh, and that its weak rows start from at other steps.
 
     An accelerator cannot see whether any row is weak, and would have to draw at every step for nothing: between
     refreshes, blocks of one shape share a sketch there.
+
+    Args:
+        seed: The optimizer's.
+        step: t.
+        blocks: Their names.
+        like: r × n for a single one, or B × r × n.
+        fresh: Whether it is a refresh.
     """
-    if fresh or not devices.is_accelerator(like.device):
-        return gaussian_sketch(seed, step, block, like)
-    return spare_sketch(seed, *like.shape, like.dtype, like.device)
+    if devices.is_accelerator(like.device) and not fresh:
+        return spare_sketch(seed, *like.shape[-2:], like.dtype, like.device)
+    one = like if like.ndim == 2 else like[0]
+    drawn = [gaussian_sketch(seed, step, block, one) for block in blocks]
+    return drawn[0] if like.ndim == 2 else torch.stack(drawn)
 
 
 @cache_tensors(maxsize=32)
@@ -176,11 +190,8 @@ def spare_sketch(seed: int, rank: int, length: int, dtype: torch.dtype, device: 
 
 def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
     """beta base + alpha one other, for matrices or batches of them."""
-    if base.ndim == 2:
-        plain: Tensor = torch.addmm(base, one, other, beta=beta, alpha=alpha)
-        return plain
-    batched: Tensor = torch.baddbmm(base, one, other, beta=beta, alpha=alpha)
-    return batched
+    found: Tensor = (torch.addmm if base.ndim == 2 else torch.baddbmm)(base, one, other, beta=beta, alpha=alpha)
+    return found
 
 
 def scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,7 +206,7 @@ def scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Rows whose largest element is 1, as they are where it is negligible; and the divisors, r × 1.
     """
-    size = _largest_elements(rows)
+    size = rows.abs().amax(dim=-1, keepdim=True)
     size.masked_fill_(size < _negligible_size(rows.dtype), 1.0)
     return rows / size, size
 
@@ -212,25 +223,9 @@ def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Seque
     """
     if fresh:
         return [Start(scaled_rows(sketch())[0]) for sketch in sketches]
-    if devices.is_accelerator(rows[0].device):
-        return _rows_or_sketches(rows, sketches)
-    return [Start(_rows_unless_weak(one, sketch)) for one, sketch in zip(rows, sketches, strict=True)]
-
-
-def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
-    """The sketch is drawn only where a row is seen to be weak."""
-    least = _negligible_size(rows.dtype)
-    size = _largest_elements(rows).clamp_min_(least)
-    even = rows / size
-    lengths = torch.linalg.vector_norm(even, dim=-1, keepdim=True).mul_(size)
-    if bool((lengths > (2.0 * _WEAK * lengths.amax(dim=-2, keepdim=True)).clamp_min_(2.0 * least)).all()):
-        return even  # so nearly always
-    squares = rows.to(_gram_dtype(rows)).square().sum(dim=-1, keepdim=True)
-    return torch.where(are_weak(squares, rows.dtype), sketch(), even)
-
-
-def _rows_or_sketches(rows: Sequence[Tensor], sketches: Sequence[Sketch]) -> list[Start]:
-    """Nobody looks whether a row is weak: the host would have to wait."""
+    if not devices.is_accelerator(rows[0].device):
+        return [Start(_rows_unless_weak(one, sketch)) for one, sketch in zip(rows, sketches, strict=True)]
+    # Nobody looks whether a row is weak: the host would have to wait.
     dtype = rows[0].dtype
     wide = [torch.linalg.vector_norm(one, dim=-1, keepdim=True, dtype=_gram_dtype(one)) for one in rows]
     lengths = _join_blocks(wide)
@@ -239,6 +234,18 @@ def _rows_or_sketches(rows: Sequence[Tensor], sketches: Sequence[Sketch]) -> lis
     inverse = lengths.reciprocal_().to(dtype).clamp_min_(torch.finfo(dtype).tiny).masked_fill_(weak, 0.0)
     parts = zip(rows, _split_blocks(inverse, rows), sketches, strict=True)
     return [Start(one, part, sketch()) for one, part, sketch in parts]
+
+
+def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
+    """The sketch is drawn only where a row is seen to be weak."""
+    least = _negligible_size(rows.dtype)
+    size = rows.abs().amax(dim=-1, keepdim=True).clamp_min_(least)
+    even = rows / size
+    lengths = torch.linalg.vector_norm(even, dim=-1, keepdim=True).mul_(size)
+    if bool((lengths > (2.0 * _WEAK * lengths.amax(dim=-2, keepdim=True)).clamp_min_(2.0 * least)).all()):
+        return even  # so nearly always
+    squares = rows.to(_gram_dtype(rows)).square().sum(dim=-1, keepdim=True)
+    return torch.where(are_weak(squares, rows.dtype), sketch(), even)
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
@@ -256,11 +263,15 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     # No row whose largest element is 1 is shorter than 1.
     unit = even / torch.linalg.vector_norm(even, dim=-1, keepdim=True).clamp_min_(1.0)
     lower, failed = torch.linalg.cholesky_ex(unit @ unit.mT)
-    good = (failed == 0) & are_well_conditioned(lower, rows.dtype)
+    bound = max(100.0 * torch.finfo(rows.dtype).eps, _WEAK**2) ** 0.5
+    good = (failed == 0) & (lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1) > bound)
     first = inverse_of(lower) @ unit
     if not bool(good.all()):
-        bad = ~good
-        first[bad] = _spanning_rows(even[bad], size[bad]) if rows.ndim > 2 else _spanning_rows(even, size)
+        if rows.ndim == 2:
+            first = _spanning_rows(even, size)
+        else:
+            bad = ~good
+            first[bad] = _spanning_rows(even[bad], size[bad])
     basis: Tensor = inverse_of(second_factor(first @ first.mT)) @ first
     return basis
 
@@ -281,7 +292,7 @@ def orthonormal_rows_together(
     negligible = are_negligible(grams.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
     transforms = _split_blocks(spanning_transform(grams, negligible).to(rows[0].dtype), rows)
     first = [product_of(transform, one) for transform, one in zip(transforms, even, strict=True)]
-    inverses = _split_blocks(inverse_of(second_factor(_join_blocks([_own_products(one) for one in first]))), rows)
+    inverses = _split_blocks(inverse_of(second_factor(_join_blocks([product_of(one, one.mT) for one in first]))), rows)
     return [product_of(inverse, one) for inverse, one in zip(inverses, first, strict=True)]
 
 
@@ -292,19 +303,8 @@ def _join_blocks(values: Sequence[Tensor]) -> Tensor:
 
 def _split_blocks(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """What each of these batches has of it; undoes `_join_blocks`."""
-    parts = torch.split(values, [_blocks_of(one) for one in like])
+    parts = torch.split(values, [one.shape[0] if one.ndim > 2 else 1 for one in like])
     return [part if one.ndim > 2 else part[0] for part, one in zip(parts, like, strict=True)]
-
-
-def _blocks_of(batch: Tensor) -> int:
-    return batch.shape[0] if batch.ndim > 2 else 1
-
-
-def are_well_conditioned(lower: Tensor, dtype: torch.dtype) -> Tensor:
-    """Whether Cholesky QR of unit rows of that type is accurate, by the factor of their Gram matrix."""
-    bound = max(100.0 * torch.finfo(dtype).eps, _WEAK**2)
-    well: Tensor = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1) > bound**0.5
-    return well
 
 
 _WEAK = 1e-3
@@ -384,20 +384,12 @@ def _spanning_rows(even: Tensor, size: Tensor) -> Tensor:
 
 def gram_matrix(rows: Tensor) -> Tensor:
     """X X^T in float64, where the device has it."""
-    return _own_products(rows.to(_gram_dtype(rows)))
-
-
-def _own_products(rows: Tensor) -> Tensor:
-    return product_of(rows, rows.mT)
+    wide = rows.to(_gram_dtype(rows))
+    return product_of(wide, wide.mT)
 
 
 def _gram_dtype(rows: Tensor) -> torch.dtype:
     return rows.dtype if rows.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-
-
-def _largest_elements(rows: Tensor) -> Tensor:
-    """The largest absolute value of each row; faster than by a norm."""
-    return rows.abs().amax(dim=-1, keepdim=True)
 
 
 def _negligible_size(dtype: torch.dtype) -> float:

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from numbers import Integral, Real
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import Tensor
 
+from ..plan.blocks import Block, FirstMoment
 from . import devices
 from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, Number, mixture
@@ -46,36 +48,32 @@ class Options(StepOptions, total=False):
     differentiable: bool
 
 
+OPTIONS = ("lr", *StepOptions.__annotations__)
+"""What a group of parameters has."""
 FLAGS = ("bias_correction", "debias_moments", "master_weights", "bf16_stochastic_round", "capturable")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise ValueError, in torch's own manner, for the first option out of its bounds or of another type."""
-    betas, lr, clip = options["betas"], options["lr"], options["clip"]
+    betas, clip = options["betas"], options["clip"]
     if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
         raise ValueError(f"Invalid betas: {betas!r}; they must be two numbers in [0, 1)")
+    lr, eps, weight_decay, free_scale = itemgetter("lr", "eps", "weight_decay", "momentum_free_lr_scale")(options)
     solver, precision, known = options["solver"], options["matmul_precision"], (None, *MATMUL_PRECISIONS)
     iterations, interval = options["inner_iterations"], options["refresh_interval"]
-    free_scale = options["momentum_free_lr_scale"]
+    has_iterations = iterations is None or (_is_whole(iterations) and iterations >= 1)
     for valid, name, value, allowed in (
-        (_is_number(lr) and 0.0 <= float(lr) < inf, "learning rate", lr, "a finite number, at least 0"),
-        (_is_number(betas[0]) and 0.0 <= betas[0] < 1.0, "beta parameter at index 0", betas[0], "in [0, 1)"),
-        (_is_number(betas[1]) and 0.0 <= betas[1] < 1.0, "beta parameter at index 1", betas[1], "in [0, 1)"),
-        *(
-            (_is_number(options[name]) and 0.0 <= options[name] < inf, title, options[name], "finite, at least 0")
-            for name, title in (("eps", "epsilon value"), ("weight_decay", "weight_decay value"))
-        ),
+        (_is_size(lr), "learning rate", lr, "a finite number, at least 0"),
+        (_is_size(betas[0]) and betas[0] < 1.0, "beta parameter at index 0", betas[0], "in [0, 1)"),
+        (_is_size(betas[1]) and betas[1] < 1.0, "beta parameter at index 1", betas[1], "in [0, 1)"),
+        (_is_size(eps), "epsilon value", eps, "finite, at least 0"),
+        (_is_size(weight_decay), "weight_decay value", weight_decay, "finite, at least 0"),
         (isinstance(solver, str) and solver in SOLVERS, "solver", solver, f"one of {', '.join(SOLVERS)}"),
-        (
-            iterations is None or (_is_whole(iterations) and iterations >= 1),
-            "inner_iterations",
-            iterations,
-            "a whole number from 1, or None for the solver's own",
-        ),
+        (has_iterations, "inner_iterations", iterations, "a whole number from 1, or None for the solver's own"),
         (_is_whole(interval) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
         (clip is None or (_is_number(clip) and clip > 0.0), "clip", clip, "above 0, or None for no clipping"),
         (precision in known, "matmul_precision", precision, f"{', '.join(MATMUL_PRECISIONS)}, or None for torch's"),
-        (_is_number(free_scale) and 0.0 < free_scale < inf, "momentum_free_lr_scale", free_scale, "finite, above 0"),
+        (_is_size(free_scale) and free_scale > 0.0, "momentum_free_lr_scale", free_scale, "finite, above 0"),
         (_is_whole(options["seed"]), "seed", options["seed"], "a whole number"),
         *((isinstance(options[name], bool), name, options[name], "True or False") for name in FLAGS),
     ):
@@ -114,6 +112,10 @@ def _is_number(value: object) -> bool:
     return is_single or (isinstance(value, Real) and not isinstance(value, bool))
 
 
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and 0.0 <= float(value) < inf
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
@@ -148,6 +150,10 @@ class StepSettings:
     and `step` is that of the last look at it."""
     on_device: dict[object, Tensor] = field(default_factory=dict)
     """What has been put together there."""
+
+    def lr_of(self, block: Block) -> Number:
+        """The learning rate of such blocks."""
+        return self.lr * (self.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
 
     @classmethod
     def from_group(

@@ -8,8 +8,8 @@ the same everywhere. One iteration of `subspace` exchanges
     sum over inputs     the squared lengths of R's rows (r), then X = R M^T (r × m)
     sum over outputs    X X^T and Q Q^T (r × r each), for Cholesky QR twice, then R = Q^T M (r × n)
 
-and nothing over an axis that is whole. Where rows of X depend on each other, X X^T is summed once more, in float64.
-Second moments that processes have in common, per head or per output neuron, are sums of a few numbers more.
+and nothing over an axis that is whole. Second moments that processes have in common, per head or per output neuron, are
+sums of a few numbers more.
 
 The work on a block is a generator that yields each sum it needs and gets it back. All blocks run in step, and what they
 yield in one round goes out together: a round is one all-reduce for each type of number and each group of processes.
@@ -17,7 +17,7 @@ yield in one round goes out together: a round is one all-reduce for each type of
 Squares are summed in float64, where those of float32 do not underflow: nobody has to agree on a scale beforehand.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -35,23 +35,20 @@ from .low_rank import (
     Sketch,
     are_negligible,
     are_weak,
-    are_well_conditioned,
+    draw_sketch,
     inverse_of,
-    mixed_factors,
-    scaled_rows,
     second_factor,
-    sketch_to_start_from,
     spanning_transform,
 )
 from .options import StepSettings
 from .solvers import step_size
 from .step import (
     column_square_sums,
+    keep_factors,
+    momentum_of,
     move,
     move_shared_moment,
-    read,
-    round_as_stored,
-    round_into,
+    read_factors,
     row_square_sums,
 )
 
@@ -108,29 +105,37 @@ def needs_exchange(block: Block, portion: Portion) -> bool:
     return bool(portion.groups[1 - block.output_axis]) or block.head_size > 1
 
 
-def update_together(shared: Iterable[SharedBlock]) -> None:
+def update_together(shared: Sequence[SharedBlock]) -> None:
     """Move these blocks; every process that holds a part of one must call it with its own part of the same blocks, in
     the same order."""
-    _run_together(work for one in shared for work in _move(one))
+    work: dict[tuple[int, str], Exchange[Any]] = {}
+    for index, one in enumerate(shared):
+        if one.group.block.second_moment is not SecondMoment.ELEMENT:
+            work[index, "divisor"] = _divisor(one)
+        if one.group.block.first_moment is FirstMoment.LOW_RANK:
+            work[index, "factors"] = _factors(one)
+    found = _run_together(work)
+    for index, (group, gradient, settings) in enumerate(shared):
+        mixed = None
+        if (factors := found.pop((index, "factors"), None)) is not None:
+            mixed = keep_factors(group, read_factors(group), factors, settings)
+        if gradient.numel() > 0:
+            move(group, [gradient], settings, mixed, found.pop((index, "divisor"), None))
 
 
-def _run_together(work: Iterable[Exchange[None]]) -> None:
-    waiting: list[tuple[Exchange[None], Request]] = []
-    for one in work:
-        _advance(one, None, waiting)
-    while waiting:
-        sums = _all_reduce([request for _, request in waiting])
-        current, waiting = waiting, []
-        for (one, _), value in zip(current, sums, strict=True):
-            _advance(one, value, waiting)
-
-
-def _advance(work: Exchange[None], value: Tensor | None, waiting: list[tuple[Exchange[None], Request]]) -> None:
-    try:
-        request = next(work) if value is None else work.send(value)
-    except StopIteration:
-        return
-    waiting.append((work, request))
+def _run_together(work: Mapping[tuple[int, str], Exchange[Any]]) -> dict[tuple[int, str], Any]:
+    found: dict[tuple[int, str], Any] = {}
+    answers: dict[tuple[int, str], Tensor | None] = dict.fromkeys(work)
+    while answers:
+        requests: dict[tuple[int, str], Request] = {}
+        for key, answer in answers.items():
+            try:
+                # Asked for nothing, a generator begins.
+                requests[key] = next(work[key]) if answer is None else work[key].send(answer)
+            except StopIteration as end:
+                found[key] = end.value
+        answers = dict(zip(requests, _all_reduce([*requests.values()]), strict=True))
+    return found
 
 
 def _all_reduce(requests: Sequence[Request]) -> list[Tensor]:
@@ -152,29 +157,6 @@ def _all_reduce(requests: Sequence[Request]) -> list[Tensor]:
 
 def _total(part: Tensor, groups: Groups) -> Exchange[Tensor]:
     return (yield Request(part, groups)) if groups else part
-
-
-def _move(shared: SharedBlock) -> Iterator[Exchange[None]]:
-    """The work on one block. The divisor of a low-rank block is work of its own, which needs no round of its own."""
-    block = shared.group.block
-    divisors: list[Tensor] = []
-
-    def divisor() -> Exchange[None]:
-        divisors.append((yield from _divisor(shared)))
-        if block.first_moment is not FirstMoment.LOW_RANK:
-            finish(None)
-
-    def factors() -> Exchange[None]:
-        finish((yield from _low_rank_factors(shared)))
-
-    def finish(found: Factors | None) -> None:
-        if shared.gradient.numel() > 0:
-            move(shared.group, shared.gradient, shared.settings, found, divisors[0] if divisors else None)
-
-    if block.second_moment is not SecondMoment.ELEMENT:
-        yield divisor()
-    if block.first_moment is FirstMoment.LOW_RANK:
-        yield factors()
 
 
 def _divisor(shared: SharedBlock) -> Exchange[Tensor]:
@@ -202,36 +184,21 @@ def _portion(group: Group) -> Portion:
     return portion
 
 
-def _low_rank_factors(shared: SharedBlock) -> Exchange[Factors]:
-    """As `step.py` has it: A and B, so that m is A B and the gradient's part, with the stored factors moved on."""
-    group, slope, settings = shared
+def _factors(shared: SharedBlock) -> Exchange[Factors]:
+    """L and R of M, outputs × inputs."""
+    group, gradient, settings = shared
     block, portion = group.block, _portion(group)
-    compute = torch.promote_types(group.weights[0].dtype, torch.float32)
-    stored = (group.state["momentum_left"], group.state["momentum_right"])
-    carried = Factors(*(read(factor, compute) for factor in stored))
-    turned = block.output_axis == 1
-    start = carried.transpose() if turned else carried
-    gradient = slope.to(compute)
-    inputs = portion.ranges[1 - block.output_axis]
+    outputs, inputs = block.output_axis, 1 - block.output_axis
+    momentum = momentum_of(group, [gradient], read_factors(group), settings)
 
     def sketch() -> Tensor:
-        whole = start.right.new_empty((block.rank, block.shape[1 - block.output_axis]))
-        drawn = sketch_to_start_from(settings.seed, settings.step, block.name, whole, fresh=settings.fresh)
-        return drawn[:, inputs.start : inputs.stop]
+        whole = momentum.carried.right.new_empty((block.rank, block.shape[inputs]))
+        drawn = draw_sketch(settings.seed, settings.step, [block.name], whole, fresh=settings.fresh)
+        return drawn[:, portion.ranges[inputs].start : portion.ranges[inputs].stop]
 
-    found = yield from SHARDED_SOLVERS[settings.solver](
-        Momentum(gradient.mT if turned else gradient, start, settings.beta1, settings.matmul_precision),
-        Division(outputs=portion.groups[block.output_axis], inputs=portion.groups[1 - block.output_axis]),
-        iterations=settings.iterations,
-        fresh=settings.fresh,
-        sketch=sketch,
-    )
-    found = found.transpose() if turned else found
-    kept = Factors(*(round_as_stored(old, factor) for old, factor in zip(stored, found, strict=True)))
-    mixed = mixed_factors(carried, kept, settings.mixture)
-    for old, new in zip(stored, kept, strict=True):
-        round_into(old, new)
-    return mixed
+    among = Division(outputs=portion.groups[outputs], inputs=portion.groups[inputs])
+    solve, how = SHARDED_SOLVERS[settings.solver], {"iterations": settings.iterations, "fresh": settings.fresh}
+    return (yield from solve(momentum, among, **how, sketch=sketch))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -264,8 +231,7 @@ def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) ->
     if fresh:
         return sketch()
     squares = yield from _total(rows.double().square().sum(dim=-1, keepdim=True), inputs)
-    even = rows * _powers_of_two(squares).to(rows.dtype)
-    weak = are_weak(squares, rows.dtype)
+    even, weak = rows / squares.sqrt().to(rows.dtype), are_weak(squares, rows.dtype)
     return torch.where(weak, sketch(), even) if bool(weak.any()) else even
 
 
@@ -287,34 +253,12 @@ def _scaled_gd(
     return Factors(left, right)
 
 
-def _gram(rows: Tensor, groups: Groups) -> Exchange[Tensor]:
-    """X X^T in float64, of rows that are divided: worked out at ordinary size and in their own type."""
-    even, size = scaled_rows(rows) if rows.shape[-1] > 0 else (rows, rows.new_ones((rows.shape[0], 1)))
-    wide = size.double()
-    return (yield from _total((even @ even.mT).double() * wide * wide.mT, groups))
-
-
-def _powers_of_two(squares: Tensor) -> Tensor:
-    """Factors that bring rows of these squared lengths to ordinary size and change no digit; 1 for zero rows."""
-    ordinary = squares.isfinite() & (squares > 0.0)
-    exponent = torch.where(ordinary, squares, 1.0).frexp().exponent // 2
-    return torch.ldexp(torch.ones_like(squares), -exponent)
-
-
 def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
-    """As `low_rank.orthonormal_rows`, of rows that are divided. All processes decide alike: they have the same sums."""
-    gram = yield from _gram(rows, outputs)
-    lengths = gram.diagonal().sqrt()[:, None]
-    inverse = torch.where(lengths > 0.0, 1.0 / lengths, 0.0)
-    lower, failed = torch.linalg.cholesky_ex(gram * inverse * inverse.mT)
-    if bool((failed == 0) & are_well_conditioned(lower, rows.dtype)):
-        # In two steps: the lengths of an idle block's rows, squared, would leave the range of the rows' type.
-        basis = inverse_of(lower).to(rows.dtype) @ torch.where(lengths > 0.0, rows / lengths.to(rows.dtype), 0.0)
-    else:
-        wide = rows.double()
-        gram = yield from _total(wide @ wide.mT, outputs)
-        negligible = are_negligible(gram.diagonal()[:, None], rows.dtype)
-        basis = (spanning_transform(gram, negligible) @ wide).to(rows.dtype)
+    """As `low_rank.orthonormal_rows_together`, of rows that are divided: all processes have the same sums."""
+    wide = rows.double()
+    gram = yield from _total(wide @ wide.mT, outputs)
+    negligible = are_negligible(gram.diagonal()[:, None], rows.dtype)
+    basis = (spanning_transform(gram, negligible) @ wide).to(rows.dtype)
     again = yield from _total(basis @ basis.mT, outputs)
     return inverse_of(second_factor(again)) @ basis
 

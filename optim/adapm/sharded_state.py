@@ -56,8 +56,10 @@ def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> 
     return saved.clone()
 
 
-def divide_like(saved: Tensor, parameter: DTensor) -> DTensor:
+def divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
     """A tensor of a parameter's shape, saved by this many processes or others, divided as the parameter is."""
+    if not is_distributed(parameter):
+        return saved.full_tensor() if is_distributed(saved) else saved
     if is_distributed(saved):
         if saved.device_mesh == parameter.device_mesh and saved.placements == parameter.placements:
             return saved

@@ -4,7 +4,7 @@
     svd          the exact minimiser, slow
     scaled_gd    the paper's algorithm 2, K steps of gradient descent, made to work
 
-Every solver takes one block, or a batch of blocks of one shape with a leading dimension B.
+Every solver takes momenta of one rank, each of one block, or of a batch of blocks of one shape with a leading B.
 
 The paper finds L and R by K = 5 steps of gradient descent on f = || L R - M ||_F^2 / 2 from the factors of the step
 before, with the step size eta_k = (1 + cos(pi k / K)) / 2. As printed that does not work:
@@ -26,7 +26,7 @@ it takes an orthonormal one of the factor that it holds (`orthonormal_rows`), wh
 inverse, and one rule for directions that depend on each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import cos, pi
 from typing import Protocol
@@ -34,23 +34,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .low_rank import (
-    Factors,
-    Momentum,
-    Sketch,
-    orthonormal_rows,
-    orthonormal_rows_together,
-    rows_to_iterate_from,
-)
+from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, orthonormal_rows_together, rows_to_iterate_from
 
 
 class Solver(Protocol):
-    """Finds the factors of M = (1 - b1) G + b1 L' R'."""
+    """Finds the factors of each M = (1 - b1) G + b1 L' R'."""
 
-    def __call__(self, momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors: ...
+    def __call__(
+        self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
+    ) -> list[Factors]: ...
 
 
-def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
+def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]) -> list[Factors]:
     """Warm-started subspace iteration: repeat Q = orth(M R^T), R = Q^T M; then L = Q.
 
     One iteration a step is nearly as good as the exact SVD, if n counts the layer's inputs. Then R' spans input
@@ -58,65 +53,61 @@ def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch
     From the output side one iteration misses more, and a second one makes the sides equal (`docs/LOG.md`).
 
     Args:
-        momentum: M; G is outputs × inputs for the reason above, L' and R' are zeros at the first step.
+        momenta: M; G is outputs × inputs for the reason above, L' and R' are zeros at the first step.
         iterations: Subspace iterations, at least 1.
-        fresh: Start from a sketch instead of R' (first step, and every refresh).
-        sketch: Draws that start. Also drawn where rows of R' are zero, from which no iteration moves.
+        fresh: Start from sketches instead of R' (first step, and every refresh).
+        sketches: Draw those starts. Also drawn where rows of R' are zero, from which no iteration moves.
 
     Returns:
         L with orthonormal columns, and R. Where M has fewer than r directions, the columns and rows that are left over
         are zero, and start from a sketch at the next step.
     """
-    (basis,) = subspace_bases([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
-    return Factors(basis.mT, momentum.rows_times(basis))
-
-
-def subspace_bases(
-    momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
-) -> list[Tensor]:
-    """Q^T of `subspace` (L = Q, R = Q^T M) for batches of several shapes and one rank: what is r × r they work out in
-    one call."""
     rows, bases = [momentum.carried.right for momentum in momenta], list[Tensor]()
     for k in range(iterations):
-        if k > 0:
-            rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
-        # Of rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
+        # From rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
         starts = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketches=sketches)
         products = [one.start_times_transposed(start) for one, start in zip(momenta, starts, strict=True)]
         del starts
         bases = orthonormal_rows_together(products, gram=momenta[0].gram)
         del products
-    return bases
+        rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
+    return [Factors(basis.mT, one) for basis, one in zip(bases, rows, strict=True)]
 
 
-def svd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
+def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]) -> list[Factors]:
     """The exact minimiser, by a singular value decomposition of M: L = U_r, R = S_r V_r^T (Eckart–Young).
 
-    The reference: it forms M and costs O(m n min(m, n)). `iterations`, `fresh` and `sketch` have no meaning here.
+    The reference: it forms M and costs O(m n min(m, n)). `iterations`, `fresh` and `sketches` have no meaning here.
     """
-    carried = momentum.carried
-    rank = carried.left.shape[-1]
-    dense = momentum.dense()
-    # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own block visibly.
-    finite = dense.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
-    left, values, right = torch.linalg.svd(torch.where(finite, dense, 0.0), full_matrices=False)
-    spoilt = torch.where(finite, 1.0, torch.nan).to(dense.dtype)
-    return Factors(left[..., :rank] * spoilt, values[..., :rank, None] * right[..., :rank, :] * spoilt)
+    found = []
+    for momentum in momenta:
+        rank, dense = momentum.carried.left.shape[-1], momentum.dense()
+        # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own block visibly.
+        finite = dense.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
+        left, values, right = torch.linalg.svd(torch.where(finite, dense, 0.0), full_matrices=False)
+        spoilt = torch.where(finite, 1.0, torch.nan).to(dense.dtype)
+        found.append(Factors(left[..., :rank] * spoilt, values[..., :rank, None] * right[..., :rank, :] * spoilt))
+    return found
 
 
-def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
+def scaled_gd(
+    momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
+) -> list[Factors]:
     """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `subspace`.
 
     The first, of eta = 1, is one of `subspace`, so that the same directions are left out and start from a sketch.
     """
-    left, right = subspace(momentum, iterations=1, fresh=fresh, sketch=sketch)
-    for k in range(1, iterations):
-        eta = step_size(k, iterations)
-        basis = orthonormal_rows(right)
-        rows = (basis @ right.mT @ left.mT).lerp_(momentum.rows_times_transposed(basis), eta)
-        other = orthonormal_rows(rows)
-        left, right = other.mT, (other @ rows.mT @ basis).lerp_(momentum.rows_times(other), eta)
-    return Factors(left, right)
+    found = subspace(momenta, iterations=1, fresh=fresh, sketches=sketches)
+    for place, momentum in enumerate(momenta):
+        left, right = found[place]
+        for k in range(1, iterations):
+            eta = step_size(k, iterations)
+            basis = orthonormal_rows(right)
+            rows = (basis @ right.mT @ left.mT).lerp_(momentum.rows_times_transposed(basis), eta)
+            other = orthonormal_rows(rows)
+            left, right = other.mT, (other @ rows.mT @ basis).lerp_(momentum.rows_times(other), eta)
+        found[place] = Factors(left, right)
+    return found
 
 
 def step_size(k: int, steps: int) -> float:
@@ -126,30 +117,18 @@ def step_size(k: int, steps: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class SolverEntry:
-    """One way to find the factors of a low-rank momentum."""
+    """One way to find the factors of low-rank momenta."""
 
     solve: Solver
     inner_iterations: int
     """Iterations a step where the user does not say."""
-    bases: Callable[..., list[Tensor]] | None = None
-    """Where L is a basis Q and R is Q^T M: finds Q^T of several momenta, as `subspace_bases` does."""
     forms_momentum: bool = False
     """Whether it needs M itself, as large as the gradient, whose decomposition by torch waits for the device."""
-
-    def solve_together(
-        self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
-    ) -> list[Factors]:
-        """The factors of batches of several shapes and one rank."""
-        if self.bases is not None:
-            bases = self.bases(momenta, iterations=iterations, fresh=fresh, sketches=sketches)
-            return [Factors(basis.mT, one.rows_times(basis)) for one, basis in zip(momenta, bases, strict=True)]
-        each = zip(momenta, sketches, strict=True)
-        return [self.solve(one, iterations=iterations, fresh=fresh, sketch=sketch) for one, sketch in each]
 
 
 SOLVERS: dict[str, SolverEntry] = {
     # docs/LOG.md: one iteration is nearly as good as the exact SVD
-    "subspace": SolverEntry(solve=subspace, inner_iterations=1, bases=subspace_bases),
+    "subspace": SolverEntry(solve=subspace, inner_iterations=1),
     "scaled_gd": SolverEntry(solve=scaled_gd, inner_iterations=5),  # the paper's K
     "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True),  # exact at once
 }

@@ -17,66 +17,111 @@ CUDA by one kernel (`kernels.py`). Arithmetic is in float32, or in float64 for f
 for an accelerator.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ..plan.blocks import Block, FirstMoment, SecondMoment
 from . import compiled, devices, groups
-from .devices import (
-    Rows,
-    cache_tensors,
-    constant,
-    lerp_product,
-    pack,
-    row_chunks,
-    times,
-    times_transposed,
-)
+from .devices import Rows, cache_tensors, constant, pack, row_chunks, times
 from .eight_bit import EightBit, Stored
-from .groups import Group, ParamSlice, Part
-from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors, spare_sketch
+from .groups import Group, ParamSlice
+from .low_rank import Factors, Momentum, add_product, draw_sketch, mixed_factors
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
 from .solvers import SOLVERS
 
 _Kept = TypeVar("_Kept", Tensor, Stored)
-Gradients = Sequence[Tensor]
-"""Of the parameters that move."""
+_FACTORS = ("momentum_left", "momentum_right")
 
 
-def update(unit: Sequence[Group], gradients: Gradients, settings: StepSettings) -> None:
-    """Move the weights and the state of groups that are worked out together: low-rank ones of one rank, or one."""
-    if unit[0].block.first_moment is FirstMoment.LOW_RANK:
-        changes = _find_factors(unit, gradients, settings)
-        while changes:
-            change = changes.pop()
-            mixed = mixed_factors(change.carried, change.current, settings.mixture)
-            change.store()
-            group, given, squares = change.group, change.gradients, change.squares
-            del change  # before the factors of the next group are mixed
-            if group.kernels is not None:
-                _move_by_kernel(group, group.singles.gather(gradients), settings, mixed, squares=squares)
-            else:
-                for place, (part, piece) in enumerate(group.pieces):
-                    some = Factors(_part_of(mixed.left, part), _part_of(mixed.right, part))
-                    move(piece, given[place] if given else join(piece.gather(gradients)), settings, some)
-                    del some
-            del mixed, given
+def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSettings) -> None:
+    """Move the weights and the state of groups that are worked out together: low-rank ones of one rank, or one.
+
+    Args:
+        unit: The groups.
+        gradients: Of the parameters that move.
+        settings: Of their step.
+    """
+    given = [_gather(group, gradients) for group in unit]
+    if unit[0].block.first_moment is not FirstMoment.LOW_RANK:
+        for group, own in zip(unit, given, strict=True):
+            move(group, own, settings)
         return
-    for group in unit:
-        if group.kernels is not None:
-            _move_by_kernel(group, group.singles.gather(gradients), settings, None)
-        else:
-            move(group, join(group.gather(gradients)), settings, None)
+    carried, kernels = [read_factors(group) for group in unit], unit[0].kernels
+    if kernels is not None:
+        carried = [Factors(*(one if one.ndim > 2 else one[None] for one in factors)) for factors in carried]
+    momentum = momentum_of if kernels is None else _spread_momentum
+    momenta = [momentum(*of_group, settings) for of_group in zip(unit, given, carried, strict=True)]
+    found = SOLVERS[settings.solver].solve(
+        momenta,
+        iterations=settings.iterations,
+        fresh=settings.fresh,
+        sketches=[partial(_sketch_of, *of_group, settings) for of_group in zip(unit, carried, strict=True)],
+    )
+    squares = [None if kernels is None else kernels.square_sums_of(one) for one in momenta]
+    momenta.clear()  # and with them copies of gradients
+    for group in reversed(unit):
+        mixed = keep_factors(group, carried.pop(), found.pop(), settings)
+        move(group, given.pop(), settings, mixed, squares=squares.pop())
+        del mixed  # before those of the next group are made
 
 
-def update_fused(group: Group, gradients: Gradients, settings: StepSettings) -> None:
+def _gather(group: Group, gradients: Sequence[Tensor]) -> list[Tensor]:
+    """G of each block, for a kernel; or of all in one tensor, B × m × n, or m × n of a single one."""
+    return group.singles.gather(gradients) if group.kernels is not None else [join(group.gather(gradients))]
+
+
+def read_factors(group: Group) -> Factors:
+    """L' and R' of the step before, in the type of the arithmetic; where they have that type, the state itself."""
+    return Factors(*(read(group.state[name], group.compute) for name in _FACTORS))
+
+
+def momentum_of(group: Group, gradients: Sequence[Tensor], carried: Factors, settings: StepSettings) -> Momentum:
+    """M, outputs × inputs, of all gradients in one tensor."""
+    packed = pack(gradients[0].to(group.compute), rows=group.block.rank)
+    if group.block.output_axis == 1:
+        packed, carried = packed.mT, carried.transpose()
+    return Momentum(packed, carried, settings.beta1, settings.matmul_precision)
+
+
+def _spread_momentum(group: Group, gradients: Sequence[Tensor], carried: Factors, settings: StepSettings) -> Momentum:
+    """As `momentum_of`, where each block's gradient lies where it does."""
+    assert group.kernels is not None
+    if group.block.output_axis == 1:
+        gradients, carried = [one.mT for one in gradients], carried.transpose()
+    found: Momentum = group.kernels.SpreadMomentum(
+        gradients[0], carried, settings.beta1, settings.matmul_precision, gradients=gradients
+    )
+    return found
+
+
+def keep_factors(group: Group, carried: Factors, found: Factors, settings: StepSettings) -> Factors:
+    """A and B, so that m is A B and the gradient's part; and let the factors that were found be the state.
+
+    They are rounded to the state's type first: the bias correction then makes up for the rounding as well.
+    """
+    own = found.transpose() if group.block.output_axis == 1 else found
+    current = Factors(*(round_as_stored(group.state[name], one) for name, one in zip(_FACTORS, own, strict=True)))
+    mixed = mixed_factors(carried, current, settings.mixture)
+    for name, factor in zip(_FACTORS, current, strict=True):
+        round_into(group.state[name], factor[0] if len(group.blocks) == 1 < factor.ndim - 1 else factor)
+    return mixed
+
+
+def _sketch_of(group: Group, carried: Factors, settings: StepSettings) -> Tensor:
+    block, names = group.block, [one.name for one in group.blocks]
+    like = carried.left.new_empty((*carried.left.shape[:-2], block.rank, block.shape[1 - block.output_axis]))
+    if settings.fresh and settings.counter is not None:  # later ones are used in graphs, which cannot draw them
+        draw_sketch(settings.seed, settings.step, names, like, fresh=False)
+    return draw_sketch(settings.seed, settings.step, names, like, fresh=settings.fresh)
+
+
+def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettings) -> None:
     """Move blocks of any shapes, with both of Adam's moments in the weights' type, by torch's own AdamW kernel."""
     dtype, given = group.weights[0].dtype, group.gather(gradients)
     # Its 1 - b^t is 1 at infinity: without debiasing.
@@ -101,177 +146,55 @@ def update_fused(group: Group, gradients: Gradients, settings: StepSettings) -> 
     )
 
 
-class _Change(NamedTuple):
-    """The factors of a group before a step and after it, as they are carried, in the type of the arithmetic."""
-
-    group: Group
-    carried: Factors
-    """Where it has that type, the state itself."""
-    current: Factors
-    gradients: list[Tensor]
-    """G of each of the group's pieces, where there are copies of them; else empty."""
-    squares: Tensor | None
-    """The sums of squares of each output, where they were found on the way."""
-
-    def store(self) -> None:
-        """Let the new ones be the state, once what is carried is not needed any more."""
-        for name, factor in zip(_FACTORS, self.current, strict=True):
-            round_into(self.group.state[name], factor[0] if len(self.group.blocks) == 1 < factor.ndim - 1 else factor)
-
-
-_FACTORS = ("momentum_left", "momentum_right")
-
-
-def _find_factors(unit: Sequence[Group], gradients: Gradients, settings: StepSettings) -> list[_Change]:
-    solver = SOLVERS[settings.solver]
-    is_apart = devices.is_accelerator(unit[0].weights[0].device) and not solver.forms_momentum
-    compute = unit[0].compute
-    carried = [Factors(*(_read_factor(group, name, compute, batched=is_apart) for name in _FACTORS)) for group in unit]
-    momenta: list[Momentum] = []
-    copies: list[list[Tensor]] = [[] for _ in unit]
-    room = unit[0].limit()
-    for place, (group, factors) in enumerate(zip(unit, carried, strict=True)):
-        turned = group.block.output_axis == 1
-        start = factors.transpose() if turned else factors
-        if not is_apart:
-            gradient = join(group.gather(gradients))
-            copies[place].append(gradient)
-            packed = pack(gradient.to(compute), rows=group.block.rank)
-            momenta.append(Momentum(packed.mT if turned else packed, start, settings.beta1, settings.matmul_precision))
-        elif group.kernels is not None:
-            spread = [one.mT if turned else one for one in group.singles.gather(gradients)]
-            momenta.append(
-                group.kernels.SpreadMomentum(
-                    spread[0], start, settings.beta1, settings.matmul_precision, gradients=spread
-                )
-            )
-        else:
-            pieces = _gradient_pieces(group, gradients, copies[place], room=room)
-            room -= sum(one.numel() for one in copies[place])
-            momenta.append(
-                ScatteredMomentum(start.right, start, settings.beta1, settings.matmul_precision, pieces=pieces)
-            )
-    found = solver.solve_together(
-        momenta,
-        iterations=settings.iterations,
-        fresh=settings.fresh,
-        sketches=[partial(_sketch_of, group, factors, settings) for group, factors in zip(unit, carried, strict=True)],
-    )
-    squares = [
-        None if group.kernels is None else group.kernels.square_sums_of(momentum)
-        for group, momentum in zip(unit, momenta, strict=True)
-    ]
-    momenta.clear()  # and with them copies of gradients, but for small ones, which weights are moved by as well
-    if is_apart and sum(one.numel() for given in copies for one in given) > groups.ALWAYS_ELEMENTS:
-        copies = [[] for _ in unit]
-    changes = []
-    for group, factors, new, given, sums in zip(unit, carried, found, copies, squares, strict=True):
-        own = new.transpose() if group.block.output_axis == 1 else new
-        # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-        kept = Factors(*(round_as_stored(group.state[name], one) for name, one in zip(_FACTORS, own, strict=True)))
-        changes.append(_Change(group, factors, kept, given, sums))
-    return changes
-
-
-def _read_factor(group: Group, name: str, compute: torch.dtype, *, batched: bool) -> Tensor:
-    factor = read(group.state[name], compute)
-    return factor[None] if batched and factor.ndim == 2 else factor
-
-
-def _sketch_of(group: Group, carried: Factors, settings: StepSettings) -> Tensor:
-    """The rows that R' is replaced by at a refresh, and that its weak rows start from at other steps.
-
-    An accelerator cannot see whether any row is weak, and would have to draw at every step for nothing: between
-    refreshes, blocks of one shape share a sketch there.
-    """
-    block = group.block
-    like = carried.left.new_empty((block.rank, block.shape[1 - block.output_axis]))
-    if devices.is_accelerator(like.device) and (settings.counter is not None or not settings.fresh):
-        # Also where it is not used yet: a graph cannot draw it.
-        shared = spare_sketch(settings.seed, *like.shape, like.dtype, like.device)
-        if not settings.fresh:
-            return shared
-    drawn = [gaussian_sketch(settings.seed, settings.step, one.name, like) for one in group.blocks]
-    return drawn[0] if carried.left.ndim == 2 else torch.stack(drawn)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScatteredMomentum(Momentum):
-    """M of B blocks whose gradients lie where their parameters' do; `gradient` is not used."""
-
-    pieces: Sequence[tuple[Part, Callable[[], Tensor]]]
-    """Some of the blocks, and their gradients, outputs × inputs, in the type of the arithmetic."""
-
-    def rows_times_transposed(self, rows: Tensor) -> Tensor:
-        """X M^T (B × r × outputs), for r rows X of each."""
-        found = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
-        for part, gradient in self.pieces:
-            some, of_rows = _part_of(found, part), _part_of(rows, part)
-            lerp_product(some, of_rows, gradient().mT, 1.0 - self.beta1, precision=self.precision)
-        return found
-
-    def rows_times(self, rows: Tensor) -> Tensor:
-        """X M (B × r × inputs), for r rows X of each."""
-        found = times(times(rows, self.carried.left), self.carried.right)
-        for part, gradient in self.pieces:
-            some, of_rows = _part_of(found, part), _part_of(rows, part)
-            lerp_product(some, of_rows, gradient(), 1.0 - self.beta1, precision=self.precision)
-        return found
-
-
-def _gradient_pieces(
-    group: Group, gradients: Gradients, copies: list[Tensor], *, room: int
-) -> list[tuple[Part, Callable[[], Tensor]]]:
-    """The pieces of a `ScatteredMomentum`. Copies that are made for them are kept where there is room for them."""
-    turned = group.block.output_axis == 1
-
-    def gather(piece: Group) -> Tensor:
-        return join(piece.gather(gradients)).to(group.compute)
-
-    def gather_turned(piece: Group) -> Tensor:
-        return _turn(gather(piece), turned)
-
-    joined = [piece for _, piece in group.products if group.is_narrow or len(piece.slices) > 1]
-    if joined and sum(one.weight.numel() for piece in joined for one in piece.slices) <= room:
-        copies += [gather(piece) for _, piece in group.products]
-        return [(part, partial(_turn, copy, turned)) for (part, _), copy in zip(group.products, copies, strict=True)]
-    return [(part, partial(gather_turned, piece)) for part, piece in group.products]
-
-
-def _turn(matrices: Tensor, turned: bool) -> Tensor:
-    return matrices.mT if turned else matrices
-
-
-def _part_of(factors: Tensor, part: Part) -> Tensor:
-    return factors if part is ... or factors.ndim == 2 else factors[part]
-
-
 def move(
-    group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None = None
+    group: Group,
+    gradients: Sequence[Tensor],
+    settings: StepSettings,
+    factors: Factors | None = None,
+    divisor: Tensor | None = None,
+    squares: Tensor | None = None,
 ) -> None:
     """Work out moments, and move weights.
 
     Args:
-        group: No larger than a piece.
-        gradient: G of all blocks, B × m × n, or m × n of a single one.
+        group: No larger than a piece, but for a kernel.
+        gradients: G of each block, for a kernel; else of all in one tensor, B × m × n, or m × n of a single one.
         settings: Of their step.
         factors: A and B of low-rank blocks, so that m is A B and the gradient's part.
         divisor: Of blocks that keep one v a group, where it has been worked out before.
+        squares: The sums of squares of each output of each G, where they have.
     """
     block = group.block
-    if group.kernels is not None:
-        _move_by_kernel(group, [gradient], settings, factors, divisor)
-        return
     if divisor is None and block.second_moment is not SecondMoment.ELEMENT:
-        divisor = shared_divisor(block, group.state["exp_avg_sq"], _square_sums(group, gradient), settings)
-    if group.is_compiled(gradient):
-        _move_compiled(group, gradient, settings, factors, divisor)
-        return
-    # Several blocks are no larger than a piece.
+        is_found_on_the_way = group.kernels is not None and factors is None and block.output_axis == 0
+        if not is_found_on_the_way or block.head_size > 1:
+            if squares is None:
+                squares = _square_sums(group, gradients)
+            elif len(squares) == 1:
+                squares = squares[0]
+            divisor = shared_divisor(block, group.state["exp_avg_sq"], squares, settings)
+            del squares
+    if group.kernels is not None:
+        _move_by_kernel(group, gradients, settings, factors, divisor)
+    elif group.is_compiled(gradients[0]):
+        _move_compiled(group, gradients[0], settings, factors, divisor)
+    else:
+        _move_by_rows(group, gradients[0], settings, factors, divisor)
+
+
+def _move_by_rows(
+    group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None
+) -> None:
+    """By torch's operators; several blocks at once."""
+    block = group.block
     for rows in [...] if len(group.blocks) > 1 else row_chunks(gradient, group.limit()):
         piece = _rows_of(gradient, rows).to(group.compute)
         if factors is not None:
-            numerator = _numerator(piece, Factors(_rows_of(factors.left, rows), factors.right), settings)
+            left, weight = _rows_of(factors.left, rows), settings.mixture.gradient
+            if piece.ndim > 2:
+                numerator = add_product(piece, left, factors.right, beta=weight, alpha=1.0)
+            else:
+                numerator = times(left, factors.right).add_(piece, alpha=weight)
         elif block.first_moment is FirstMoment.FULL:
             numerator = full_momentum(_some_rows(group.state["exp_avg"], rows), piece, settings.beta1)
         else:
@@ -292,20 +215,14 @@ def move(
 
 def _move_by_kernel(
     group: Group,
-    gradients: Gradients,
+    gradients: Sequence[Tensor],
     settings: StepSettings,
-    momentum: Factors | None,
-    divisor: Tensor | None = None,
-    squares: Tensor | None = None,
+    factors: Factors | None,
+    divisor: Tensor | None,
 ) -> None:
-    """As `move`, all blocks at once; v that is not behind a divisor is found on the way."""
+    """All blocks at once; v that is not behind a divisor is found on the way."""
     kernels, block, singles = group.kernels, group.block, group.singles
     assert kernels is not None
-    shares = block.second_moment is not SecondMoment.ELEMENT and divisor is None
-    if shares and (momentum is not None or block.output_axis == 1 or block.head_size > 1):
-        squares = kernels.square_sums(gradients, axis=block.output_axis) if squares is None else squares
-        kept = group.state["exp_avg_sq"]
-        divisor = shared_divisor(block, kept, squares if len(squares) > 1 else squares[0], settings)
     chances = None
     if _rounds_by_chance(group.weights[0], settings):
         keys = [rounding_key(settings.seed, settings.step, one.name) for one in group.blocks]
@@ -316,70 +233,56 @@ def _move_by_kernel(
         singles.state["exp_avg"] if block.first_moment is FirstMoment.FULL else [],
         singles.state["exp_avg_sq"] if divisor is None else [],
     )
-    numbers = _numbers(settings, block.first_moment, block.decays, torch.float32, group.weights[0].device)
-    kernels.move(blocks, momentum, divisor, numbers, chances=chances, precision=settings.matmul_precision)
+    numbers = _numbers(settings, block, torch.float32, group.weights[0].device)
+    kernels.move(blocks, factors, divisor, numbers, chances=chances, precision=settings.matmul_precision)
 
 
 def _move_compiled(
-    group: Group,
-    gradient: Tensor,
-    settings: StepSettings,
-    factors: Factors | None,
-    divisor: Tensor | None,
+    group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None
 ) -> None:
-    """As the loop of `move`, a block at a time, with everything elementwise in one pass."""
+    """A block at a time, by C, with everything elementwise in one pass."""
     first_moment, singles = group.block.first_moment, group.singles
-    numbers = _numbers(settings, first_moment, group.block.decays, group.compute, gradient.device)
-    gradients = [gradient] if len(singles.weights) == 1 else gradient.unbind()
+    is_single = len(singles.weights) == 1
+    gradients = [gradient] if is_single else gradient.unbind()
+    numbers = _numbers(settings, group.block, group.compute, gradient.device)
+    limit = min(max(group.largest, groups.ALWAYS_ELEMENTS), devices.COMPILED_CHUNK_ELEMENTS)
     for index, weight in enumerate(singles.weights):
-        by_chance = _rounds_by_chance(weight, settings)
-        whole = first_moment is FirstMoment.NONE and not by_chance  # nothing is worked out beside it
-        limit = weight.numel() if whole else group.limit(compiles=True)
-        for rows in row_chunks(weight, limit):
+        # Where there is no momentum, nothing is worked out beside it.
+        for rows in [...] if first_moment is FirstMoment.NONE else row_chunks(weight, limit):
             slope = _rows_of(gradients[index], rows)
             product = moment = root = None
             if factors is not None:
-                left, right = factors if len(singles.weights) == 1 else (factors.left[index], factors.right[index])
+                left, right = factors if is_single else (factors.left[index], factors.right[index])
                 product = times(_rows_of(left, rows), right)
             elif first_moment is FirstMoment.FULL:
-                average = _rows_of(singles.state["exp_avg"][index], rows)
-                product = full_momentum([average], slope.to(group.compute), settings.beta1)
+                product = full_momentum([_rows_of(singles.state["exp_avg"][index], rows)], slope, settings.beta1)
             if divisor is None:
-                kept = _rows_of(singles.state["exp_avg_sq"][index], rows)
-                moment = kept.read(group.compute) if isinstance(kept, EightBit) else kept
+                moment = read([_rows_of(singles.state["exp_avg_sq"][index], rows)], group.compute)
             else:
-                root = divisor if len(singles.weights) == 1 else divisor[index]
+                root = divisor if is_single else divisor[index]
                 root = root if root.shape[0] == 1 else _rows_of(root, rows)
-            exact = _rows_of(weight, rows).to(group.compute) if by_chance else _rows_of(weight, rows)
-            compiled.move(exact, slope, product, moment, root, numbers)
-            if moment is not None:
-                round_into([kept], moment)
-            if by_chance:
-                _write_by_chance(singles.slices[index], rows, exact, settings)
+            compiled.move(_rows_of(weight, rows), slope, product, moment, root, numbers)
 
 
-def _numbers(
-    settings: StepSettings, first_moment: FirstMoment, decays: bool, compute: torch.dtype, device: torch.device
-) -> Tensor:
+def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device: torch.device) -> Tensor:
     """The numbers of a step of such blocks, as `compiled.move` and `kernels.move` have them."""
-    full = first_moment is FirstMoment.FULL
-    lr = settings.lr * (settings.momentum_free_lr_scale if first_moment is FirstMoment.NONE else 1.0)
+    full, lr = block.first_moment is FirstMoment.FULL, settings.lr_of(block)
     weights = {FirstMoment.FULL: 0.0, FirstMoment.NONE: 1.0, FirstMoment.LOW_RANK: settings.mixture.gradient}
     numbers = (
-        weights[first_moment],
+        weights[block.first_moment],
         1.0 / settings.momentum_debias if full else 1.0,
         settings.beta2,
         1.0 - settings.beta2,
         settings.second_debias**-0.5,
         settings.eps,
         inf if full or settings.clip is None else settings.clip,
-        1.0 - (lr * settings.weight_decay if decays else 0.0),
+        1.0 - (lr * settings.weight_decay if block.decays else 0.0),
         lr,
         1.0 - settings.beta1,
     )
     if settings.counter is None:
         return _on_device(numbers, compute, device)
-    key = (first_moment, decays, compute, device)
+    key = (block.first_moment, block.decays, compute, device)
     if key not in settings.on_device:
         parts = [one if isinstance(one, Tensor) else constant(one, torch.float64, device) for one in numbers]
         settings.on_device[key] = torch.stack(parts).to(compute)
@@ -423,13 +326,15 @@ def shared_divisor(block: Block, stored: Sequence[Stored], squares: Tensor, sett
     return neurons.unsqueeze(-1 if block.output_axis == 0 else -2)
 
 
-def _square_sums(group: Group, gradient: Tensor) -> Tensor:
+def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
     """The sums of squares of each output of G, of one block or a batch of them."""
-    if group.block.output_axis == 0:
-        return row_square_sums(gradient)
-    if gradient.ndim == 2 and group.is_compiled(gradient):
+    gradient, axis = gradients[0], group.block.output_axis
+    if group.kernels is not None:
+        sums: Tensor = group.kernels.square_sums(gradients, axis=axis)
+        return sums if len(sums) > 1 else sums[0]
+    if axis == 1 and gradient.ndim == 2 and group.is_compiled(gradient):
         return compiled.column_square_sums(gradient)
-    return column_square_sums(gradient)
+    return row_square_sums(gradient) if axis == 0 else column_square_sums(gradient)
 
 
 def move_shared_moment(stored: Sequence[Stored], added: Tensor, settings: StepSettings) -> Tensor:
@@ -507,19 +412,11 @@ def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
         plain[0].copy_(exact)
 
 
-def _numerator(gradient: Tensor, factors: Factors, settings: StepSettings) -> Tensor:
-    """m = A B and the gradient's part."""
-    weight = settings.mixture.gradient
-    if gradient.ndim > 2:
-        return add_product(gradient, *factors, beta=weight, alpha=1.0)
-    return times(factors.left, factors.right).add_(gradient, alpha=weight)
-
-
 def _descend(
     block: Block, weights: Sequence[Tensor], numerator: Tensor, divisor: Tensor, settings: StepSettings
 ) -> Tensor:
     """W - lr (clip(m / divisor) + weight_decay W); in place where a single W has the type of the arithmetic."""
-    lr = settings.lr * (settings.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
+    lr = settings.lr_of(block)
     exact = join(weights).to(numerator.dtype)
     if block.decays and settings.weight_decay != 0.0:
         exact.mul_(1.0 - lr * settings.weight_decay)

@@ -42,9 +42,7 @@ REASONS = {
     "api.routes.files": {"orchestrator.export.files": "pyarrow, 50 MB, for who exports"},
     "dashboards.files.figures": {"dashboards.files.vector": "matplotlib, half a second, for figures as files"},
     "optim.adapm.adapm": {"sharded_state": SHARDED},
-    "optim.adapm.compiled": {
-        "triton.errors": COMPILER, "kernels": COMPILER, "torch._dynamo": COMPILER, "torch._dynamo.exc": COMPILER,
-    },
+    "optim.adapm.compiled": {"triton.errors": COMPILER, "kernels": COMPILER},
     "optim.baselines.low_bit": {"torchao.optim": EXTRA, "torchao.optim.adam": EXTRA},
     "optim.plan.sharding": {"torch.distributed.tensor._utils": SHARDED},
     "orchestrator.analysis.scipy_parts": {"scipy": "a fifth of a second for most requests, and clients lack it"},

@@ -36,7 +36,7 @@ def _follow_momentum(mean: Tensor, generator: Generator, beta1: float, replicas:
         momentum = Momentum(gradient=mean + NOISE * noise, carried=factors, beta1=beta1)
         dense = momentum.dense()
         full = beta1 * full + (1.0 - beta1) * momentum.gradient
-        factors = svd(momentum, iterations=1, fresh=False, sketch=lambda: torch.empty(0))
+        (factors,) = svd([momentum], iterations=1, fresh=False, sketches=[])
         residual = factors.left @ factors.right - dense
         corrected = dense - beta1 / (1.0 - beta1) * residual
         largest = max(largest, _mean_norm(residual)[0])

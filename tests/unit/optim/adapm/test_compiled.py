@@ -1,14 +1,14 @@
-"""The compiled part of a step: the same formulas, when it is used, and what happens where it cannot be."""
+"""The part of a step that C works out: the same formulas, when it is used, and what happens where it cannot be."""
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
 from torch import nn
 
-from optim.adapm import AdaPM, AdaPMMini, compiled, cpu_code, devices
+from optim.adapm import AdaPM, AdaPMMini, compiled, devices
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
-from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
 CPU = torch.device("cpu")
 LR = 1e-3
@@ -18,57 +18,6 @@ needs_c = pytest.mark.skipif(not compiled.has_compiler("cpu"), reason="install a
 @pytest.fixture
 def compiles_small_blocks(monkeypatch):
     monkeypatch.setattr(compiled, "_CPU_SMALLEST_BLOCK", 2)
-    monkeypatch.setattr(compiled, "_ACCELERATOR_SMALLEST_BLOCK", 2)
-
-
-@pytest.fixture
-def uncompiled(compiles_small_blocks):
-    """An accelerator's functions as they are: what they compute, without the time that compiling takes."""
-    with devices.simulate_accelerator():
-        yield
-
-
-@pytest.mark.parametrize(
-    ("cls", "tiny", "options"),
-    [
-        (AdaPM, tiny_gpt2, {}),
-        (AdaPMMini, tiny_llama, {}),
-        (AdaPM, tiny_llama, {"debias_moments": True}),
-        (AdaPMMini, tiny_gpt2, {"clip": None}),
-        (AdaPM, tiny_gpt2, {"bias_correction": False, "weight_decay": 0.0}),
-    ],
-)
-def test_the_formulas_are_those_of_the_step_without_a_compiler(uncompiled, cls, tiny, options):
-    plain, other = tiny().double(), tiny().double()
-    train(plain, cls.for_model(plain, LR, compile=False, **options), range(6))
-    train(other, cls.for_model(other, LR, compile=True, **options), range(6))
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-def test_bfloat16_weights_and_state_are_rounded_once(uncompiled, cls):
-    plain, other = tiny_gpt2(dtype=torch.bfloat16), tiny_gpt2(dtype=torch.bfloat16)
-    found = []
-    for model, compile in ((plain, False), (other, True)):
-        optimizer = cls.for_model(model, LR, compile=compile, state_dtype=torch.bfloat16)
-        loss_of(model, 0).backward()
-        optimizer.step()
-        found.append(optimizer)
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
-        # One part in 256, bfloat16's precision: float32 sums in another order may round to the neighbour.
-        torch.testing.assert_close(one, two, rtol=2**-7, atol=1e-6)
-        for key, value in found[0].state[one].items():
-            torch.testing.assert_close(value, found[1].state[two][key], rtol=2**-6, atol=1e-4)
-
-
-def test_one_block_in_many_pieces_is_moved_like_one_in_one(uncompiled, monkeypatch):
-    whole, pieces = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
-    train(whole, AdaPM.for_model(whole, LR, compile=True), range(4))
-    monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", 500)
-    train(pieces, AdaPM.for_model(pieces, LR, compile=True), range(4))
-    for one, two in zip(whole.parameters(), pieces.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-7, atol=1e-9)
 
 
 def _moved(*, compile: bool, learning_rates: list[float]) -> torch.Tensor:
@@ -123,13 +72,13 @@ def test_c_moves_a_model_as_torchs_operators_do(compiles_small_blocks, monkeypat
 
 def count_calls(monkeypatch) -> list[tuple[int, ...]]:
     """Shapes that C moves from now on."""
-    shapes, move = [], cpu_code.move
+    shapes, move = [], compiled.move
 
     def told(weight, *others):
         shapes.append(tuple(weight.shape))
         move(weight, *others)
 
-    monkeypatch.setattr(cpu_code, "move", told)
+    monkeypatch.setattr(compiled, "move", told)
     return shapes
 
 
@@ -148,14 +97,22 @@ def test_one_pass_of_c_has_the_formulas(shape, kept, has_product, clip):
     divisor = {"row": draw(rows, 1).abs() + 0.1, "column": draw(1, columns).abs() + 0.1}.get(kept)
     expected, expected_moment = weight.clone(), None if moment is None else moment.clone()
     before = weight._version
-    cpu_code.move(weight[:, :columns], gradient, product, _left(moment, columns), divisor, numbers)
-    compiled._move(expected[:, :columns], gradient, product, _left(expected_moment, columns), divisor, numbers)
+    compiled.move(weight[:, :columns], gradient, product, _left(moment, columns), divisor, numbers)
+    in_torchs_operators(expected[:, :columns], gradient, product, _left(expected_moment, columns), divisor, numbers)
     assert weight._version > before
     torch.testing.assert_close(weight, expected, rtol=1e-5, atol=1e-6)
     if moment is not None:
         torch.testing.assert_close(moment, expected_moment, rtol=1e-5, atol=1e-6)
-    sums = cpu_code.column_square_sums(gradient)
+    sums = compiled.column_square_sums(gradient)
     torch.testing.assert_close(sums, gradient.double().square().sum(dim=0).float(), rtol=1e-5, atol=0)
+
+
+def in_torchs_operators(weight, gradient, product, moment, divisor, by):
+    if moment is not None:
+        moment.mul_(by[2]).add_(gradient.square() * by[3])
+        divisor = moment.sqrt() * by[4] + by[5]
+    numerator = gradient * by[0] + (0.0 if product is None else product * by[1])
+    weight.mul_(by[7]).sub_((numerator / divisor).clamp(-by[6], by[6]) * by[8])
 
 
 def _left(matrix: torch.Tensor | None, columns: int) -> torch.Tensor | None:
@@ -167,15 +124,18 @@ def test_c_keeps_what_is_not_a_number_for_the_loop_to_see():
     weight, gradient = torch.ones(2, 20), torch.zeros(2, 20)
     gradient[1, 3] = float("nan")
     numbers = torch.tensor([1.0, 1.0, 0.999, 0.001, 1.0, 1e-8, 0.5, 1.0, 0.1])
-    cpu_code.move(weight, gradient, None, torch.ones(2, 20), None, numbers)
+    compiled.move(weight, gradient, None, torch.ones(2, 20), None, numbers)
     assert weight.isnan().nonzero().tolist() == [[1, 3]]
 
 
+@needs_c
 def test_other_types_and_layouts_are_left_to_torchs_operators():
-    plain = torch.zeros(4, 6)
-    assert cpu_code.is_supported(plain, nn.Parameter(plain), plain[:, 2:4])
+    plain = torch.zeros(400, 600)
+    assert compiled.is_worth_compiling((400, 600), plain, nn.Parameter(plain), plain[:, 2:4])
     for other in (plain.double(), plain.bfloat16(), plain.mT, plain.to("meta")):
-        assert not cpu_code.is_supported(plain, other)
+        assert not compiled.is_worth_compiling((400, 600), plain, other)
+    with devices.simulate_accelerator():
+        assert not compiled.is_worth_compiling((400, 600), plain)
 
 
 def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blocks, monkeypatch, tmp_path):
@@ -183,8 +143,7 @@ def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blo
     broken.write_text("#!/bin/sh\necho no OpenMP >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CC", str(broken))
-    monkeypatch.setattr(cpu_code, "library", cpu_code.library.__wrapped__)
-    monkeypatch.setattr(compiled, "_compiles_for_cpu", compiled._compiles_for_cpu.__wrapped__)
+    monkeypatch.setattr(compiled, "library", cache(compiled.library.__wrapped__))
     with pytest.warns(RuntimeWarning, match="could not be compiled, and is slower: .* failed: no OpenMP"):
         found = _moved(compile=True, learning_rates=[LR])
     assert torch.equal(found, _moved(compile=False, learning_rates=[LR]))
@@ -192,10 +151,8 @@ def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blo
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(monkeypatch, cls):
-    monkeypatch.setattr(compiled, "_ACCELERATOR_SMALLEST_BLOCK", 2)
+def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(cls):
     plain, other = tiny_gpt2().cuda(), tiny_gpt2().cuda()
     optimizers = cls.for_model(plain, LR, compile=False), cls.for_model(other, LR, compile=True)
     for one, two in zip(plain.parameters(), other.parameters(), strict=True):
@@ -206,17 +163,6 @@ def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(monkeypatch
             optimizer.step()
     for one, two in zip(plain.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
-
-
-def test_code_that_cannot_be_compiled_runs_as_it_is_and_says_so_once():
-    def awkward(values: torch.Tensor) -> torch.Tensor:
-        torch._dynamo.graph_break()
-        return values + 1.0
-
-    call = compiled._compile(awkward)
-    with pytest.warns(RuntimeWarning, match="could not be compiled, and is slower"):
-        assert call(torch.zeros(2)).tolist() == [1.0, 1.0]
-    assert call(torch.ones(2)).tolist() == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
         "TILE_COLUMNS": tile_columns,
         "TILE_DEPTH": kernels._LOW_RANK_DEPTH,
         # What Triton itself makes of steps of 1 and of tensors that are None.
-        **dict.fromkeys(("weight_column", "gradient_column", "average_column", "moment_column", "right_column"), 1),
+        **dict.fromkeys(("weight_column", "gradient_column"), 1),
         **dict.fromkeys(() if has_product else ("left", "right")),
         **({} if kind["v"] == "given" else {"divisor": None}),
     }
@@ -137,8 +137,7 @@ def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatc
             "IS_ALIGNED": True,
             "TILE_ROWS": tile_rows,
             "TILE_COLUMNS": tile_columns,
-            **dict.fromkeys(("weight_column", "average_column", "moment_row" if turned else "moment_column"), 1),
-            "gradient_row" if turned else "gradient_column": 1,
+            **dict.fromkeys(("weight_column", "gradient_row" if turned else "gradient_column"), 1),
             **dict.fromkeys(("left", "right", "divisor")),
         }
         made = build_for(90, kernels._move, constants, _POINTERS, unaligned="_", warps=kernels._WARPS)
@@ -176,7 +175,7 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
         "step" if turned else "step_summed": 1,
         "rows_column": 1,
         "PRECISION": precision,
-        **({"sketch_column": 1} if has_sketch else {"inverse": None, "sketch": None}),
+        **({} if has_sketch else {"inverse": None, "sketch": None}),
     }
     floats = ("rows", "inverse", "sketch", "found", "sums", "through", "thin")
     types = {"table": "*i64", "weight": "fp32", **dict.fromkeys(floats, "*fp32")}
@@ -202,7 +201,7 @@ def test_inner_products_are_compiled(tmp_path, monkeypatch, capability, turned, 
         "INDEX": triton.language.int32,
         "TILE": kernels._INNER_TILE,
         "TILE_SUMMED": kernels._INNER_SUMMED,
-        **dict.fromkeys((*steps, "sketch_column"), 1),
+        **dict.fromkeys(steps, 1),
         **({"inverse": None, "sketch": None} if is_gram else {}),
     }
     types = {

@@ -24,9 +24,9 @@ def sketch_for(carried: Factors) -> Tensor:
 
 
 def solve(solver: str, gradient: Tensor, carried: Factors, *, iterations: int = 1, fresh: bool = False) -> Factors:
-    return SOLVERS[solver].solve(
-        Momentum(gradient, carried, BETA1), iterations=iterations, fresh=fresh, sketch=lambda: sketch_for(carried)
-    )
+    momentum, sketch = Momentum(gradient, carried, BETA1), partial(sketch_for, carried)
+    (found,) = SOLVERS[solver].solve([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
+    return found
 
 
 def zeros(rows: int, columns: int, rank: int) -> Factors:
@@ -199,9 +199,9 @@ def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
     how = {"iterations": 2, "fresh": fresh}
     if fresh:
         sketches = [partial(draw, 90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
-    found = SOLVERS["subspace"].solve_together(momenta, **how, sketches=sketches)
+    found = SOLVERS["subspace"].solve(momenta, **how, sketches=sketches)
     for one, momentum, sketch in zip(found, momenta, sketches, strict=True):
-        alone = SOLVERS["subspace"].solve(momentum, **how, sketch=sketch)
+        (alone,) = SOLVERS["subspace"].solve([momentum], **how, sketches=[sketch])
         torch.testing.assert_close(one.left @ one.right, alone.left @ alone.right, rtol=0.0, atol=1e-12)
 
 

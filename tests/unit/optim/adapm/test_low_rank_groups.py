@@ -24,9 +24,8 @@ def on_an_accelerator() -> Iterator[None]:
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No block shares a group, or a copy of gradients, with another."""
+    """No block shares a group with another."""
     monkeypatch.setattr(groups, "_BLOCKS_TO_FACTORS", 2**60)
-    monkeypatch.setattr(groups, "_COPIED_BELOW", 0)
 
 
 def moved(model: nn.Module, optimizer: AdaPM, steps: range, *, idle: str = "") -> None:
@@ -52,18 +51,6 @@ def test_a_group_moves_its_blocks_as_each_moves_alone(request, cls, tiny, solver
     request.getfixturevalue("one_by_one")
     moved(apart, cls.for_model(apart, 1e-3, solver=solver, refresh_interval=3), range(6), idle="1.mlp")
     for one, other in zip(together.parameters(), apart.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
-
-
-@pytest.mark.parametrize("copied_below", [0, 2**21])
-def test_products_block_by_block_are_those_of_copies_side_by_side(monkeypatch, copied_below):
-    """And of what goes by in pieces where there is no room to keep the copies."""
-    models = [tiny_gpt2(dtype=torch.float64) for _ in range(2)]
-    moved(models[0], AdaPM.for_model(models[0], 1e-3), range(4))
-    monkeypatch.setattr(groups, "_COPIED_BELOW", copied_below)
-    monkeypatch.setattr(groups.Group, "limit", lambda self, *, compiles=False: 0)
-    moved(models[1], AdaPM.for_model(models[1], 1e-3), range(4))
-    for one, other in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
 
 

@@ -45,11 +45,11 @@ def test_factors_miss_as_much_of_the_momentum_and_their_rows_stay_orthonormal(bi
     found, residuals = [], []
     for precision in ("highest", "high"):
         with emulate_products(bits):
-            factors = subspace(
-                Momentum(gradient, carried, 0.9, precision),
+            (factors,) = subspace(
+                [Momentum(gradient, carried, 0.9, precision)],
                 iterations=2,
                 fresh=True,
-                sketch=lambda: gaussian_sketch(0, 1, "block", carried.right),
+                sketches=[lambda: gaussian_sketch(0, 1, "block", carried.right)],
             )
         found.append(factors)
         residuals.append(((factors.left @ factors.right - M).norm() / M.norm()).item())

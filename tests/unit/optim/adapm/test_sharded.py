@@ -57,7 +57,7 @@ def found_alone(stream: Sequence[Tensor], rank: int, solver: str = "subspace") -
         drawn = partial(sketch, step, rank, columns, gradient.dtype)
         solve = SOLVERS[solver].solve
         momentum = Momentum(gradient, carried, BETA1)
-        carried = solve(momentum, iterations=ITERATIONS[solver], fresh=is_fresh(step), sketch=drawn)
+        (carried,) = solve([momentum], iterations=ITERATIONS[solver], fresh=is_fresh(step), sketches=[drawn])
         yield carried
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from optim.adapm import devices
-from optim.adapm.low_rank import Factors, Momentum
-from optim.adapm.solvers import scaled_gd, step_size
+from optim.adapm import devices, solvers
+from optim.adapm.low_rank import Factors, Momentum, Sketch
+from optim.adapm.solvers import step_size
 from tests.twins import descent
 
 pytestmark = pytest.mark.usefixtures("branch")
@@ -29,6 +29,11 @@ def refuse() -> Tensor:
     """No sketch is taken here. On an accelerator one is always drawn: there, any use of it would show."""
     assert devices.is_simulated(), "nothing asks for a sketch here"
     return torch.full((), torch.nan)
+
+
+def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
+    (found,) = solvers.scaled_gd([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
+    return found
 
 
 def residual(factors: Factors, momentum: Momentum) -> float:
