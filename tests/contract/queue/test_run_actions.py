@@ -1,16 +1,13 @@
 """What users ask of runs, on SQLite and PostgreSQL: pause, resume and retry in every state, and while they change."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 
 import pytest
-from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
-from tests.contract.conftest import POLICY, Store
+from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 from worker.spec.run import Resources
@@ -64,17 +61,6 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
     assert statuses(store, run_id) == events
 
 
-def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
-    """It is not blamed: the next attempt goes on from the last checkpoint."""
-    (run_id,) = submit(store)
-    start(store)
-    store.runs.apply(run_id, RunAction.PAUSE)
-    store.pass_time(POLICY.cancel_grace_seconds + 1)
-    assert store.queue.overdue_cancels() == ((run_id, 1),)
-    assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
-    assert store.runs.get(run_id).status is RunStatus.PAUSED
-
-
 @pytest.mark.parametrize("said_hello", [True, False])
 def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, said_hello: bool) -> None:
     (run_id,) = submit(store)
@@ -88,20 +74,6 @@ def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, 
     assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat()).command is Command.CONTINUE
     store.attempts.finish(run_id, 1, lease.token, result())
     assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
-
-
-def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run_to_the_queue(store: Store) -> None:
-    (run_id,) = submit(store)
-    lease = start(store)
-    store.runs.apply(run_id, RunAction.PAUSE)
-    store.runs.apply(run_id, RunAction.RESUME)
-    with pytest.raises(ConflictError, match="nobody asked"):
-        stop(store, lease, Command.CANCEL)
-    stop(store, lease)
-    stop(store, lease)
-    run = store.runs.get(run_id)
-    assert (run.status, run.step) == (RunStatus.QUEUED, 3)
-    assert start(store).attempt == 2
 
 
 ALLOWED = {
@@ -198,34 +170,6 @@ def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(st
     assert now() == ["succeeded", "queued", "queued", "queued"]
 
 
-@pytest.mark.parametrize("of", ["run", "experiment"])
-def test_an_action_is_answered_with_what_it_did_whatever_comes_after(
-    store: Store, monkeypatch: pytest.MonkeyPatch, of: str
-) -> None:
-    """A dispatcher that claims the run between the commit and the answer is not what was asked for."""
-    (run_id,) = submit(store)
-    experiment_id = run_id.partition("-")[0]
-    store.runs.apply(run_id, RunAction.PAUSE)
-    writing = store.database.writing
-    claimed: list[Lease] = []
-
-    @contextmanager
-    def claimed_at_once(**options: bool) -> Iterator[Connection]:
-        with writing(**options) as connection:
-            yield connection
-        with monkeypatch.context() as without:
-            without.setattr(store.database, "writing", writing)
-            claimed.extend(store.claim(cpus=1, limit=1))
-
-    monkeypatch.setattr(store.database, "writing", claimed_at_once)
-    if of == "run":
-        assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.QUEUED
-    else:
-        assert store.experiments.apply(experiment_id, RunAction.RESUME).counts.by_status == {RunStatus.QUEUED: 1}
-    assert [lease.run_id for lease in claimed] == [run_id]
-    assert store.runs.get(run_id).status is RunStatus.LEASED
-
-
 def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store: Store) -> None:
     """Whoever comes first: the run is in the queue afterwards, never stuck as paused or held by nobody."""
     for _ in range(12):
@@ -279,31 +223,3 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
     retried = store.runs.apply(run_id, RunAction.RETRY, 1)
     assert retried.spec is not None
     assert (retried.status, retried.spec.resources) == (RunStatus.QUEUED, Resources(cpus=2, processes=1))
-
-
-def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
-    (run_id,) = submit(store)
-    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
-    store.runs.apply(run_id, RunAction.PAUSE)
-    store.attempts.hello(run_id, 1, lease.token)
-    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.RUNNING
-    store.attempts.finish(run_id, 1, lease.token, result())
-    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
-
-
-def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:
-    (run_id,) = submit(store)
-    for attempt in range(1, POLICY.max_failures + 1):
-        fail(store, start(store), FailureKind.INFRASTRUCTURE)
-        store.pass_time(POLICY.backoff_seconds * 2**attempt)
-    assert store.runs.get(run_id).status is RunStatus.FAILED
-    retried = store.runs.apply(run_id, RunAction.RETRY)
-    assert (retried.status, retried.ended_at, retried.reason) == (RunStatus.QUEUED, None, None)
-    lease = start(store)
-    assert lease.attempt == POLICY.max_failures + 1
-    fail(store, lease, FailureKind.INFRASTRUCTURE)
-    assert store.runs.get(run_id).status is RunStatus.FAILED
-    store.runs.apply(run_id, RunAction.RETRY)
-    last = start(store)
-    store.attempts.finish(run_id, last.attempt, last.token, result())
-    assert [each.outcome for each in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]
