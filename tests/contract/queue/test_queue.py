@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import IdempotencyError, LeaseLostError, NotFoundError
+from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import ExportOutbox
@@ -180,6 +180,14 @@ def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
     assert run.result == result(final_val_loss=2.25, device_seconds=8)
     assert (run.status, run.step, run.last_val_loss, run.device_seconds) == (RunStatus.SUCCEEDED, 10, 2.25, 8)
     assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.SUCCEEDED
+
+
+def test_a_result_without_a_hello_is_refused(store: Store) -> None:
+    (run_id,) = submit(store, seeds=(1,))
+    lease = claim(store)
+    with pytest.raises(ConflictError, match="has not said hello"):
+        store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).result is None
 
 
 @dataclass(frozen=True)
@@ -380,9 +388,13 @@ def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_oth
     assert outcomes == [AttemptOutcome.INTERRUPTED] * (2 * len(few) + 1) + [AttemptOutcome.LOST]
 
 
-def test_an_attempt_is_not_released_as_succeeded(store: Store) -> None:
+def test_a_release_of_another_attempt_changes_nothing(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     start(store)
+    for attempt in (0, 2):
+        assert store.queue.release(run_id, attempt, AttemptOutcome.LOST, None) is False
+    assert store.queue.release("nothing", 1, AttemptOutcome.LOST, None) is False
+    assert status(store, run_id) is RunStatus.RUNNING
     with pytest.raises(ValueError, match="cannot release an attempt as succeeded"):
         store.queue.release(run_id, 1, AttemptOutcome.SUCCEEDED, None)
 

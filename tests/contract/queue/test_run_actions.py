@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
-from tests.contract.conftest import Store
+from tests.contract.conftest import POLICY, Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 from worker.spec.run import Resources
@@ -61,6 +61,17 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
     assert statuses(store, run_id) == events
 
 
+def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
+    """It is not blamed: the next attempt goes on from the last checkpoint."""
+    (run_id,) = submit(store)
+    start(store)
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.pass_time(POLICY.cancel_grace_seconds + 1)
+    assert store.queue.overdue_cancels() == ((run_id, 1),)
+    assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
+    assert store.runs.get(run_id).status is RunStatus.PAUSED
+
+
 @pytest.mark.parametrize("said_hello", [True, False])
 def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, said_hello: bool) -> None:
     (run_id,) = submit(store)
@@ -74,6 +85,20 @@ def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, 
     assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat()).command is Command.CONTINUE
     store.attempts.finish(run_id, 1, lease.token, result())
     assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
+
+
+def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run_to_the_queue(store: Store) -> None:
+    (run_id,) = submit(store)
+    lease = start(store)
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.runs.apply(run_id, RunAction.RESUME)
+    with pytest.raises(ConflictError, match="nobody asked"):
+        stop(store, lease, Command.CANCEL)
+    stop(store, lease)
+    stop(store, lease)
+    run = store.runs.get(run_id)
+    assert (run.status, run.step) == (RunStatus.QUEUED, 3)
+    assert start(store).attempt == 2
 
 
 ALLOWED = {
@@ -223,3 +248,31 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
     retried = store.runs.apply(run_id, RunAction.RETRY, 1)
     assert retried.spec is not None
     assert (retried.status, retried.spec.resources) == (RunStatus.QUEUED, Resources(cpus=2, processes=1))
+
+
+def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
+    (run_id,) = submit(store)
+    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.attempts.hello(run_id, 1, lease.token)
+    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.RUNNING
+    store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
+
+
+def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:
+    (run_id,) = submit(store)
+    for attempt in range(1, POLICY.max_failures + 1):
+        fail(store, start(store), FailureKind.INFRASTRUCTURE)
+        store.pass_time(POLICY.backoff_seconds * 2**attempt)
+    assert store.runs.get(run_id).status is RunStatus.FAILED
+    retried = store.runs.apply(run_id, RunAction.RETRY)
+    assert (retried.status, retried.ended_at, retried.reason) == (RunStatus.QUEUED, None, None)
+    lease = start(store)
+    assert lease.attempt == POLICY.max_failures + 1
+    fail(store, lease, FailureKind.INFRASTRUCTURE)
+    assert store.runs.get(run_id).status is RunStatus.FAILED
+    store.runs.apply(run_id, RunAction.RETRY)
+    last = start(store)
+    store.attempts.finish(run_id, last.attempt, last.token, result())
+    assert [each.outcome for each in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]

@@ -80,6 +80,16 @@ def test_labels_and_note_are_kept_beside_the_specification(store: Store) -> None
     assert store.experiments.annotate(experiment_id, AnnotationChange(note="")).note is None
 
 
+def test_what_is_wanted_already_changes_nothing(store: Store) -> None:
+    experiment_id = submit(store)
+    change = AnnotationChange(labels=("paper",), note="words")
+    first, version = store.experiments.annotate(experiment_id, change), store.monitor.version()
+    later(store, 10)
+    assert store.experiments.annotate(experiment_id, change) == first
+    assert store.experiments.annotate(experiment_id, AnnotationChange()) == first
+    assert store.monitor.version() == version
+
+
 def test_who_edited_a_note_last_is_known_by_their_keys_label(store: Store) -> None:
     experiment_id = submit(store)
     key = store.keyring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER)).key

@@ -45,6 +45,11 @@ def test_what_is_no_key_opens_nothing(ring: Keyring, secret: str) -> None:
     assert ring.open_session(secret) is None
 
 
+def test_the_secret_of_one_key_does_not_open_another(ring: Keyring) -> None:
+    one, other = (ring.create(KeyRequest(label="x")).secret for _ in range(2))
+    assert ring.open_with(one[:16] + other[16:]) is None
+
+
 def test_a_key_expires_by_the_clock_of_the_database(ring: Keyring, database: Database) -> None:
     made = ring.create(KeyRequest(label="x", expires_in_days=2))
     database.clock_offset_seconds += 2 * DAY_SECONDS - 60

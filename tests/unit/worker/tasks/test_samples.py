@@ -78,6 +78,21 @@ def test_a_text_is_a_function_of_weights_prompt_and_seed(tmp_path: Path) -> None
     assert not model.training
 
 
+def test_a_compiled_model_is_not_compiled_for_texts(tmp_path: Path) -> None:
+    """Else their shapes would lead to other graphs, also for batches; here Dynamo alone is at work."""
+    from torch._dynamo.utils import counters  # takes a second
+
+    model, plain = build_model("gpt2-nano", 1), build_model("gpt2-nano", 1)
+    model.compile(backend="eager")
+    model(torch.zeros(2, 40, dtype=torch.int64))
+    graphs = dict(counters["stats"])
+    assert graphs["unique_graphs"] > 0
+    asked = {"prompts": PROMPTS, "tokens": 3}
+    written = SampleWriter(spec_of(samples=asked, execution={"compile": True}), tmp_path).write(model, 1)
+    assert dict(counters["stats"]) == graphs
+    assert written == SampleWriter(spec_of(samples=asked), tmp_path).write(plain, 1)
+
+
 @pytest.mark.parametrize(
     ("samples", "more", "said"),
     [
