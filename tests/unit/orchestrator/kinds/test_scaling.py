@@ -72,11 +72,6 @@ def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -
 @pytest.mark.parametrize(
     ("changes", "pointer", "words"),
     [
-        ({"kind": "scalin"}, "/kind", "did you mean scaling? It must be one of comparison, scaling"),
-        (
-            {"sizes": [{"model": "gpt2-tiny", "micro_batch_sequences": 0}]},
-            "/sizes/0/micro_batch_sequences", "must be greater than or equal to 1, or 'auto'",
-        ),
         (
             {"warmup_share": 0.1, "workload": {"schedule": {"warmup_steps": 5}}},
             "/workload/schedule/warmup_steps", "must be left out where warmup_share says the warm-up",
@@ -106,7 +101,6 @@ def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -
         ({"tuning": {"seeds": [1]}}, "/tuning/seeds", "must share no seed with seeds, which has 1 too"),
         ({"tuning": {"at": "smallest-size"}}, "/tuning/transfer", "must be kept or inverse-width: larger sizes need"),
         ({"tuning": {"transfer": "kept"}}, "/tuning/transfer", "must be null: each size is tuned"),
-        ({"tuning": {"method": "grid", "trials": 5}}, "/tuning/trials", "must be left out: a grid tries the given"),
         ({"tuning": {"at": "everywhere"}}, "/tuning/at", "must be 'each-size'"),
         (
             {"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-tiny", "learning_rates": {"adamw": [0.1, 0.2]}}],

@@ -82,7 +82,6 @@ def test_the_catalogs_ranges_are_written_out():
         (one(space={"lr": {"kind": "catalog"}}) | {"algorithm": "grid", "trials": 3}, "/trials", "at least 7"),
         ({"trials": 501}, "/trials", "makes 1002 trials over all candidates; at most 1000"),
         ({"candidates": [{"optimizer": "adamw"}] * 2}, "/candidates/1/label", "give a label"),
-        ({"kind": "poll"}, "/kind", "must be one of comparison, scaling, sweep"),
         ({"kind": "swep"}, "/kind", "did you mean sweep? It must be one of comparison, scaling, sweep"),
         ({"algorithm": "bayes"}, "/algorithm", "must be 'random', 'grid', 'tpe', 'asha' or 'tpe-hyperband'"),
     ],
@@ -91,13 +90,6 @@ def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, 
     found = told(**changes)
     assert [place for place, _ in found] == [pointer]
     assert words in found[0][1]
-
-
-def test_a_grid_that_is_too_large_says_how_large():
-    space = {name: {"kind": "catalog"} for name in ("lr", "rank_ratio", "beta1", "beta2", "solver")}
-    assert told(**one("adapm", space=space), algorithm="grid", trials=None) == [
-        ("/trials", "makes 2625 trials over all candidates; at most 1000 in one sweep")
-    ]
 
 
 def test_a_space_that_excludes_the_defaults_is_noticed():

@@ -75,6 +75,7 @@ def faults(raw: dict[str, Any]) -> dict[str, str]:
         ("optimizer__options__zeta", 1, "beta2?"),
         ("optimizer__options__beta1", 1.0, "[0, 1)"),
         ("resources__processes", 2.0, "valid integer"),
+        ("resources__gpus", 0.5, "valid integer"),
     ],
 )
 def test_every_fault_is_refused_at_its_place_with_what_is_allowed(path: str, value: object, said: str) -> None:
@@ -130,13 +131,6 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
     found = faults(spec(workload__model="llama-60m", workload__data__tokenizer="gpt2"))
     assert list(found) == ["workload.data.tokenizer"]
     assert "50257" in found["workload.data.tokenizer"] and "32000" in found["workload.data.tokenizer"]
-
-
-@pytest.mark.parametrize("gpus", [0.5, 1.0, "1", True])
-def test_a_part_of_a_gpu_cannot_be_asked_for(gpus: object) -> None:
-    """Runs that share a GPU would measure each other."""
-    with pytest.raises(ValidationError, match="valid integer"):
-        Resources.model_validate({"gpus": gpus})
 
 
 @pytest.mark.parametrize(
