@@ -215,20 +215,6 @@ def test_the_bench_works_with_a_role_that_may_nothing_else(roles: dict[str, str]
             psycopg.connect(roles[stranger])
 
 
-def test_the_superuser_is_nobodys_role():
-    """The image's default superuser is `postgres`; URLs of the document are of the two roles that the script makes."""
-    assert set(SERVICES["postgres"]["environment"]) == {"POSTGRES_PASSWORD_FILE"}
-    assert SERVICES["postgres"]["user"] == "postgres", "the system's, so that no capability is needed"
-    assert {each["source"]: each["target"] for each in SERVICES["postgres"]["configs"]} == {
-        "roles": "/docker-entrypoint-initdb.d/roles.sql"
-    }
-    assert COMPOSE["configs"]["roles"] == {"file": "./docs/compose/roles.sql"}
-    users = re.findall(r"postgresql(?:\+psycopg)?://(\w+):", DOCUMENT)
-    assert set(users) == {"bench", "mlflow"}
-    read = set(re.findall(r"/run/secrets/(\w+)", ROLES.read_text()))
-    assert read | {"postgres_password"} == set(SERVICES["postgres"]["secrets"])
-
-
 def test_the_proxy_alone_is_reached_from_outside():
     open_ports = {name: [port for port in service.get("ports", ()) if not port.startswith("127.0.0.1:")]
                   for name, service in SERVICES.items()}  # fmt: skip
@@ -283,9 +269,3 @@ def test_images_run_as_a_user_and_have_the_stages_that_compose_names():
     assert re.search(r"^USER bench$", DOCKERFILE, flags=re.MULTILINE)
     for name in re.findall(r"--from=(\S+)", DOCKERFILE) + re.findall(r"^FROM (\S+) AS", DOCKERFILE, flags=re.MULTILINE):
         assert name in stages or re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm@\$\{PYTHON_DIGEST\}", name)
-
-
-def test_what_the_image_copies_is_not_left_out_of_its_context():
-    kept = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    packages = {"optim", "worker", "orchestrator", "dashboards", "api"}
-    assert kept == packages | {"docs/example*.yaml", "LICENSE", "README.md", "constraints.txt", "pyproject.toml"}

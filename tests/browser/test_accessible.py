@@ -8,18 +8,16 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.specs.footprints import footprint_question
-from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.registry import study
 from orchestrator.studies.study import StudyScale
-from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.browser.conftest import Eyes, unfold
 from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 from tests.factories.scaling import scaling_spec
 from tests.factories.serving import Site
 from tests.factories.stores import claim, result
-from tests.factories.sweep import sweep_spec
+from tests.factories.sweep import add_trial, sweep_spec
 from worker.records.footprint import Footprint, OptimizerFootprint
 
 pytestmark = pytest.mark.browser
@@ -97,9 +95,7 @@ def _sweep(site: Site, spec: SweepSpec) -> str:
     sweep_id = site.experiments.submit(spec).experiment.id
     database = site.database
     for number in range(3):
-        parameters = planned_parameters(spec, number)
-        assert parameters is not None
-        trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        add_trial(database, sweep_id, spec, number)
         (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
         identity = lease.run_id, lease.attempt, lease.token
         site.attempts.hello(*identity)

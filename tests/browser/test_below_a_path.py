@@ -6,7 +6,6 @@ from socket import socket
 
 import pytest
 
-from orchestrator.keys import KeyRequest, Scope
 from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 from tests.factories.serving import Site, served
@@ -45,16 +44,3 @@ def test_an_experiment_is_watched_and_edited_below_the_path(eyes, site):
     expect(page.locator(".title-row .chip")).to_have_text("queued")
     assert [each for each in watched.requests if not each.startswith(f"{site.url}/")] == []
     assert watched.complaints == []
-
-
-def test_a_login_lasts_below_the_path(eyes, site):
-    key = site.keyring.create(KeyRequest(label="Ada", scope=Scope.ADMIN)).secret
-    page = eyes.look().open(f"{site.url}/queue")
-    expect(page).to_have_url(f"{site.url}/login?next=/queue")
-    page.get_by_label("Key", exact=True).fill(key)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page).to_have_url(f"{site.url}/queue")
-    assert [each["path"] for each in page.context.cookies()] == [ROOT]
-    page.get_by_role("button", name="Sign out").click()
-    expect(page).to_have_url(f"{site.url}/login")
-    assert page.context.cookies() == []

@@ -8,14 +8,12 @@ from socket import socket
 import pytest
 
 from orchestrator.jobs import LeasePolicy
-from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.browser.conftest import Eyes, Watched, unfold
 from tests.browser.expecting import expect
 from tests.factories.serving import Site, served
 from tests.factories.stores import claim, result, sqlite_database
-from tests.factories.sweep import RATES, sweep_spec
+from tests.factories.sweep import RATES, add_trial, sweep_spec
 from tests.witnesses.product import unpacked
 
 pytestmark = pytest.mark.browser
@@ -67,9 +65,7 @@ def _sweep(site: Site) -> str:
     spec = sweep_spec(trials=5, candidates=[{"optimizer": "adapm", "space": space}])
     sweep_id = site.experiments.submit(spec).experiment.id
     for number in range(5):
-        parameters = planned_parameters(spec, number)
-        assert parameters is not None
-        trials.add(site.database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        add_trial(site.database, sweep_id, spec, number)
         # What else waits in the stored folder is claimed too, and left at that.
         leases = claim(Queue(site.database, LeasePolicy()), cpus=1_000, limit=1_000)
         (lease,) = (each for each in leases if each.run_id.startswith(sweep_id))

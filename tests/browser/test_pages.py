@@ -99,30 +99,6 @@ def test_quick_clicks_add_up_however_slow_the_service_is(eyes, finished):
     expect(page).to_have_url(finished + "?x=tokens&log=1&hide=adamw")
 
 
-def test_an_experiment_is_labelled_found_deleted_and_brought_back(eyes, site, finished):
-    site.experiments.submit(DEMO.model_copy(update={"name": "another one"}))
-    watched = eyes.look()
-    page = watched.open(finished, figures=FIGURES)
-    page.locator("#edit summary").click()
-    page.get_by_label("Labels, separated by commas").fill("paper, second try")
-    page.get_by_label("Note, in Markdown").fill("two\nlines")
-    page.get_by_role("button", name="Save").click()
-    expect(page.locator(".note-text")).to_have_text("two\nlines", use_inner_text=True)
-    page.get_by_role("link", name="second try").click()
-    assert page.url == f"{site.url}/?label=second+try"
-    expect(page.locator("#experiments tbody tr")).to_have_count(1)
-    page.locator("#experiments .row-link").first.click()
-    page.get_by_role("link", name="Delete").click()
-    page.get_by_role("button", name="Delete").click()
-    expect(page.locator(".undo-bar")).to_contain_text(f"Deleted {DEMO.name}")
-    expect(page.locator("#experiments")).not_to_contain_text(DEMO.name)
-    page.get_by_role("button", name="Undo").click()
-    expect(page.locator("#leaderboard tbody tr")).to_have_count(3)
-    expect(page.locator("#head .label")).to_have_count(2)
-    assert page.url == finished
-    assert watched.complaints == []
-
-
 def test_hostile_names_do_nothing(eyes, site):
     candidates = (
         Candidate(optimizer="adamw", learning_rates=(4e-3,)),

@@ -165,19 +165,6 @@ def test_rates_that_are_only_suggested_follow_the_model(eyes, site):
     expect(page.get_by_label("Learning rates of AdaPM", exact=True)).to_have_value("0.001, 0.003, 0.009")
 
 
-def test_without_scripts_the_form_is_a_form(eyes, site):
-    page = eyes.look(scripts=False).open(site.url + "/new")
-    page.locator("input[name=steps]").fill("many")
-    page.get_by_role("button", name="Check").click()
-    expect(page.locator("#fault-field-steps")).not_to_be_empty()
-    page.locator("input[name=steps]").fill("30")
-    page.get_by_role("button", name="Edit as YAML").click()
-    expect(page.locator("textarea")).to_contain_text("steps: 30")
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/experiments/*")
-    assert site.experiments.page()[0].counts.total == 27, "phase 1: three rates of three optimizers on three seeds"
-
-
 def test_the_keyboard_leads_everywhere(eyes, site):
     page = eyes.look().open(site.url + "/")
     page.keyboard.press("?")

@@ -16,18 +16,6 @@ pytestmark = pytest.mark.browser
 FIGURES = 5
 
 
-def test_the_queue_moves_by_itself(eyes, site):
-    site.experiments.submit(DEMO)
-    watched = eyes.look()
-    page = watched.open(site.url + "/queue")
-    expect(page.locator("#waiting tbody tr")).to_have_count(12)
-    expect(page.locator("#live")).to_have_text("Live")
-    site.player.begin().report(120)
-    expect(page.locator("#at-work")).to_contain_text("120/240")
-    expect(page.locator("#waiting tbody tr")).to_have_count(11)
-    assert watched.complaints == []
-
-
 def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, site):
     experiment = site.experiments.submit(DEMO).experiment
     site.player.finish()
@@ -142,21 +130,6 @@ def test_parts_are_drawn_once_unfolded_and_further_columns_stand_in_the_address(
     assert watched.complaints == []
 
 
-def test_a_curve_answers_between_its_evaluations(eyes, site):
-    experiment = site.experiments.submit(DEMO).experiment
-    site.player.finish()
-    page = eyes.look().open(f"{site.url}/experiments/{experiment.id}?x=steps&part=whole", figures=FIGURES)
-    plot = page.locator("#figure-curves .nsewdrag").first
-    plot.scroll_into_view_if_needed()
-    for share in (0.3, 0.45, 0.75):
-        box = plot.bounding_box()
-        page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
-        expect(page.locator("#figure-curves .hoverlayer")).to_contain_text("in training")
-        expect(page.locator("#figure-curves .hoverlayer")).to_contain_text("AdaPM-mini")
-        page.mouse.move(box["x"], box["y"] - 30)
-        expect(page.locator("#figure-curves .hoverlayer")).not_to_contain_text("in training")
-
-
 def test_the_command_that_trains_a_run_again_is_copied(eyes, site):
     site.experiments.submit(DEMO)
     site.player.finish(1)
@@ -180,18 +153,6 @@ def test_figures_without_anything_to_draw_take_little_room_until_there_is(eyes, 
     site.player.begin().report(120)
     expect(page.locator("#figure-curves .scatterlayer .trace").first).to_be_attached()
     expect(page.locator("#figure-curves .main-svg").first).to_have_css("height", "430px")
-
-
-def test_profiles_are_of_the_experiments_that_are_selected(eyes, site):
-    experiment = site.experiments.submit(DEMO).experiment
-    site.player.finish()
-    watched = eyes.look()
-    page = watched.open(site.url + "/")
-    page.get_by_label(f"Select {DEMO.name}").check()
-    page.get_by_role("button", name="Compare selected").click()
-    page.wait_for_url(re.compile(rf"/profiles\?.*experiments={experiment.id}"))
-    expect(page.locator(".headline")).to_contain_text("the comparisons do not decide")
-    assert watched.complaints == []
 
 
 RANGES = "figure => [figure.layout.xaxis.range, figure.layout.yaxis.range].map(range => range.map(Number))"

@@ -6,6 +6,9 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
+from orchestrator.store.database import Database
+from orchestrator.store.queue import trials
+from orchestrator.sweeps.trials import planned_parameters, trial_run
 from worker.schema import canonical_json
 
 RATES = {"kind": "log-uniform", "low": 1e-4, "high": 1e-1}
@@ -47,3 +50,10 @@ def sweep_record(spec: SweepSpec, count: int, *, done: bool = True) -> Experimen
         counts=StateCounts(total=count, by_status={RunStatus.SUCCEEDED: count}, growing=not done),
         progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
     )
+
+
+def add_trial(database: Database, sweep_id: str, spec: SweepSpec, number: int) -> None:
+    """Queue the trial of that number, as the sweep's driver does."""
+    parameters = planned_parameters(spec, number)
+    assert parameters is not None
+    trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))

@@ -22,13 +22,12 @@ from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.registry import read_spec
 from orchestrator.services.composition import Services
 from orchestrator.store.queue import trials
-from orchestrator.sweeps.trials import planned_parameters, trial_run
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields
 from tests.factories.serving import open_services
-from tests.factories.sweep import sweep_spec
+from tests.factories.sweep import add_trial, sweep_spec
 from tests.integration.api_service import comparison_fields
 from worker.reporting.log import log_path
 from worker.schema import canonical_json
@@ -86,9 +85,7 @@ def furnish(services: Services, player: Player, by: str) -> dict[str, dict[str, 
     sweep = sweep_spec()
     sweep_id = services.experiments.submit(sweep, by=by).experiment.id
     for number in range(4):
-        parameters = planned_parameters(sweep, number)
-        assert parameters is not None
-        trials.add(services.database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
+        add_trial(services.database, sweep_id, sweep, number)
     trials.close(services.database, sweep_id)
     player.finish()
     here = "/v1/experiments/{experiment_id}"

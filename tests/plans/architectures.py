@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import (
     AutoModelForCTC,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
+    AutoModelForPreTraining,
     AutoModelForSeq2SeqLM,
 )
 
@@ -124,8 +125,10 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "llama": causal("llama"),
     "gemma3": causal("gemma3_text"),
     "phi": causal("phi", num_key_value_heads=4),
+    "gpt2-cross-attention": causal("gpt2", add_cross_attention=True),
     # Mixtures of experts.
     "mixtral": causal("mixtral", num_local_experts=2),
+    "qwen2-moe": causal("qwen2_moe", **_SHARED_EXPERT, decoder_sparse_step=1),
     "jetmoe": causal("jetmoe", kv_channels=8, num_local_experts=2, num_experts_per_tok=2),
     "dbrx": causal(
         "dbrx",
@@ -170,6 +173,7 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "xlstm": causal("xlstm", num_heads=4),
     # Encoders of text.
     "bert": masked("bert"),
+    "bert-pretraining": Shrunk("bert", AutoModelForPreTraining),
     "mobilebert": masked("mobilebert", true_hidden_size=16, intra_bottleneck_size=16, embedding_size=16),
     "xlnet": causal("xlnet", d_model=32, n_layer=1, n_head=4, d_inner=80),
     # Encoders and decoders.

@@ -149,6 +149,39 @@ class ScaledLinear(nn.Module):
         self.ia3_l = nn.ParameterDict({"default": nn.Parameter(torch.ones(shape))})
 
 
+class Lora(nn.Module):
+    """A frozen linear map with a trained update of rank 4, as PEFT wraps it."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = base.requires_grad_(False)
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, 4, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(4, base.out_features, bias=False)})
+
+
+def lora() -> nn.Module:
+    """torchtune's attention, everything frozen but adapters of query and value."""
+    model = MODELS["torchtune"]().requires_grad_(False)
+    attention = model.get_submodule("layers.0.attn")
+    for name in ("q_proj", "v_proj"):
+        base = attention.get_submodule(name)
+        assert isinstance(base, nn.Linear)
+        attention.add_module(name, Lora(base))
+    return model
+
+
+class TorchEncoder(nn.Module):
+    """torch's own layers behind an embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(TOKENS, WIDTH)
+        self.positions = nn.Embedding(16, WIDTH)
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(WIDTH, HEADS, INNER)])
+        self.cross = nn.MultiheadAttention(WIDTH, HEADS, kdim=24, vdim=20, add_bias_kv=True)
+        self.head = nn.Linear(WIDTH, TOKENS, bias=False)
+
+
 def ia3() -> nn.Module:
     """torchtune's attention, frozen, with scales for keys, values and the MLP."""
     attention, mlp = MultiHeadAttention().requires_grad_(False), gated(("w1", "w3", "w2")).requires_grad_(False)
@@ -182,4 +215,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "litgpt-older": lambda: TwoLayers(CausalSelfAttention("attn"), gated(("fc_1", "fc_2", "proj")), ("wte", "lm_head")),
     "lucidrains": lambda: TwoLayers(Attention(), gated(("0", "1", "2")), ("token_emb", "to_logits")),
     "ia3": ia3,
+    "lora": lora,
+    "torch-encoder": TorchEncoder,
 }

@@ -137,21 +137,3 @@ def test_two_dispatchers_at_once_do_not_pass_a_quota_together(store: Store) -> N
     live = sa.select(sa.func.count()).select_from(attempts).where(attempts.c.ended_at.is_(None))
     with store.database.reading() as connection:
         assert connection.execute(live).scalar_one() == 3
-
-
-def test_no_more_runs_are_at_work_than_the_key_allows(store: Store) -> None:
-    submit(store, key(store, runs_at_once=2))
-    first = store.claim(cpus=9, limit=9)
-    assert len(first) == 2
-    assert store.claim(cpus=9, limit=9) == ()
-    finish(store, first[0])
-    assert len(store.claim(cpus=9, limit=9)) == 1
-
-
-def test_two_experiments_of_a_key_share_its_quota_and_two_keys_do_not(store: Store) -> None:
-    one, other = key(store, runs_at_once=2), key(store, runs_at_once=1)
-    for owner in (one, one, other):
-        submit(store, owner)
-    assert len(store.claim(cpus=99, limit=99)) == 3
-    used = {each.id: each.runs_at_work for each in store.keyring.list_keys()}
-    assert used == {one: 2, other: 1}

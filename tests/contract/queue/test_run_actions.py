@@ -1,12 +1,9 @@
 """What users ask of runs, on SQLite and PostgreSQL: pause, resume and retry in every state, and while they change."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 
 import pytest
-from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
@@ -196,34 +193,6 @@ def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(st
     assert now() == ["succeeded", "queued", "paused", "paused"]
     store.experiments.apply(experiment, RunAction.RESUME)
     assert now() == ["succeeded", "queued", "queued", "queued"]
-
-
-@pytest.mark.parametrize("of", ["run", "experiment"])
-def test_an_action_is_answered_with_what_it_did_whatever_comes_after(
-    store: Store, monkeypatch: pytest.MonkeyPatch, of: str
-) -> None:
-    """A dispatcher that claims the run between the commit and the answer is not what was asked for."""
-    (run_id,) = submit(store)
-    experiment_id = run_id.partition("-")[0]
-    store.runs.apply(run_id, RunAction.PAUSE)
-    writing = store.database.writing
-    claimed: list[Lease] = []
-
-    @contextmanager
-    def claimed_at_once(**options: bool) -> Iterator[Connection]:
-        with writing(**options) as connection:
-            yield connection
-        with monkeypatch.context() as without:
-            without.setattr(store.database, "writing", writing)
-            claimed.extend(store.claim(cpus=1, limit=1))
-
-    monkeypatch.setattr(store.database, "writing", claimed_at_once)
-    if of == "run":
-        assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.QUEUED
-    else:
-        assert store.experiments.apply(experiment_id, RunAction.RESUME).counts.by_status == {RunStatus.QUEUED: 1}
-    assert [lease.run_id for lease in claimed] == [run_id]
-    assert store.runs.get(run_id).status is RunStatus.LEASED
 
 
 def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store: Store) -> None:

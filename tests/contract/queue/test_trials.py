@@ -89,17 +89,6 @@ def test_drivers_that_race_add_one_run(store: Store):
     assert [run.position for run in all_of(store, sweep_id)] == list(range(ROUNDS))
 
 
-def test_a_new_trial_and_the_end_are_changes_that_pages_see(store: Store):
-    sweep_id = begun(store)
-    seen = [store.experiments.version(sweep_id)]
-    add(store, sweep_id, 0)
-    seen.append(store.experiments.version(sweep_id))
-    trials.close(store.database, sweep_id)
-    seen.append(store.experiments.version(sweep_id))
-    assert seen == sorted(set(seen))
-    assert trials.live_sweeps(store.database) == ()
-
-
 def test_an_early_stop_is_a_command_and_then_a_result(store: Store):
     sweep_id = begun(store)
     add(store, sweep_id, 0)
@@ -246,10 +235,3 @@ def test_a_sweep_is_not_reopened_beyond_its_deadline(store: Store):
     store.experiments.apply(sweep_id, RunAction.RETRY)
     assert trials.live_sweeps(store.database) == ()
     assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.QUEUED]
-
-
-def test_nobody_knows_how_long_a_sweep_takes_that_has_no_trial_yet(store: Store):
-    sweep_id = begun(store)
-    assert store.experiments.get(sweep_id).progress.seconds_left is None
-    trials.close(store.database, sweep_id)
-    assert store.experiments.get(sweep_id).progress.seconds_left == 0.0

@@ -1,15 +1,13 @@
 """Labels, notes, deletion and clones, on SQLite and PostgreSQL: what is written, what is hidden, what comes back."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
-from sqlalchemy.engine import Connection
 from structlog.testing import capture_logs
 
 from orchestrator.annotations import AnnotationChange, LabelChange
@@ -124,27 +122,6 @@ def test_of_two_who_edit_at_once_the_second_one_is_told(store: Store) -> None:
     with pytest.raises(ChangedMeanwhileError, match="revision 1, not 0"):
         store.experiments.annotate(experiment_id, AnnotationChange(labels=("yours",)), revision=seen)
     assert store.experiments.get(experiment_id).labels == ("mine",)
-
-
-def test_many_who_add_a_label_each_lose_none(store: Store) -> None:
-    experiment_id = submit(store)
-
-    def add(label: str) -> None:
-        while True:
-            seen = store.experiments.get(experiment_id)
-            try:
-                change = AnnotationChange(labels=(*seen.labels, label))
-                store.experiments.annotate(experiment_id, change, revision=seen.revision)
-            except ChangedMeanwhileError:
-                continue
-            return
-
-    threads = [threading.Thread(target=add, args=(f"label {number}",)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert store.experiments.get(experiment_id).labels == tuple(f"label {number}" for number in range(6))
 
 
 def test_experiments_of_any_source_are_found_and_labelled_alike(store: Store) -> None:
@@ -379,30 +356,6 @@ def test_a_disk_that_is_away_keeps_the_rows(store: Store, tmp_path: Path) -> Non
     assert store.experiments.get_any(begun, deleted_too=True).counts.total == 1
     folder.mkdir()
     assert remove_deleted(store.database, folder) == (begun,)
-
-
-def test_a_change_answers_with_what_it_made_though_the_experiment_goes_at_once(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Read after its transaction, it would be gone: 404 for a deletion that was made."""
-    (tmp_path / "runs").mkdir()
-    store.experiments.undo_days = 0.0
-    experiment_id = ended(store)
-    writing = store.database.writing
-
-    @contextmanager
-    def then_removed(**how: bool) -> Iterator[Connection]:
-        with writing(**how) as connection:
-            yield connection
-        monkeypatch.undo()
-        later(store, 1)
-        assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
-
-    monkeypatch.setattr(store.database, "writing", then_removed)
-    record = store.experiments.delete(experiment_id)
-    assert (record.id, record.deleted_at is not None) == (experiment_id, True)
-    with pytest.raises(NotFoundError):
-        store.experiments.get_any(experiment_id, deleted_too=True)
 
 
 def test_a_removal_stops_where_its_process_ends(store: Store, tmp_path: Path) -> None:

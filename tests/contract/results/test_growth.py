@@ -125,15 +125,6 @@ def test_a_candidate_does_not_wait_for_the_others(store: Store) -> None:
     assert store.experiments.get(experiment.id).counts.growing
 
 
-def test_what_was_followed_is_not_followed_again(store: Store) -> None:
-    experiment = store.experiments.submit(tuned()).experiment
-    leases = begin(store, 3)
-    for lease in (*leases, *leases):
-        finish(store, lease)
-    assert [store.follow(), store.follow()] == [1, 0]
-    assert store.experiments.get(experiment.id).counts.total == 5
-
-
 def test_whoever_follows_an_experiment_is_told_that_nothing_follows(store: Store) -> None:
     """No trial gave a result. The end of the last one came before it was known that the experiment is over."""
     experiment = store.experiments.submit(tuned()).experiment

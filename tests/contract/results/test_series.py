@@ -123,17 +123,6 @@ def test_a_chart_keeps_the_spike_of_a_long_run(store: Store, lease: Lease) -> No
     assert nothing.points == ()
 
 
-def test_two_reports_of_one_step_become_one_point(store: Store, lease: Lease) -> None:
-    trained, validated = Point(step=4, tokens=8, train_loss=2.0), Point(step=4, tokens=8, val_loss=2.5)
-    send(
-        store,
-        lease,
-        PointsBatch.from_points(sequence=0, points=(trained,)),
-        PointsBatch.from_points(sequence=1, points=(validated,)),
-    )
-    assert store.runs.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.5),)
-
-
 def test_small_batches_do_not_pile_up(store: Store, lease: Lease) -> None:
     """A worker that reports every second leaves a row for half a minute, and full chunks are not rewritten."""
     per_batch = 10

@@ -1,9 +1,7 @@
 """One damaged row fails alone: everything else is listed, compared, exported and trained; the check names the row."""
 
 import io
-import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -14,10 +12,9 @@ from orchestrator.export.files import write_results, write_series
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import DamagedExperiment
-from orchestrator.store import integrity
 from orchestrator.store.admin import maintenance
-from orchestrator.store.tables import chunks, experiments, observations, results, run_specs
-from tests.contract.conftest import Store, open_store, sqlite_file
+from orchestrator.store.tables import chunks, experiments, results, run_specs
+from tests.contract.conftest import Store
 from tests.factories.stores import batch, comparison_spec, result
 from worker.records.result import Observation
 
@@ -103,26 +100,6 @@ def test_a_damaged_specification_fails_its_run_alone(store: Store, how: Damage) 
     assert f"run_specs {bad}: the stored specification" in fault
 
 
-def test_text_that_is_no_utf_8_fails_no_query(tmp_path: Path) -> None:
-    """Half of all flipped bits make such text; PostgreSQL cannot hold any."""
-    with sqlite_file(tmp_path) as database:
-        store = open_store(database)
-        experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
-        with database.writing() as connection:
-            connection.exec_driver_sql("UPDATE run_specs SET spec = CAST(x'7bff7d' AS TEXT) WHERE run_id LIKE '%0'")
-        assert [run.damaged is None for run in store.runs.page()] == [False, True]
-        assert finish(store) == [f"{experiment.id}-0001"]
-        (fault,) = maintenance.faults(database)
-        assert f"run_specs {experiment.id}-0000" in fault
-
-
-def test_a_null_is_damage() -> None:
-    with pytest.raises(DamagedError, match="is missing"):
-        integrity.result(None, None)
-    with pytest.raises(DamagedError, match="is not text"):
-        integrity.run_spec(b"\xff{}", None)
-
-
 def test_a_row_that_is_gone_fails_its_run_alone(store: Store) -> None:
     experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
     with store.database.writing() as connection:
@@ -195,22 +172,3 @@ def test_damaged_points_are_left_out_and_counted(store: Store) -> None:
     assert file.getvalue().count(b"\n") == 1 + 3 + 8
     (fault,) = maintenance.faults(store.database)
     assert fault == f"chunks {bad.run_id} 1 0: the stored points is not what was written (its checksum is another)"
-
-
-def test_a_damaged_observation_is_left_out(store: Store) -> None:
-    store.experiments.submit(comparison_spec(seeds=(1,)))
-    (run_id,) = finish(store)
-    with store.database.writing() as connection:
-        connection.execute(sa.update(observations).values(blocks=b"nothing", checksum=zlib.crc32(b"nothing")))
-    assert store.runs.observations(run_id) == ()
-    (fault,) = maintenance.faults(store.database)
-    assert f"observations {run_id} 1 1 norms: the stored observation cannot be read" in fault
-
-
-def test_words_that_are_none_are_found(store: Store) -> None:
-    """Constraints keep them out of most columns, not out of those that came later."""
-    store.experiments.submit(comparison_spec(seeds=(1,)))
-    with store.database.writing() as connection:
-        connection.exec_driver_sql("UPDATE runs SET limit_reached = 'nonsense'")
-    (fault,) = maintenance.faults(store.database)
-    assert "limit_reached holds 'nonsense'" in fault

@@ -137,16 +137,6 @@ def line(target: str, key_id: str | None = None) -> AuditLine:
     return AuditLine(key_id=key_id, address="10.0.0.1", action="POST /v1/x", target=target, outcome=200)
 
 
-def test_the_audit_log_tells_the_newest_first_and_whose_key_it_was(ring: Keyring, database: Database) -> None:
-    log, key = AuditLog(database), ring.create(KeyRequest(label="Ada")).key
-    for number in range(5):
-        log.add(line(f"/{number}", key.id if number % 2 else None))
-    told = log.page(limit=3)
-    assert [(each.target, each.label) for each in told] == [("/4", None), ("/3", "Ada"), ("/2", None)]
-    assert [each.target for each in log.page(limit=3, before=told[-1].number)] == ["/1", "/0"]
-    assert [each.target for each in log.page(limit=9, key_id=key.id)] == ["/3", "/1"]
-
-
 def test_the_audit_log_forgets_what_is_old(database: Database) -> None:
     AuditLog(database).add(line("/old"))
     database.clock_offset_seconds += 8 * DAY_SECONDS

@@ -181,21 +181,6 @@ def test_experiments_are_listed_newest_first_page_by_page(http):
     assert second["items"][0]["id"] == made[0]
 
 
-def test_runs_are_paused_resumed_cancelled_and_retried_one_by_one_and_together(http):
-    path = f"/v1/experiments/{submit(http)['id']}"
-    run = http.get("/v1/runs", params={"experiment_id": path.rpartition("/")[2]}).json()["items"][0]
-    assert http.post(f"{path}/pause").json()["counts"]["by_status"] == {"paused": 4}
-    assert http.post(f"/v1/runs/{run['id']}/resume").json()["status"] == "queued"
-    refusal = http.post(f"/v1/runs/{run['id']}/retry").json()
-    assert refusal["status"] == "queued", "a run that waits is going to be tried anyway"
-    assert http.post(f"/v1/runs/{run['id']}/cancel").json()["status"] == "cancelled"
-    refused = http.post(f"/v1/runs/{run['id']}/resume")
-    assert (refused.status_code, refused.headers["Content-Type"]) == (409, PROBLEM)
-    assert "retry" in refused.json()["detail"]
-    assert http.post(f"{path}/retry").json()["counts"]["by_status"] == {"queued": 1, "paused": 3}
-    assert http.post(f"{path}/resume").json()["counts"]["by_status"] == {"queued": 4}
-
-
 def test_the_catalog_is_what_specifications_may_name(http):
     optimizers = http.get("/v1/optimizers").json()["items"]
     assert [optimizer["name"] for optimizer in optimizers] == list(catalog.names())

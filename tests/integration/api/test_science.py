@@ -7,9 +7,7 @@ import httpx2
 import pytest
 
 from api.client.client import Client
-from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import Conclusion
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
 from worker.records.protocol import PointsBatch
@@ -50,20 +48,6 @@ def ids(service: Service) -> tuple[str, ...]:
         found.append(service.experiments.submit(ComparisonSpec.model_validate(asked)).experiment.id)
         play(service, size)
     return tuple(found)
-
-
-def test_a_tuned_comparison_ends_with_a_verdict_and_times_to_the_baselines_loss(client: Client, ids) -> None:
-    comparison = client.compare(ids[0])
-    adapm, adamw = comparison.rows
-    assert client.experiment(ids[0]).counts.total == 2 * 3 + 2 * 3
-    assert comparison.complete
-    assert adapm.conclusion is Conclusion.BETTER
-    assert adapm.difference is not None and adapm.difference.mean == pytest.approx(-0.04, abs=0.001)
-    assert adapm.time_to_target is not None and adamw.time_to_target is not None
-    assert (adapm.time_to_target.reached, adamw.time_to_target.reached) == (3, 3)
-    assert adapm.time_to_target.steps and adapm.time_to_target.speed_up
-    assert adapm.time_to_target.speed_up.low == 1.0, "between its last two evaluations, and nobody saw when"
-    assert adapm.time_to_target.steps.high == 10
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("latex", "tex"), ("markdown", "md"), ("csv", "csv")])
@@ -122,12 +106,3 @@ def test_malformed_questions_are_refused(service: Service, query: str, status: i
     answer = httpx2.get(f"{service.url}/v1/fits{query}", trust_env=False)
     assert answer.status_code == status
     assert answer.headers["Content-Type"] == "application/problem+json"
-
-
-def test_experiments_without_a_common_candidate_are_a_conflict(service: Service, ids) -> None:
-    lone = comparison_fields(candidates=[{"optimizer": "lion", "learning_rates": [0.001]}])
-    other = service.experiments.submit(ComparisonSpec.model_validate(lone)).experiment.id
-    answer = httpx2.get(f"{service.url}/v1/fits?experiment={ids[0]}&experiment={other}", trust_env=False)
-    service.experiments.apply(other, RunAction.CANCEL)
-    assert answer.status_code == 409
-    assert "'adamw'" in answer.json()["detail"]

@@ -110,14 +110,6 @@ def test_who_comes_back_is_told_what_was_missed_once_and_nothing_twice(service: 
     assert coming_back(service, experiment_id, newer, lambda: None) == fourth
 
 
-def test_an_id_that_is_none_is_refused_with_its_header(service: Service):
-    experiment_id = submitted(service)
-    answer = httpx2.get(
-        f"{service.url}/v1/experiments/{experiment_id}/stream", headers={"Last-Event-ID": "x"}, trust_env=False
-    )
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/Last-Event-ID")
-
-
 class Watcher:
     """What `watch()` yields, collected on a thread: of the one client or of the other."""
 

@@ -12,10 +12,9 @@ from api.client.client import Client, ClientError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.store.queue import trials
-from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
-from tests.factories.sweep import sweep_fields, sweep_spec
+from tests.factories.sweep import add_trial, sweep_fields, sweep_spec
 from tests.integration.api_service import Service
 
 DOCS = REPOSITORY / "docs"
@@ -34,9 +33,7 @@ def swept(service: Service, client: Client) -> str:
     sweep_id = client.submit(spec).experiment.id
     database = service.database
     for number, loss in enumerate((2.7, 2.6, 2.8, 2.5)):
-        parameters = planned_parameters(spec, number)
-        assert parameters is not None
-        trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        add_trial(database, sweep_id, spec, number)
         (lease,) = claim(service.queue, cpus=1, limit=1)
         service.attempts.hello(lease.run_id, 1, lease.token)
         service.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss))

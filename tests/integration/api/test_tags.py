@@ -1,16 +1,13 @@
 """Answers of the REST interface have a tag; who has them already is told so, without a body."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.auth.scopes import STREAMS
-from api.middleware.transfer import MOST_BYTES, matches
+from api.middleware.transfer import matches
 from orchestrator.jobs import RunAction
-from orchestrator.keys import KeyRequest, Scope
 from tests.factories.playing import Player
 from tests.factories.serving import open_services
 from tests.factories.stores import comparison_spec
@@ -70,18 +67,6 @@ def test_head_is_get_without_a_body(house: Http):
     assert counted in client.get("/metrics").text
 
 
-def test_streams_have_no_head_and_say_so(house: Http):
-    client, _, experiment_id = house
-    paths = ("/events", f"/experiments/{experiment_id}/events", f"/v1/experiments/{experiment_id}/stream")
-    for path in paths:
-        refused = client.head(path)
-        assert (refused.status_code, refused.headers["Allow"]) == (405, "GET"), path
-        assert client.get(path).headers["Content-Type"].startswith("text/event-stream")
-    assert len(paths) == len(STREAMS)
-    assert client.put("/v1/runs").headers["Allow"] == "GET, HEAD"
-    assert client.head(f"/v1/runs/{experiment_id}-0000/cancel").headers["Allow"] == "POST"
-
-
 def test_a_change_makes_another_tag(house: Http):
     client, player, experiment_id = house
     path = f"/v1/runs/{experiment_id}-0001"
@@ -111,27 +96,6 @@ def test_streams_problems_and_changes_have_none(house: Http):
     ):
         assert "ETag" not in answer.headers
         assert answer.status_code != 304
-
-
-def test_what_is_large_goes_through_untouched(house: Http, monkeypatch: pytest.MonkeyPatch):
-    client, _, _ = house
-    whole = client.get("/v1/openapi.json").content
-    assert len(whole) < MOST_BYTES
-    monkeypatch.setattr("api.middleware.transfer.MOST_BYTES", 1000)
-    large = client.get("/v1/openapi.json", headers={"If-None-Match": "*"})
-    assert (large.status_code, large.content, "ETag" in large.headers) == (200, whole, False)
-
-
-def test_an_answer_to_a_key_stays_private(tmp_path: Path):
-    with open_services(tmp_path) as (services, _):
-        secret = services.keyring.create(KeyRequest(label="x", scope=Scope.VIEWER)).secret
-        shown = {"Authorization": f"Bearer {secret}"}
-        with TestClient(create_app(services), base_url="http://127.0.0.1") as client:
-            first = client.get("/v1/runs", headers=shown)
-            again = client.get("/v1/runs", headers=shown | {"If-None-Match": first.headers["ETag"]})
-            assert client.get("/v1/runs", headers={"If-None-Match": "*"}).status_code == 401
-    assert (first.status_code, again.status_code) == (200, 304)
-    assert {first.headers["Cache-Control"], again.headers["Cache-Control"]} == {"private, no-cache"}
 
 
 @pytest.mark.parametrize(

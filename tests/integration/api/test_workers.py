@@ -211,13 +211,3 @@ def test_what_is_no_number_is_refused_and_ends_no_run(
     (fault,) = answer.json()["errors"]
     assert (answer.status_code, fault["pointer"]) == (422, f"/{field}")
     assert service.runs.get(lease.run_id).status is RunStatus.RUNNING
-
-
-def test_more_points_than_a_batch_may_hold_are_one_fault(running: tuple[Service, Lease]):
-    """However many values are wrong, the answer stays small."""
-    service, lease = running
-    body = {"sequence": 0, "columns": {"step": [*range(10_001)], "tokens": [-1] * 10_000}}
-    answer = httpx2.post(
-        service.url + path(lease, "points"), json=body, headers=bearer(lease.token), trust_env=False, timeout=60
-    )
-    assert [fault["pointer"] for fault in answer.json()["errors"]] == ["/columns/step", "/columns/tokens/0"]

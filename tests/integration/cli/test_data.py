@@ -1,10 +1,6 @@
 """`adapm-bench data` as a user meets it: own files, a copy of the hub, and the faults of both."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,6 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.repository import make_repository
 from worker.catalog import datasets
@@ -189,20 +184,6 @@ def test_what_cannot_be_prepared_ends_with_a_sentence(
     assert said in found.stderr
     assert len([line for line in found.stderr.splitlines() if not line.startswith("preparing ")]) == 1
     assert listed() == []
-
-
-def test_killed_while_it_prepares_the_same_command_goes_on(corpus: Path, data_folder: Path) -> None:
-    """SIGKILL as soon as something is there; the hash is that of an undisturbed preparation elsewhere."""
-    words = ("--from", str(corpus), "--column", "body", "--tokenizer", "bpe-400")
-    command = [sys.executable, "-m", "api.cli", "data", "prepare", "own/mine", *words]
-    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (data_folder / "own-mine-bpe-400.unfinished").exists():
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    undisturbed = services("prepare", "own/other", *words, "--json")
-    assert services("prepare", "own/mine", *words).exit_code == 0
-    assert [entry["data_hash"] for entry in listed()] == [json.loads(undisturbed.stdout)["data_hash"]] * 2
 
 
 def test_conversations_that_a_run_has_prepared_are_listed(data_folder: Path) -> None:

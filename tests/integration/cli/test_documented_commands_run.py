@@ -22,11 +22,11 @@ from api.cli import main
 from api.client import start_run
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.store.queue import trials
-from orchestrator.sweeps.trials import planned_parameters, trial_run
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.stores import comparison_spec
+from tests.factories.sweep import add_trial
 from tests.integration.api.test_scaling import play
 from tests.integration.api_service import Service, serving
 
@@ -170,9 +170,7 @@ def end_everything(service: Service) -> None:
         if isinstance(spec := experiment.spec, SweepSpec) and not experiment.counts.done():
             by_chance = spec.model_copy(update={"algorithm": "random"})  # TPE would draw them in a process of its own
             for number in range((spec.trials or 4) * len(spec.candidates)):
-                parameters = planned_parameters(by_chance, number)
-                assert parameters is not None
-                trials.add(service.database, experiment.id, spec, number, trial_run(spec, number, parameters))
+                add_trial(service.database, experiment.id, by_chance, number)
             trials.close(service.database, experiment.id)
     play(service)
 

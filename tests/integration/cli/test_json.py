@@ -15,7 +15,6 @@ from typer.testing import Result
 from api.cli import main
 from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
 from api.cli.experiments.demo import DEMO, conclusion
-from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Conclusion
 from orchestrator.store.migrations import newest_revision
@@ -57,18 +56,6 @@ def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tm
         f"{experiment.id}-{name}.parquet" for name in ("results", "series")
     ]
     assert all(each["bytes"] == Path(each["file"]).stat().st_size > 0 for each in told)
-
-
-def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
-    experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
-    service.experiments.apply(experiment.id, RunAction.CANCEL)
-    running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
-    monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
-    said = cli("demo", "--json")
-    assert said.exit_code == FAILED, "no run has succeeded"
-    assert f"{experiment.id} is complete" in said.stderr
-    answer = json.loads(said.stdout)
-    assert answer["experiment"]["id"] == answer["comparison"]["experiment_id"] == experiment.id
 
 
 def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):

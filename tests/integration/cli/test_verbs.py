@@ -153,12 +153,6 @@ def test_a_faulty_specification_is_refused_with_every_fault_and_its_line(cli, tm
     assert "sgd?" in lines[1]
 
 
-def test_ls_lists_experiments(cli, experiment_id: str):
-    assert pure_json(cli("ls", "--json"))[0]["id"] == experiment_id
-    assert experiment_id in cli("ls").stdout
-    assert cli("ls", "--source", "logged", "--deleted").exit_code == 2
-
-
 def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
     run = service.runs.page(experiment_id=experiment_id)[0]
     shown = pure_json(cli("show", experiment_id, "--json"))

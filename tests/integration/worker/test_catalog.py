@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from optim.catalog import entry, names
 from optim.catalog.records import Need
 from tests.factories.dataset import prepare_made_dataset
+from tests.factories.reporters import StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
-from worker.records.protocol import Command
-from worker.records.result import Point, Verdict
+from worker.records.result import Verdict
 from worker.reporting.reporter import MemoryReporter
 from worker.run import CHECKPOINT_FOLDER, Folders, run
 from worker.tasks.next_token import Pretraining, TokenMicroBatch
@@ -27,24 +27,11 @@ STOP = 11
 """Neither an evaluated step nor one at which a subspace or eigenbasis is renewed."""
 
 
-class StoppingReporter(MemoryReporter):
-    """Stops the run once the point of step `STOP` has arrived."""
-
-    def point(self, point: Point) -> None:
-        super().point(point)
-        if point.step == STOP:
-            self.next_command = Command.PAUSE
-
-
 @pytest.fixture(scope="module")
 def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("datasets")
     prepare_made_dataset(folder)
     return folder
-
-
-def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, float | None]]:
-    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
 
 
 def tensors(value: object) -> Iterator[torch.Tensor]:
@@ -62,7 +49,7 @@ def tensors(value: object) -> Iterator[torch.Tensor]:
 def test_it_converges_resumes_bit_for_bit_and_counts_its_state(name: str, dataset_folder: Path, tmp_path: Path) -> None:
     """At the catalog's own learning rate; state bytes are summed anew from the checkpoint."""
     spec = made_spec(optimizer=name, steps=STEPS, lr=entry(name).learning_rate, model="gpt2-nano")
-    whole, stopped, resumed = MemoryReporter(), StoppingReporter(), MemoryReporter()
+    whole, stopped, resumed = MemoryReporter(), StoppingReporter(STOP), MemoryReporter()
     expected = run(spec, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder))
 
     folders = Folders(run_folder=tmp_path / "stopped", dataset_folder=dataset_folder)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.factories.dataset import prepare_made_dataset
+from tests.factories.reporters import StoppingReporter
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker.errors import RunStoppedError
 from worker.models import reset_compiler
-from worker.records.protocol import Command
 from worker.records.result import Point, Verdict
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
@@ -26,13 +26,6 @@ pytestmark = [
 STEPS, STOP_AT = 8, 4
 
 
-class Stopping(MemoryReporter):
-    """Cancels the run after some steps."""
-
-    def command(self) -> Command:
-        return Command.CANCEL if self.points and self.points[-1].step == STOP_AT else Command.CONTINUE
-
-
 def losses(points: list[Point]) -> list[float]:
     return [point.train_loss for point in points if point.train_loss is not None]
 
@@ -42,7 +35,7 @@ def test_a_compiled_model_trains_and_resumes(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     prepare_made_dataset(tmp_path / "datasets")
     spec = executed(made_spec(optimizer="adapm", steps=STEPS), compile=True)
-    plain, whole, first, second = MemoryReporter(), MemoryReporter(), Stopping(), MemoryReporter()
+    plain, whole, first, second = MemoryReporter(), MemoryReporter(), StoppingReporter(STOP_AT), MemoryReporter()
 
     def folders(name: str) -> Folders:
         return Folders(run_folder=tmp_path / name, dataset_folder=tmp_path / "datasets")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.process_group import exit_codes, started
+from tests.factories.reporters import losses
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from tests.fakes.s3_server import BUCKET, S3Server, s3_server
@@ -75,10 +76,6 @@ def train(
     else:
         rank_attempt.attend(group.mailbox, group, lambda: run(SPEC, Reporter(), folders, **options))
     rank_attempt._leave(group)
-
-
-def losses(points: list[Point]) -> list[tuple[float | None, ...]]:
-    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
 
 
 def test_a_distributed_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.factories.reporters import StoppingReporter
 from worker.errors import RunStoppedError
-from worker.records.protocol import Command
 from worker.records.result import Point
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
@@ -23,6 +23,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     },
     "regression": {"task": {"kind": "regression", "dimension": 30}},
 }
+STOP = 5
+"""No evaluation follows it."""
 OPTIMIZERS = {"sft": "adapm", "rlhf": "adapm-mini", "regression": "asgd"}
 
 
@@ -35,15 +37,6 @@ def spec_of(kind: str, micro_batch_sequences: int | None = None) -> RunSpec:
     }
     optimizer = {"name": OPTIMIZERS[kind], "lr": 1e-3 if kind != "regression" else 0.1}
     return RunSpec.model_validate({"workload": workload, "optimizer": optimizer, "seed": 3})
-
-
-class PausingReporter(MemoryReporter):
-    """Stops the run after its fifth step, which no evaluation follows."""
-
-    def point(self, point: Point) -> None:
-        super().point(point)
-        if point.step == 5:
-            self.next_command = Command.PAUSE
 
 
 def seen(points: list[Point]) -> list[tuple[float | None, ...]]:
@@ -62,14 +55,14 @@ def test_every_kind_that_a_spec_may_name_is_registered() -> None:
 def test_a_stopped_run_goes_on_to_the_same_bit(kind: str, tmp_path: Path) -> None:
     """Losses, rewards, divergences and lengths of answers."""
     datasets = tmp_path / "datasets"
-    whole, first, second = MemoryReporter(), PausingReporter(), MemoryReporter()
+    whole, first, second = MemoryReporter(), StoppingReporter(STOP), MemoryReporter()
     expected = run(spec_of(kind), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
     folders = Folders(run_folder=tmp_path / "stopped", dataset_folder=datasets)
     with pytest.raises(RunStoppedError):
         run(spec_of(kind), first, folders)
     result = run(spec_of(kind), second, folders)
 
-    assert result.resumed_from_step == 5
+    assert result.resumed_from_step == STOP
     assert seen([*first.points, *second.points]) == seen(whole.points)
     assert (result.verdict, result.final_val_loss, result.data_hash) == (
         expected.verdict,

@@ -23,19 +23,6 @@ def test_pointer_escapes_tilde_and_slash():
     assert pointer(("options", "a/b~c", 3)) == "/options/a~1b~0c/3"
 
 
-def test_the_whole_document_has_the_empty_pointer():
-    (fault,) = faults_of([1])
-    assert (fault.pointer, fault.value) == ("", [1])
-
-
-def test_unknown_field_names_the_known_ones_of_its_place():
-    fields = comparison_fields()
-    fields["workload"]["budget"]["epochs"] = 3
-    assert faults_of(fields) == (
-        Fault(pointer="/workload/budget/epochs", value=3, allowed="unknown field; known: steps, batch_sequences"),
-    )
-
-
 def test_missing_field_has_no_value():
     fields = comparison_fields()
     del fields["seeds"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.error_rates import BASINS, OWN_RATE, Runs, World, judged_runs, simulate, verdicts
+from benchmarks.error_rates import Runs, World, judged_runs, simulate, verdicts
 from benchmarks.sequential import conduct
 from benchmarks.sequential import simulate as simulate_looks
 from orchestrator.analysis.comparison import compare
@@ -75,20 +75,6 @@ def test_replicates_take_the_luck_of_a_search_into_the_interval() -> None:
     world = replace(USUAL, basins=("near", "near"), method="random", trials=16, tuning_seeds=5, replicates=5)
     assert simulate(world, 100)["false"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
     assert simulate(replace(world, replicates=1), 100)["false"] > 0.15
-
-
-def test_before_a_cliff_no_trial_above_it_counts() -> None:
-    world = World(basins=("cliff", "cliff"))
-    runs = Runs(world, np.random.default_rng(1))
-    judged = judged_runs(world.specification(), 0, runs)
-    assert len(judged.losses) + len(judged.lost) == 10
-    assert math.isinf(runs.losses(0, {"lr": OWN_RATE * 2**9}, [1])[0])
-
-
-@pytest.mark.parametrize("basin", ["flat", "beyond", "steep", "skewed", "kink", "wall"])
-def test_basins_are_lowest_at_the_best_rate(basin: str) -> None:
-    assert BASINS[basin](0.0) == 0.0
-    assert min(BASINS[basin](x) for x in (-2.0, -0.5, 0.5, 2.0)) > 0
 
 
 def test_looks_are_as_the_service_takes_them() -> None:

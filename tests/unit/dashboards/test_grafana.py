@@ -34,16 +34,3 @@ def test_every_state_that_the_board_names_exists():
         for word in group.split("|")
     }
     assert named <= {status.value for status in RunStatus}
-
-
-def test_panels_overlap_nowhere_and_have_ids_of_their_own():
-    panels = json.loads(BOARD.read_text())["panels"]
-    cells = [
-        (x, y)
-        for one in (panel["gridPos"] for panel in panels)
-        for x in range(one["x"], one["x"] + one["w"])
-        for y in range(one["y"], one["y"] + one["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24
-    assert len({panel["id"] for panel in panels}) == len(panels)

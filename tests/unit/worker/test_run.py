@@ -2,9 +2,7 @@
 
 import logging
 import math
-import os
 import shutil
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,39 +12,20 @@ import pytest
 import torch
 
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.reporters import StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.weights import find_weights
 from worker.errors import CheckpointError, OptimizerError, RunStoppedError, TerminatedError
 from worker.models import build_model
 from worker.records.protocol import Command
-from worker.records.result import Point, Result, Verdict
+from worker.records.result import Result, Verdict
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS
 from worker.tasks.task import Task
 from worker.training.schedule import lr_factor
-
-
-class StoppingReporter(MemoryReporter):
-    """Gives a command, or sends SIGTERM, once the point of a step has arrived."""
-
-    def __init__(self, step: int, command: Command | None) -> None:
-        super().__init__()
-        self.step, self.wanted = step, command
-
-    def point(self, point: Point) -> None:
-        super().point(point)
-        if point.step == self.step:
-            if self.wanted is None:
-                os.kill(os.getpid(), signal.SIGTERM)
-            else:
-                self.next_command = self.wanted
-
-
-def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, float | None]]:
-    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
 
 
 @pytest.fixture(scope="module")

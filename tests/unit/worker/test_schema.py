@@ -3,7 +3,7 @@
 from typing import Generic, TypeVar
 
 import pytest
-from pydantic import ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from worker.schema import DescribedRecord, field_docs
 
@@ -49,34 +49,6 @@ def test_a_schema_says_what_each_field_means(mode):
     }
     assert descriptions(schema["$defs"]["Parent"])["second"] == "Told anew by the child."
     assert descriptions(Page[Child].model_json_schema(mode=mode)) == {"items": "Of this page."}
-
-
-def test_it_says_what_pydantic_itself_would():
-    class Here(DescribedRecord):
-        first: int
-        """Within a function."""
-        second: tuple[int, ...] = ()
-        "In one line."
-
-        def method(self) -> int:
-            return self.first
-
-        """Of no field."""
-
-    class There(DescribedRecord):
-        model_config = ConfigDict(use_attribute_docstrings=True, title="Here")
-
-        first: int
-        """Within a function."""
-        second: tuple[int, ...] = ()
-        "In one line."
-
-        def method(self) -> int:
-            return self.first
-
-        """Of no field."""
-
-    assert Here.model_json_schema() == There.model_json_schema()
 
 
 def test_a_class_without_a_source_is_not_described():

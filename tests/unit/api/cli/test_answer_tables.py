@@ -1,14 +1,11 @@
 """The comparison's table: every figure with its unit and kind, 120 columns, readable in a plain log."""
 
 import io
-import re
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from api.cli.answer_tables import comparison_table
-from dashboards.files.publication import markdown, table_csv
-from dashboards.text import formats
 from orchestrator.jobs import Outcome
 from orchestrator.records import (
     CandidatePair,
@@ -21,7 +18,6 @@ from orchestrator.records import (
     OpenInterval,
     TimeToTarget,
 )
-from tests.factories.comparison import made_comparison
 from worker.records.result import Verdict
 
 
@@ -114,38 +110,12 @@ def test_all_pairs_are_told_but_for_those_that_the_rows_tell() -> None:
     assert "difference to lion" in text and "difference to adamw" not in text
 
 
-@pytest.mark.parametrize("verdicts", [{Verdict.OUT_OF_MEMORY: 256}, {Verdict.CONVERGED: 3, Verdict.DIVERGED: 3}])
-def test_no_line_is_wider_than_the_log_and_no_name_is_lost(verdicts: dict[Verdict, int]):
-    rows = [row("adapm, rank 20 %, a label of some length", edge_of_grid=True, verdicts=verdicts), BASELINE]
-    text = text_of(*rows)
-    assert max(map(len, text.splitlines())) <= 120
-    assert "2.3371 ± 0.0371" in text
-    assert "[−0.0456, +0.0210]" in text
-
-
 def test_names_cannot_colour_or_move_the_terminal():
     text = text_of(row("[red]x\x1b[2J"), name="\x9b2J[bold]y")
     assert "\x1b" not in text
     assert "\x9b" not in text
     assert "[red]x?[2J" in text
     assert "?2J[bold]y" in text
-
-
-def seen(view: RenderableType) -> str:
-    """What people see of it, wide enough for every word."""
-    out = io.StringIO()
-    Console(file=out, width=400).print(view)
-    return out.getvalue()
-
-
-def test_there_is_one_minus_for_people_and_ascii_for_programs():
-    comparison = made_comparison()
-    hyphen = re.compile(r"(?<![\w.-])-(?=\d)")
-    assert hyphen.search(comparison.model_dump_json()) and hyphen.search(table_csv(comparison))
-    people = (seen(comparison_table(comparison)), markdown(comparison), formats.loss(-2e5), formats.short_number(-0.5))
-    for shown in people:
-        assert "\N{MINUS SIGN}" in shown and not hyphen.search(shown), shown
-    assert "\N{MINUS SIGN}" not in comparison.model_dump_json() + table_csv(comparison)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])

@@ -1,7 +1,6 @@
 """Points become lines without a number being bent."""
 
 import numpy as np
-import pytest
 
 from dashboards.data.series import (
     MAX_POINTS,
@@ -110,15 +109,6 @@ def test_thinning_keeps_both_ends_and_the_limit():
     band = thin_band(Band(x=long, mean=long, low=long, high=long))
     assert band.x.size <= MAX_POINTS
     assert (band.x[0], band.x[-1]) == (0.0, long[-1])
-
-
-def test_the_moving_average_does_not_depend_on_how_it_is_computed():
-    values = np.random.default_rng(0).random(400)
-    values[50:60] = np.nan
-    plain = [
-        np.nanmean(values[max(n - 7, 0) : n + 8]) if np.isfinite(values[n]) else np.nan for n in range(values.size)
-    ]
-    assert smooth(values, 15) == pytest.approx(np.array(plain), nan_ok=True)
 
 
 def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():

@@ -47,18 +47,6 @@ def test_runs_of_different_optimizers_keep_their_colours_and_others_get_one_each
     assert len({style.hue for style in run_styles(compared(*runs[:9])).values()}) == 9
 
 
-def test_relatives_of_several_experiments_keep_the_optimizers_colour(runs):
-    """Where each candidate has one run, two candidates of one optimizer differ in dashes, as on their own pages."""
-    first = next(run for run in runs if run.optimizer == "adapm")
-    other = next(run for run in runs if run.optimizer == "adamw")
-    second = first.model_copy(update={"id": "b", "experiment_id": "b", "candidate": "adapm at rank 1/8"})
-    shown = run_styles(compared(first, second, other))
-    assert [shown[run.id].hue for run in (first, second, other)] == ["blue", "blue", "slate"]
-    assert shown[first.id].dash != shown[second.id].dash
-    again = first.model_copy(update={"id": "c", "experiment_id": "c"})
-    assert len({style.hue for style in run_styles(compared(first, again, other)).values()}) == 3
-
-
 def test_equal_fields_are_counted_and_too_many_runs_are_left_out(client, finished, services):
     found = services.runs.page(experiment_id=finished)
     first, second = (run.id for run in found[:2])

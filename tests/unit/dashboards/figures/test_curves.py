@@ -66,11 +66,6 @@ def test_other_learning_rates_are_drawn_only_when_asked_for_and_without_band():
     assert len(loss_curves(curves, ViewState(all_rates=True), STEPS, "light")["data"]) == 5
 
 
-def test_hidden_candidates_are_left_out():
-    curves = [curve(), curve("adamw", "AdamW")]
-    assert names(loss_curves(curves, ViewState(hidden=("adapm",)), STEPS, "light")) == ["AdamW · lr 0.004"]
-
-
 @pytest.mark.parametrize(("part", "start"), [("whole", 0.0), ("main", 0.0), ("half", 50.0)])
 def test_the_horizontal_axis_spans_the_budget_of_the_part(part, start):
     figure = loss_curves([curve(until=40)], ViewState(part=part), STEPS, "light")

@@ -8,12 +8,10 @@ import pytest
 from api.cli.experiments.demo import DEMO
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures.base import ExperimentView, Figure, bytes_axis
-from dashboards.figures.memory import PARTS, STATE
-from dashboards.figures.rates import _spaced_rates
 from dashboards.figures.registry import BY_SNAPSHOT
 from dashboards.figures.run import run_series
 from dashboards.figures.tradeoffs import loss_by_price
-from dashboards.palette import HUES, ThemeName, style
+from dashboards.palette import ThemeName, style
 from dashboards.view_state import ViewState
 from orchestrator.kinds.tuning import Tuning
 from tests.factories.comparison import made_comparison
@@ -132,53 +130,12 @@ def test_a_runs_figure_has_its_losses_and_three_meters(reader, services, finishe
     assert drawn["validation loss"]["x"] == [60, 120, 180, 240]
 
 
-def test_on_a_phone_the_small_plots_stand_below_each_other(reader, services, finished):
-    run = services.runs.page(experiment_id=finished)[0]
-    for narrow, columns in ((False, 3), (True, 1)):
-        layout = run_series(reader.series([run])[0], style("adamw"), 240, "light", narrow=narrow)["layout"]
-        small = [(layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"]) for place in (2, 3, 4)]
-        assert len({tuple(across) for across, _ in small}) == columns
-        boxes = [*small, (layout["xaxis"].get("domain", [0, 1]), layout["yaxis"]["domain"])]
-        for place, (across, up) in enumerate(boxes):
-            for other_across, other_up in boxes[place + 1 :]:
-                apart = across[1] < other_across[0] or other_across[1] < across[0]
-                assert apart or up[1] + 0.05 < other_up[0] or other_up[1] + 0.05 < up[0]
-
-
-def test_a_snapshot_follows_its_experiment(reader, services, player, finished):
-    spec = services.experiments.get(finished).spec
-    again = services.experiments.submit(spec.model_copy(update={"name": "again"})).experiment.id
-    before = reader.snapshot(again)
-    player.begin().report(10)
-    assert reader.snapshot(again).version > before.version
-    assert sum(run.step for run in reader.snapshot(again).runs) == 10
-
-
 def test_axes_of_bytes_are_written_as_tables_write_sizes():
     assert bytes_axis(1.4e9)["ticktext"] == ["0", "500 MB", "1 GB", "1.5 GB"]
     assert bytes_axis(950)["ticktext"] == ["0", "200 B", "400 B", "600 B", "800 B", "1 kB"]
     assert bytes_axis(1e9)["tickvals"][-1] >= 1e9
     assert bytes_axis(663e3, 637e3)["ticktext"] == ["640 kB", "650 kB", "660 kB", "670 kB"]
     assert bytes_axis(6.6902e6, 6.69e6)["ticktext"][:2] == ["6.69 MB", "6.69005 MB"]
-
-
-def test_learning_rates_that_are_nearly_the_same_share_a_tick():
-    assert _spaced_rates([0.0024, 0.0025, 0.0048, 0.005, 0.04], 10) == [0.0024, 0.0048, 0.04]
-    assert _spaced_rates([0.002], 5) == [0.002]
-    assert len(_spaced_rates([1e-4 * 2**place for place in range(12)], 5)) <= 6
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_part_of_memory_has_the_colour_of_an_optimizer(reader, finished, theme):
-    made = figure(reader, reader.snapshot(finished), "breakdown", ViewState(), theme)
-    assert [trace["name"] for trace in made["data"]] == [name for _, name, _ in PARTS]
-    taken = {colour for pair in HUES.values() for colour in pair}
-    for trace in made["data"]:
-        if trace["name"] == STATE:
-            assert trace["marker"]["color"] == [style(name).colour(theme) for name in ("adamw", "adapm")]
-        else:
-            assert trace["marker"]["color"] not in taken
-    assert len({str(trace["marker"]) for trace in made["data"]}) == len(PARTS)
 
 
 def with_half_width(half: float, seeds: int = 3):
@@ -216,21 +173,6 @@ def test_intervals_are_drawn_to_their_ends(price, spreads):
     for interval in drawn_intervals(comparison):
         assert low < interval.low and interval.high < high
     assert not [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
-
-
-@pytest.mark.parametrize("sizes", [(650_000,), (650_000, 651_000), (650_000, 44_800)], ids=str)
-def test_an_axis_of_memory_has_ticks_however_near_its_marks_lie(sizes):
-    comparison = made_comparison()
-    rows = tuple(
-        row.model_copy(update={"optimizer_state_bytes": size})
-        for row, size in zip(comparison.rows, sizes, strict=False)
-    )
-    looks = {row.candidate: style(row.optimizer) for row in rows}
-    made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "memory")
-    axis = made["layout"]["xaxis"]
-    low, high = axis["range"]
-    seen = [text for tick, text in zip(axis["tickvals"], axis["ticktext"], strict=True) if low <= tick <= high]
-    assert len(set(seen)) == len(seen) >= 2
 
 
 def test_an_interval_beyond_the_border_ends_there_in_an_arrow():

@@ -9,11 +9,10 @@ from fastapi.testclient import TestClient
 from dashboards.data.any_run import AnyRun, group_fields
 from dashboards.data.panels import METRICS, Panel, edit_panels
 from dashboards.data.reader import Reader
-from dashboards.figures.base import Figure, plain
+from dashboards.figures.base import Figure
 from dashboards.figures.panels import MOST_LINES, draw_panel, panel_lines
 from dashboards.files.vector import vector
-from dashboards.palette import ThemeName, style
-from dashboards.text.words import candidate_title
+from dashboards.palette import ThemeName
 from tests.factories.scaling import scaling_spec
 
 
@@ -95,20 +94,6 @@ def test_a_panel_with_more_runs_than_it_draws_says_how_many(services, runs) -> N
         drawn = draw_panel(lines, panel, "light", runs=count)
         assert len(drawn["data"]) == MOST_LINES
         assert drawn["layout"]["xaxis"]["title"]["text"] == caption
-
-
-def test_means_of_several_optimizers_keep_their_colours(services, runs) -> None:
-    reader, panel = (
-        Reader(services),
-        Panel(by="lr"),
-    )
-    looks = {run.candidate: style(run.optimizer) for run in runs}
-    drawn = draw_panel(panel_lines(reader, [AnyRun(record=run) for run in runs], panel, looks), panel, "light")
-    means = [each for each in drawn["data"] if each.get("showlegend")]
-    assert {each["name"].split(",")[0]: each["line"]["color"] for each in means} == {
-        plain(candidate_title(name, name)): look.colour("light") for name, look in looks.items()
-    }
-    assert len({(each["line"]["color"], each["line"]["dash"]) for each in means}) == len(means) > len(looks)
 
 
 def test_a_metric_that_nobody_reported_is_a_sentence_and_axes_may_be_logarithmic(services, runs) -> None:

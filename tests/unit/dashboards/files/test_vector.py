@@ -64,23 +64,6 @@ def test_a_title_stays_on_the_sheet(words: int) -> None:
     assert text.get_text() == title or (words == 60 and text.get_text().endswith("…"))
 
 
-def test_a_line_below_the_bars_is_below_them_in_files() -> None:
-    figure = line_figure()
-    look = {"color": "#000000", "width": 2}
-    figure["layout"]["shapes"] = [{"type": "line", "x0": 0.5, "x1": 0.5, "layer": "below", "line": look}]
-    drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
-    FigureCanvasAgg(drawn)
-    Sheet(drawn, figure, "light", "").draw()
-    line, shape = drawn.axes[0].lines
-    assert shape.get_zorder() < 1 <= line.get_zorder(), "bars stand at 1"
-
-
-def test_a_colour_that_shines_through_does_so_in_files() -> None:
-    faint, solid = line_figure("rgba(0,0,0,0.2)"), line_figure()
-    assert "stroke-opacity: 0.2" in vector(faint, "svg").decode()
-    assert "stroke-opacity: 0.2" not in vector(solid, "svg").decode()
-
-
 @pytest.mark.parametrize("form", ["svg", "png", "pdf"])
 def test_equal_figures_are_equal_files(report: FitReport, form: VectorFormat) -> None:
     drawn = [vector(law(report, STYLES, "light"), form, title=HOSTILE) for _ in range(2)]

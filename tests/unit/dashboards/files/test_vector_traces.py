@@ -3,17 +3,14 @@
 from typing import Any
 
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Drawn
 
 from dashboards.figures.base import layout_of
-from dashboards.figures.run import probe_heatmap
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.vector import Sheet
 from dashboards.palette import style
 from dashboards.view_state import ViewState
 from tests.factories.comparison import made_comparison
-from worker.records.result import Observation
 
 
 def axes_of(figure: dict[str, Any]) -> Any:
@@ -70,22 +67,6 @@ def test_a_long_legend_stays_on_the_sheet():
     assert sorted(text.get_text() for text in legend.get_texts()) == sorted(row.title for row in rows)
     extent, sheet = legend.get_window_extent(), axes.figure.bbox
     assert extent.x1 <= sheet.width and extent.y1 <= sheet.height
-
-
-def test_cells_of_a_heat_map_have_the_colours_of_their_values():
-    blocks = {"a": {"q": 0.0}, "b": {"q": 1.0}}
-    seen = [Observation(step=1, probe="p", blocks=blocks)]
-    (cells,) = axes_of(probe_heatmap(seen, "p", "q", "light")).collections
-    assert [to_hex(each) for each in cells.get_facecolor()] == ["#fee838", "#00224e"]  # cividis, the first block on top
-
-
-def test_marks_of_several_symbols_are_all_drawn():
-    trace = {
-        "type": "scatter", "mode": "markers", "x": [1, 2, 3], "y": [1, 2, 3],
-        "marker": {"symbol": ["circle", "x-thin", "circle-open"], "color": "#123456"},
-    }  # fmt: skip
-    axes = axes_of({"data": [trace], "layout": layout_of("light", x_title="", y_title="")})
-    assert [each.get_offsets().tolist() for each in axes.collections] == [[[1, 1]], [[2, 2]], [[3, 3]]]
 
 
 @pytest.mark.parametrize(("losses", "least"), [([2.1, 2.6, 4.9], 3), ([0.3, 30.0, 400.0], 4)])

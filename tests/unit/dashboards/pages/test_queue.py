@@ -1,10 +1,7 @@
 """The queue's page, the memory planner, and what needs attention."""
 
 import re
-import sqlite3
 from contextlib import closing
-
-import pytest
 
 from api.routes import catalog
 from dashboards.data.search import Search, find_experiments
@@ -47,13 +44,6 @@ def test_the_queue_shows_places_progress_and_failures(client, services, player):
     assert [one.position for one in waiting] == list(range(1, 9))
     for one in waiting[:3]:
         assert services.runs.queue_position(one.run_id).position == one.position
-
-
-def test_device_time_of_today_is_that_of_the_experiments(services, player):
-    services.experiments.submit(DEMO)
-    player.finish(3)
-    spent = sum(run.device_seconds for run in services.runs.page())
-    assert services.monitor.activity().device_seconds_today == pytest.approx(spent) and spent > 0
 
 
 def test_what_hinders_stands_first_and_nothing_is_said_where_all_is_well(services, player):
@@ -146,21 +136,6 @@ def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, servic
     assert "starts in about" in client.get("/").text and "starts in about" in client.get("/queue").text
     assert '<td data-label="Starts in (est.)" class="end num">—</td>' not in client.get("/queue").text
     assert "starts in about" in client.get(f"/runs/{waiting}").text
-
-
-def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, services, player, tmp_path):
-    services.experiments.submit(DEMO)
-    played = player.begin()
-    played.report(30)
-    run_id = played.lease.run_id
-    assert "has not reported" not in client.get(f"/runs/{run_id}").text
-    with closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as database, database:
-        database.execute("update attempts set heartbeat_at = heartbeat_at - 1140")
-    told = re.compile(f"Run {run_id} has not reported for 19 min[^<]*; its lease will expire.")
-    assert told.search(client.get("/").text)
-    page = client.get(f"/runs/{run_id}").text
-    assert told.search(page)
-    assert f'href="/runs/{run_id}">Details' not in page
 
 
 def test_the_planners_bars_are_files_of_what_the_page_shows(client, services, monkeypatch):

@@ -13,17 +13,8 @@ from dashboards.text import formats
 from orchestrator.analysis import verdicts
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.specs.footprints import footprint_question
 from tests.factories.playing import DEMO, STATE_BYTES
 from tests.factories.stores import claim
-from worker.records.footprint import Footprint, OptimizerFootprint
-
-
-def test_home_lists_experiments_newest_first(client, services):
-    for name in ("first one", "second one"):
-        services.experiments.submit(DEMO.model_copy(update={"name": name}))
-    page = client.get("/").text
-    assert page.index("second one") < page.index("first one")
 
 
 def test_a_filter_that_cannot_be_read_is_refused(services):
@@ -182,28 +173,6 @@ def test_every_figure_of_every_page_is_a_file_in_every_form(client, services, fi
         assert answer.headers["Content-Disposition"] == f'attachment; filename="{runs[0].id}-series.{form}"'
     for figure in found[f"/experiments/{finished}"]:
         assert client.get(f"{figure}.svg").content.startswith(b"<?xml")
-
-
-def test_the_bars_of_a_card_are_files_of_the_very_answer_that_its_page_shows(client, services):
-    kept = OptimizerFootprint(optimizer="adamw", title="AdamW", options={}, state_bytes=7)
-    answer = Footprint(
-        model="gpt2-nano", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,), baseline_bytes=7,
-        precision="fp32", passes_unknown_because="nobody counted them", notes=(),
-    )  # fmt: skip
-    path = services.footprints._path(footprint_question("gpt2-nano", precision="fp32"))
-    path.parent.mkdir(parents=True)
-    path.write_text(answer.model_dump_json())
-    page = client.get("/memory?model=gpt2-nano&card=24&precision=fp32").text
-    (file,) = re.findall(r'href="(/memory/figures/plan.csv[^"]*)"', page)
-    assert client.get(html.unescape(file)).status_code == 200
-    assert client.get("/memory/figures/plan.csv?model=gpt2-nano&card=-1").status_code == 404
-
-
-def test_an_unchanged_figure_is_not_sent_again(client, finished):
-    path = f"/experiments/{finished}/figures/curves.json"
-    first = client.get(path)
-    again = client.get(path, headers={"If-None-Match": first.headers["ETag"]})
-    assert (first.status_code, again.status_code) == (200, 304)
 
 
 def test_runs_beside_each_other_are_read_anew_only_when_their_experiments_change(client, services, finished):

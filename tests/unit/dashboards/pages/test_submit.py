@@ -11,7 +11,6 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.specs.footprints import footprint_question
 from orchestrator.specs.text import parse, to_yaml
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
@@ -20,7 +19,6 @@ from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
 from tests.factories.scaling import scaling_fields
 from tests.unit.dashboards.conftest import HOSTILE
-from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.run import Schedule
 
 DOCS = REPOSITORY / "docs"
@@ -203,13 +201,6 @@ def test_what_tuning_cannot_be_is_said_at_its_fields(client):
     assert '<span class="chip good">valid</span>' in page
 
 
-def test_what_is_no_number_stays_text_for_its_fault_to_name():
-    fields = fields_of(read_form([("use", "adamw"), ("steps", "many"), ("seeds", "1, x"), ("rates:adamw", ";")]))
-    assert fields["workload"]["budget"]["steps"] == "many"
-    assert fields["seeds"] == [1, "x"]
-    assert fields["candidates"][0]["learning_rates"] == []
-
-
 def listed_faults(page: str) -> list[str]:
     """The faults that a page lists, as text."""
     lists = re.findall(r'<ul class="faults".*?</ul>', page, re.DOTALL)
@@ -261,12 +252,6 @@ def test_submitting_nothing_says_what_to_do(client):
     assert "Nothing to submit" not in client.get("/new?as=yaml").text
 
 
-def test_of_all_buttons_enter_presses_the_one_that_checks(client):
-    for page in (client.get("/new").text, client.get("/new?as=yaml").text):
-        first = re.search(r'<button type="submit"[^>]*form="specification"[^>]*>|<button[^>]*name="action"[^>]*>', page)
-        assert first and 'value="check"' in first[0]
-
-
 @pytest.mark.parametrize(
     ("sizes", "budgets", "named"),
     [(2, 1, "2 model sizes"), (1, 4, "4 token budgets"), (1, 5, None), (3, 3, None)],
@@ -308,22 +293,6 @@ def test_a_request_that_the_cluster_cannot_hold_is_warned_of_and_can_be_submitte
     assert "4 CPUs and 4 GPUs" in page and "1 CPU and 0 GPUs" in page
     answer = client.post("/new", data=sent | {"action": "submit"}, follow_redirects=False)
     assert answer.status_code == 303
-
-
-def test_sizes_whose_memory_is_not_counted_are_named_and_the_largest_is_counted_first(client, services):
-    page = client.get("/new?template=scaling").text
-    assert '<a class="link" data-counts href="/memory?model=gpt2-tiny">' in page
-    kept = OptimizerFootprint(optimizer="adamw", title="AdamW", options={}, state_bytes=7)
-    answer = Footprint(
-        model="gpt2-nano", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,), baseline_bytes=None,
-        notes=(),
-    )  # fmt: skip
-    path = services.footprints._path(footprint_question("gpt2-nano"))
-    path.parent.mkdir(parents=True)
-    path.write_text(answer.model_dump_json())
-    page = client.get("/new?template=scaling").text
-    assert "gpt2-tiny, gpt2-micro: not" in page
-    assert '<a class="link" data-counts href="/memory?model=gpt2-tiny">count gpt2-tiny</a>' in page
 
 
 def test_unknown_names_and_boxes_do_nothing():

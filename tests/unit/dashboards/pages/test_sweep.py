@@ -19,12 +19,10 @@ from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.services.composition import Services
 from orchestrator.specs.text import parse
-from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
-from tests.factories.sweep import RATES, sweep_spec
+from tests.factories.sweep import RATES, add_trial, sweep_spec
 from tests.unit.dashboards.conftest import HOSTILE
 from worker.footprint.process import FootprintAnswer
 from worker.records.protocol import PointsBatch
@@ -50,9 +48,7 @@ def swept(services: Services) -> str:
     database = services.database
     queue = Queue(database, LeasePolicy())
     for number, outcome in enumerate([*OUTCOMES, None]):
-        parameters = planned_parameters(spec, number)
-        assert parameters is not None
-        trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        add_trial(database, sweep_id, spec, number)
         if outcome is not None:
             (lease,) = claim(queue, cpus=1, limit=1)
             services.attempts.hello(lease.run_id, 1, lease.token)
@@ -114,12 +110,6 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
     assert drawn("importance") == []  # too few trials
 
 
-def test_the_best_so_far_reaches_to_the_newest_trial(client: TestClient, swept: str):
-    figure = client.get(f"/experiments/{swept}/figures/objective.json").json()
-    lines = [trace["x"] for trace in figure["data"] if trace["mode"] == "lines"]
-    assert lines == [[1, 3, 5, 5.5], [0, 2, 4, 5.5]]
-
-
 def _pairs(trace: dict[str, object]) -> list[tuple[int, str]]:
     x, marker = trace["x"], trace["marker"]
     assert isinstance(x, list) and isinstance(marker, dict)
@@ -149,20 +139,6 @@ def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, services: Ser
     assert client.get(f"/experiments/{empty}").status_code == 200
     assert client.get(f"/runs/{swept}-0000").status_code == client.get(f"/runs/{swept}-0002").status_code == 200
     assert client.get("/").text.count("no result yet") == 1
-
-
-def test_the_first_page_lists_a_sweep_whose_only_ended_trial_has_no_loss(client: TestClient, services: Services):
-    spec = sweep_spec()
-    sweep_id = services.experiments.submit(spec).experiment.id
-    parameters = planned_parameters(spec, 0)
-    assert parameters is not None
-    trials.add(services.database, sweep_id, spec, 0, trial_run(spec, 0, parameters))
-    (lease,) = claim(Queue(services.database, LeasePolicy()), cpus=1, limit=1)
-    services.attempts.hello(lease.run_id, 1, lease.token)
-    diverged = result(final_val_loss=None, verdict=Verdict.DIVERGED, steps=2)
-    services.attempts.finish(lease.run_id, 1, lease.token, diverged)
-    page = client.get("/")
-    assert page.status_code == 200 and "no result yet" in page.text
 
 
 def test_a_view_of_a_sweep_survives_its_address():

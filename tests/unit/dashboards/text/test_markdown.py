@@ -11,23 +11,7 @@ from hypothesis import strategies as st
 from dashboards.text.markdown import ALLOWED_ADDRESSES, code_spans, markdown, note
 
 TAGS = {
-    "p",
-    "br",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "ul",
-    "ol",
-    "li",
-    "em",
-    "strong",
-    "s",
-    "code",
-    "pre",
-    "blockquote",
-    "hr",
+    *("p", "br", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "em", "strong", "s", "code", "pre", "blockquote", "hr")
 }
 TABLE_TAGS = {"table", "thead", "tbody", "tr", "th", "td"}
 ATTRIBUTES = {"a": {"href", "title", "rel"}, "ol": {"start"}, "code": {"class"}}

@@ -126,12 +126,6 @@ def test_whiskers_of_different_widths_look_different(apart):
     assert all(0 <= each.low <= each.middle <= each.high <= 100 for each in drawn)
 
 
-def test_state_share_is_of_the_baseline():
-    rows = comparison(row("adapm", 2.0, state_bytes=25), row("adamw", 3.0, state_bytes=100))
-    shares = [leader.state_share for leader in words.leaderboard(rows, {n: style(n) for n in ("adapm", "adamw")})]
-    assert shares == [0.25, 1.0]
-
-
 @pytest.mark.parametrize(
     ("states", "text"),
     [

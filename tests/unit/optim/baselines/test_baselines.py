@@ -61,40 +61,22 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("nesterov", 0.9)])
-def test_sgd_is_its_twin(name, momentum, shape):
-    found, start, gradients = built(name, shape, weight_decay=0.1)
-    close(found, twins.sgd(start, gradients, LR, momentum, 0.1))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_lion_is_its_twin(shape):
-    found, start, gradients = built("lion", shape)
-    close(found, twins.lion(start, gradients, LR, 0.9, 0.99, 0.6))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_adafactor_is_its_twin(shape):
-    found, start, gradients = built("adafactor", shape)
-    close(found, twins.adafactor(start, gradients, LR, 0.9, 0.1))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_came_is_its_twin(shape):
-    found, start, gradients = built("came", shape)
-    close(found, twins.came(start, gradients, LR, 0.9, 0.999, 0.9999, 0.1))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_sm3_is_its_twin(shape):
-    found, start, gradients = built("sm3", shape, weight_decay=0.1)
-    close(found, twins.sm3(start, gradients, LR, 0.9, 0.1))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_mars_is_its_twin(shape):
-    found, start, gradients = built("mars", shape, weight_decay=0.0)
-    close(found, twins.mars(start, gradients, LR, 0.95, 0.99, 0.025, 1e-8))
+@pytest.mark.parametrize(
+    ("name", "options", "twin", "numbers"),
+    [
+        ("sgd", {"weight_decay": 0.1}, twins.sgd, (LR, 0.0, 0.1)),
+        ("nesterov", {"weight_decay": 0.1}, twins.sgd, (LR, 0.9, 0.1)),
+        ("lion", {}, twins.lion, (LR, 0.9, 0.99, 0.6)),
+        ("adafactor", {}, twins.adafactor, (LR, 0.9, 0.1)),
+        ("came", {}, twins.came, (LR, 0.9, 0.999, 0.9999, 0.1)),
+        ("sm3", {"weight_decay": 0.1}, twins.sm3, (LR, 0.9, 0.1)),
+        ("mars", {"weight_decay": 0.0}, twins.mars, (LR, 0.95, 0.99, 0.025, 1e-8)),
+        ("shampoo", {"precondition_frequency": 5}, twins.shampoo, (5, LR, 0.9, 0.95, 0.1)),
+    ],
+)
+def test_an_optimizer_of_the_catalog_is_its_twin(name, options, twin, numbers, shape):
+    found, start, gradients = built(name, shape, **options)
+    close(found, twin(start, gradients, *numbers))
 
 
 def test_mars_moves_as_far_where_gradients_are_tiny():
@@ -117,12 +99,6 @@ def test_soap_in_the_right_basis_takes_adams_steps_there():
     model = OneMatrix(torch.zeros(6, 9, dtype=torch.float64))
     optimizer = build("soap", model, lr=LR, options={"weight_decay": 0.0})
     close(after(model, optimizer, [torch.outer(u, v)] * 4), -3 * LR * torch.outer(u, v))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_shampoo_is_its_twin(shape):
-    found, start, gradients = built("shampoo", shape, precondition_frequency=5)
-    close(found, twins.shampoo(start, gradients, 5, LR, 0.9, 0.95, 0.1))
 
 
 def test_shampoo_without_preconditioners_is_adamw():

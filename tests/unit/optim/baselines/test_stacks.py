@@ -11,7 +11,7 @@ from optim.builder import build
 from optim.catalog import entry, names
 from optim.errors import UnplacedWeightsError
 from optim.state import state_bytes
-from tests.factories.architectures import ARCHITECTURES
+from tests.plans.architectures import ARCHITECTURES
 
 EXPERTS, WIDTH, INNER = 3, 8, 6
 

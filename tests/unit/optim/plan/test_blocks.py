@@ -107,24 +107,3 @@ def test_a_whole_parameters_block_is_the_parameter_under_torchs_names():
 )
 def test_the_rank_is_a_rounded_share_of_the_smaller_side_and_at_least_one(shape, ratio, rank):
     assert rank_of(shape, ratio) == rank
-
-
-def test_the_plan_prints_as_a_table():
-    plan = BlockPlan(
-        (
-            block(kind=BlockKind.QUERY, part=Slice(axis=1, start=0, length=12)),
-            block(
-                parameter="norm",
-                kind=BlockKind.VECTOR,
-                shape=(8,),
-                first_moment=FirstMoment.FULL,
-                rank=0,
-            ),
-        )
-    )
-    assert str(plan).splitlines() == [
-        "parameter   slice      shape  block   first moment  second moment  rank  state bytes",
-        "mlp.weight  [:, 0:12]  8×12   query   low rank      per element       2          544",
-        "norm                   8      vector  full          per element                   64",
-        "total                                                                            608",
-    ]

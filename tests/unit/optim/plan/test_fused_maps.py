@@ -114,7 +114,7 @@ def by_heads(rows: list[int], size: int) -> Iterator[tuple[int, list[int]]]:
 CASES = [
     *("gpt2", "openai-gpt", "mpt", "phi3", "modernbert", "gpt-neox", "bloom", "falcon-7b", "falcon-rw", "falcon-40b"),
     *("persimmon", "codegen", "bigcode-multi-query", "bigcode-multi-head", "deberta", "minimax", "qwen3-next"),
-    *("qwen3.5", "gpt-neox-japanese"),
+    *("qwen3.5", "gpt-neox-japanese", "gpt2-cross-attention"),
     *("litgpt", "litgpt-older", "lucidrains", "dbrx"),
 ]
 

@@ -1,10 +1,6 @@
 """The groups that optimizers of matrices need, from the planner."""
 
-from typing import Any
-
 import pytest
-import torch
-from torch import nn
 
 from optim.plan import MatrixGroups, matrix_groups
 from optim.plan.groups import Weight
@@ -54,27 +50,3 @@ def test_tied_heads_are_embeddings_and_experts_are_stacks():
     assert names(groups, "heads") == ["lm_head.weight"]
     assert [one.name.rpartition(".")[2] for one in groups.matrices if one.is_stack] == ["gate_up_proj", "down_proj"]
     assert {one.output_axis for one in matrix_groups(outline("gpt2")).matrices} == {1}
-
-
-def test_torchs_muon_takes_the_matrices_and_adamw_the_rest():
-    torch.manual_seed(0)
-    model = ARCHITECTURES["deepseek-v3"]()
-    groups = matrix_groups(model)
-    flat = [one.value for one in groups.matrices if not one.is_stack]
-    rest = [one.value for one in groups.weights if not one.is_vector and not any(one.value is each for each in flat)]
-    adamw: list[dict[str, Any]] = [
-        {"params": rest},
-        {"params": [one.value for one in groups.vectors], "weight_decay": 0.0},
-    ]
-    optimizers = (torch.optim.Muon(flat, lr=0.02), torch.optim.AdamW(adamw, lr=1e-2))
-    tokens = torch.arange(48).reshape(3, 16)
-    losses = []
-    for _ in range(4):
-        logits = model(input_ids=tokens).logits[:, :-1]
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        model.zero_grad()
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.5

@@ -1,25 +1,22 @@
 """What names and shapes tell without a model, and what they do not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers.models.bloom.configuration_bloom import BloomConfig
-from transformers.models.bloom.modeling_bloom import BloomForCausalLM
-from transformers.models.codegen.configuration_codegen import CodeGenConfig
-from transformers.models.codegen.modeling_codegen import CodeGenForCausalLM
-from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
-from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
 
 from optim.errors import UnplacedWeightsError
-from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, BlockKind, Slice
+from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, BlockKind, FirstMoment, Slice
 from optim.plan.placement import plan_blocks
-from tests.factories.architectures import ARCHITECTURES, outline
 from tests.factories.nanogpt import NanoGPT
+from tests.plans.architectures import outline
 
-NAMED = [name for name in ARCHITECTURES if name != "torch encoder"]
+NAMED = (
+    *("gpt2-cross-attention", "llama", "gemma3", "phi3", "mixtral", "qwen2-moe", "gpt-oss", "bert-pretraining"),
+    *("t5", "lora"),
+)
 
 
 def shapes(**sizes: tuple[int, ...]) -> dict[str, Tensor]:
@@ -35,16 +32,12 @@ def kinds(parameters: Mapping[str, Tensor], **options: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_names_and_shapes_give_the_models_own_plan(name: str):
+def test_names_and_shapes_give_the_models_own_plan_and_the_number_of_heads_adam_minis(name: str):
     model = outline(name)
-    assert plan_blocks(dict(model.named_parameters())) == plan_blocks(model)
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_with_the_number_of_heads_adam_minis_too(name: str):
-    model = outline(name)
-    found = plan_blocks(dict(model.named_parameters()), heads=4, second_moments=ADAM_MINI_SECOND_MOMENTS)
-    assert found == plan_blocks(model, second_moments=ADAM_MINI_SECOND_MOMENTS)
+    named = dict(model.named_parameters())
+    assert plan_blocks(named) == plan_blocks(model)
+    by_heads = plan_blocks(named, heads=4, second_moments=ADAM_MINI_SECOND_MOMENTS)
+    assert by_heads == plan_blocks(model, second_moments=ADAM_MINI_SECOND_MOMENTS)
 
 
 def test_nanogpts_maps_are_told_from_hugging_faces_by_their_shapes():
@@ -82,30 +75,18 @@ def test_a_grouped_fused_map_is_divided_by_the_width_of_what_the_heads_give():
     ]
 
 
-def codegen() -> nn.Module:
-    sizes: dict[str, Any] = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32}
-    return CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
-
-
-def neox() -> nn.Module:
-    config = GPTNeoXConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=80, num_hidden_layers=1, num_attention_heads=4
-    )
-    return GPTNeoXForCausalLM(config)
-
-
-def bloom() -> nn.Module:
-    return BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=4))
-
-
 @pytest.mark.parametrize(
-    ("make", "weight"), [(codegen, "attn.qkv_proj"), (neox, "attention.query_key_value"), (bloom, "query_key_value")]
-)
-def test_fused_maps_in_another_order_are_refused(make: Callable[[], nn.Module], weight: str):
-    with torch.device("meta"):
-        model = make()
+    ("name", "weight"),
+    [("codegen", "attn.qkv_proj"), ("gpt-neox", "attention.query_key_value"), ("bloom", "query_key_value"),
+     ("minimax", "self_attn.qkv_proj")],
+)  # fmt: skip
+def test_fused_maps_in_another_order_are_refused(name: str, weight: str):
+    named = dict(outline(name).named_parameters())
     with pytest.raises(UnplacedWeightsError, match=rf"{weight}\.weight \(96, 32\)"):
-        plan_blocks(dict(model.named_parameters()), unknown="error")
+        plan_blocks(named, unknown="error")
+    plan = plan_blocks(named, unknown="full")
+    (fused,) = next(blocks for full, blocks in plan.by_parameter.items() if full.endswith(f"{weight}.weight"))
+    assert (fused.kind, fused.part, fused.first_moment) == (BlockKind.OTHER, None, FirstMoment.FULL)
 
 
 def test_names_that_are_not_known_are_all_named_in_one_error():

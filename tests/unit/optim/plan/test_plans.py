@@ -53,6 +53,27 @@ def test_rules_place_every_weight_of_models_that_no_row_names(model_type: str, e
         assert found == {kind}, part
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "expected"),
+    [
+        ("gpt2-cross-attention", "crossattention.c_attn.weight", ["key [:, 0:32]", "value [:, 32:64]"]),
+        ("gpt2-cross-attention", "crossattention.q_attn.weight", ["query"]),
+        ("qwen2-moe", "mlp.shared_expert_gate.weight", ["router"]),
+        ("qwen2-moe", "mlp.shared_expert.down_proj.weight", ["mlp"]),
+        ("bert-pretraining", "pooler.dense.weight", ["task_head"]),
+        ("bert-pretraining", "seq_relationship.weight", ["task_head"]),
+        ("lora", "q_proj.lora_A", ["adapter"]),
+        ("lora", "v_proj.lora_B", ["adapter"]),
+        ("torch-encoder", "in_proj_weight", ["query [0:32]", "key [32:64]", "value [64:96]"]),
+        ("torch-encoder", "cross.k_proj_weight", ["key"]),
+        ("torch-encoder", "linear2.weight", ["mlp"]),
+    ],
+)
+def test_a_weight_that_no_table_shows_has_its_blocks(name: str, part: str, expected: list[str]):
+    blocks = [block for block in plan(name) if part in block.parameter]
+    assert [f"{block.kind} {block.part or ''}".strip() for block in blocks] == expected
+
+
 def test_per_layer_head_counts_are_read_from_the_maps():
     plan = plan_blocks(coverage.outline("mimo_v2_flash"), second_moments=ADAM_MINI_SECOND_MOMENTS, unknown="error")
     sizes = {(block.kind, block.shape[0]): block.head_size for block in plan if block.kind is BlockKind.KEY}

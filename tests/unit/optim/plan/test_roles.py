@@ -8,16 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from transformers.models.codegen.configuration_codegen import CodeGenConfig
-from transformers.models.codegen.modeling_codegen import CodeGenForCausalLM
-from transformers.models.minimax.configuration_minimax import MiniMaxConfig
-from transformers.models.minimax.modeling_minimax import MiniMaxForCausalLM
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, Slice
 from optim.plan.placement import plan_blocks
 from tests.factories.architectures import mixtral
+from tests.plans.architectures import causal
 
 
 def kinds(model: nn.Module) -> dict[str, str]:
@@ -26,33 +23,10 @@ def kinds(model: nn.Module) -> dict[str, str]:
 
 def test_fused_maps_that_their_table_row_cannot_divide_are_refused():
     """CodeGen groups its heads by fours; names alone, which say nothing of that order, would mislead."""
-    sizes: dict[str, Any] = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32}
     with torch.device("meta"):
-        codegen = CodeGenForCausalLM(CodeGenConfig(**sizes, n_ctx=32, rotary_dim=4, bos_token_id=0, eos_token_id=0))
+        codegen = causal("codegen", num_attention_heads=2, n_ctx=34, rotary_dim=4)()
     with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
         plan_blocks(codegen, unknown="error")
-    named = dict(minimax_outline().named_parameters())
-    with pytest.raises(UnplacedWeightsError, match=r"qkv_proj\.weight \(96, 32\)"):
-        plan_blocks(named, unknown="error")
-    (fused,) = plan_blocks(named, unknown="full").by_parameter["model.layers.0.self_attn.qkv_proj.weight"]
-    assert (fused.kind, fused.part, fused.first_moment) == (BlockKind.OTHER, None, FirstMoment.FULL)
-
-
-def minimax_outline() -> nn.Module:
-    """One layer of lightning attention with two experts, on `meta`."""
-    config = MiniMaxConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        num_local_experts=2,
-        layer_types=["linear_attention"],
-    )
-    with torch.device("meta"):
-        return MiniMaxForCausalLM(config)
 
 
 class PromptEmbedding(nn.Module):

@@ -69,30 +69,13 @@ def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -
     }
 
 
-def test_what_the_database_keeps_is_read_back_as_it_was() -> None:
-    spec = scaling_spec(budgets=[{"tokens_per_parameter": 1.5}])
-    assert read_spec(spec.model_dump_json()) == spec
-
-
-def test_an_experiment_without_a_kind_is_a_comparison() -> None:
-    fields = scaling_spec().comparison(scaling_spec().cells()[0]).model_dump(mode="json")
-    del fields["kind"]
-    assert type(TypeAdapter(ExperimentSpec).validate_python(fields)) is ComparisonSpec
-
-
 @pytest.mark.parametrize(
     ("changes", "pointer", "words"),
     [
-        ({"kind": "scalin"}, "/kind", "did you mean scaling? It must be one of comparison, scaling"),
-        (
-            {"sizes": [{"model": "gpt2-tiny", "micro_batch_sequences": 0}]},
-            "/sizes/0/micro_batch_sequences", "must be greater than or equal to 1, or 'auto'",
-        ),
         (
             {"warmup_share": 0.1, "workload": {"schedule": {"warmup_steps": 5}}},
             "/workload/schedule/warmup_steps", "must be left out where warmup_share says the warm-up",
         ),
-        ({"sizes": []}, "/sizes", "must have at least 1 item"),
         ({"sizes": [{"model": "gpt9"}]}, "/sizes/0/model", "must be one of gpt2-tiny,"),
         ({"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-nano"}]}, "/sizes/1/model", "is given twice"),
         (
@@ -114,17 +97,10 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
         ({"budgets": [{"tokens": 1, "tokens_per_parameter": 1}]}, "/budgets/0", "must have either"),
         ({"budgets": [{"tokens": 10}]}, "/budgets", "is 0 steps of gpt2-tiny; must be 1 to"),
         ({"budgets": [{"tokens": 10_240}, {"tokens": 10_241}]}, "/budgets", "two budgets are 40 steps of gpt2-tiny"),
-        ({"budgets": [{"tokens": True}]}, "/budgets/0/tokens", "must be a valid integer"),
         ({"budgets": [{"tokens": "10240"}]}, "/budgets/0/tokens", "must be a valid integer"),
-        ({"budgets": [{"tokens_per_parameter": True}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
-        ({"budgets": [{"tokens_per_parameter": "3"}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
-        ({"warmup_share": 1}, "/warmup_share", "must be less than 1"),
-        ({"warmup_share": False}, "/warmup_share", "must be a valid number"),
-        ({"warmup_share": "0.1"}, "/warmup_share", "must be a valid number"),
         ({"tuning": {"seeds": [1]}}, "/tuning/seeds", "must share no seed with seeds, which has 1 too"),
         ({"tuning": {"at": "smallest-size"}}, "/tuning/transfer", "must be kept or inverse-width: larger sizes need"),
         ({"tuning": {"transfer": "kept"}}, "/tuning/transfer", "must be null: each size is tuned"),
-        ({"tuning": {"method": "grid", "trials": 5}}, "/tuning/trials", "must be left out: a grid tries the given"),
         ({"tuning": {"at": "everywhere"}}, "/tuning/at", "must be 'each-size'"),
         (
             {"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-tiny", "learning_rates": {"adamw": [0.1, 0.2]}}],

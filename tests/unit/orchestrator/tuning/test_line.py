@@ -160,13 +160,6 @@ def test_at_the_largest_rate_the_search_goes_on_between_the_others() -> None:
     assert len(tried) == 8 and max(tried) == LARGEST_RATE
 
 
-@given(st.lists(st.floats(1e-6, 1e-1), min_size=1, max_size=9, unique=True))
-def test_a_grid_tries_exactly_its_rates(rates: list[float]) -> None:
-    tuner = Grid(own=rates[0], trials=len(rates), rates=tuple(rates))
-    assert [*search(tuner, lambda rate: rate)] == rates
-    assert tuner.is_at_edge({rate: rate for rate in rates}) == (len(rates) > 1)
-
-
 def test_a_grid_of_factors_of_ten_is_judged_at_its_best_rate_and_one_of_two_between() -> None:
     """No parabola goes through trials so far apart."""
     for factor, judged in ((10, [3e-3]), (2, [3e-3 * 2 ** (1 / 3)])):

@@ -17,15 +17,6 @@ def batches(seed: int = 3) -> Batches:
     return Batches(COUNTING, seed=seed, sequences=4, length=16)
 
 
-def test_a_batch_is_windows_of_the_data_as_int64() -> None:
-    """Each row is length + 1 consecutive tokens."""
-    batch = batches().batch(0)
-
-    assert batch.dtype == torch.int64
-    assert batch.shape == (4, 17)
-    assert torch.equal(batch[:, 1:] - batch[:, :-1], torch.ones(4, 16, dtype=torch.int64))
-
-
 def test_seeds_and_steps_give_different_batches() -> None:
     """No two of 3 seeds × 50 steps are alike."""
     drawn = {tuple(batches(seed).batch(step)[:, 0].tolist()) for seed in range(3) for step in range(50)}

@@ -57,11 +57,3 @@ def test_a_dataset_without_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no train tokens \(0 readable documents.*Check that its files"):
         prepare(MadeSource(0), made_recipe(), tmp_path / "empty")
     assert not (tmp_path / "empty").exists()
-
-
-def test_unknown_names_are_refused_with_the_known_ones(tmp_path: Path) -> None:
-    """Both catalogs are closed."""
-    with pytest.raises(DataError, match="unknown dataset 'c5'; known: python-stdlib"):
-        ensure_dataset("c5", "byte", tmp_path)
-    with pytest.raises(DataError, match="unknown tokenizer 'word'; known: byte"):
-        ensure_dataset("python-stdlib", "word", tmp_path)

@@ -10,7 +10,7 @@ from tests.factories.dataset import MadeSource, made_recipe, prepare_made_datase
 from worker.data.documents import Split
 from worker.data.manifest import MANIFEST_NAME
 from worker.data.preparation import prepare
-from worker.data.shards import TokenShards, open_dataset
+from worker.data.shards import open_dataset
 from worker.errors import CorruptShardError
 
 
@@ -46,15 +46,6 @@ def test_a_dataset_may_have_several_shards_and_windows_never_cross_them(tmp_path
     first_of_second = len(shards.arrays[0]) - length + 1
     for index in [*picked, first_of_second - 1, first_of_second]:
         assert shards.window(index, length).tolist() == expected[index]
-
-
-def test_shards_shorter_than_a_window_are_passed_over() -> None:
-    """A short shard between long ones has no window and disturbs no index."""
-    arrays = [np.arange(5, dtype=np.uint16), np.arange(2, dtype=np.uint16), np.arange(100, 104, dtype=np.uint16)]
-    shards = TokenShards(arrays)
-
-    windows = [shards.window(index, 4).tolist() for index in range(shards.windows(4))]
-    assert windows == [[0, 1, 2, 3], [1, 2, 3, 4], [100, 101, 102, 103]]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "delete"])

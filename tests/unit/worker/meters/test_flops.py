@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from worker.meters.flops import device_peak, flops_per_token, peak_flops_per_second
+from worker.meters.flops import flops_per_token, peak_flops_per_second
 from worker.models import build_model, outline_model
 
 
@@ -65,8 +65,3 @@ def test_a_model_of_no_known_kind_has_no_figure() -> None:
 def test_a_peak_is_known_or_there_is_none(name: str, bf16: float | None, fp32: float | None) -> None:
     """The names that CUDA gives; a part of a GPU is not the whole."""
     assert (peak_flops_per_second(name, "bf16"), peak_flops_per_second(name, "fp32")) == (bf16, fp32)
-
-
-def test_a_cpu_has_no_peak() -> None:
-    """No vendor states one that could be trusted."""
-    assert device_peak(torch.device("cpu"), "fp32") is None

@@ -9,12 +9,12 @@ import torch
 from optim.adapm import AdaPM
 from optim.builder import build
 from optim.catalog import entry, names
+from tests.factories.reporters import StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
 from worker.meters.probes import Probing, residual, spectrum
 from worker.models import build_model
-from worker.records.protocol import Command
-from worker.records.result import Observation, Point
+from worker.records.result import Observation
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.parts import Probes
@@ -27,10 +27,6 @@ def spec_of(optimizer: str, steps: int = 8, **probes: Any) -> RunSpec:
     spec = made_spec(optimizer=optimizer, steps=steps, lr=entry(optimizer).learning_rate, model="gpt2-nano")
     observed = Probes.model_validate({"every_steps": 4, **probes})
     return spec.model_copy(update={"workload": spec.workload.model_copy(update={"probes": observed})})
-
-
-def losses(points: list[Point]) -> list[tuple[int, float | None, float | None]]:
-    return [(point.step, point.train_loss, point.val_loss) for point in points]
 
 
 @pytest.mark.parametrize("optimizer", ["adapm", "sgd"])
@@ -53,19 +49,10 @@ def test_probes_move_no_loss_and_see_every_block_at_every_due_step(
     assert all((point.optimizer_seconds or 0.0) > 0.0 for point in probed.points[1:])
 
 
-class PausingReporter(MemoryReporter):
-    """Stops the run after a step."""
-
-    def point(self, point: Point) -> None:
-        super().point(point)
-        if point.step == 5:
-            self.next_command = Command.PAUSE
-
-
 @pytest.mark.parametrize("optimizer", ["adapm", "sgd"])
 def test_a_resumed_run_observes_the_same_to_the_bit(optimizer: str, folders: Folders, tmp_path: Path) -> None:
     """Also where the momentum is the probes' own."""
-    whole, first, second = MemoryReporter(), PausingReporter(), MemoryReporter()
+    whole, first, second = MemoryReporter(), StoppingReporter(5), MemoryReporter()
     run(spec_of(optimizer), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=folders.dataset_folder))
     with pytest.raises(RunStoppedError):
         run(spec_of(optimizer), first, folders)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from tests.factories.reporters import StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
-from worker.records.protocol import Command
 from worker.records.result import Point
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
@@ -100,19 +100,10 @@ def test_training_is_the_same_to_the_bit_and_validation_is_the_averages(folders:
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_losses(folders: Folders) -> None:
     """The average is in the checkpoint."""
-
-    class Stopping(MemoryReporter):
-        def point(self, point: Point) -> None:
-            super().point(point)
-            if point.step == 7:
-                self.next_command = Command.CANCEL
-
     whole = points_of(averaged(), folders, "whole")
     with pytest.raises(RunStoppedError):
-        points_of(averaged(), folders, "cut", Stopping())
+        points_of(averaged(), folders, "cut", StoppingReporter(7))
     again = points_of(averaged(), folders, "cut")
 
     assert again[0].step == 8
-    assert [(one.step, one.train_loss, one.val_loss) for one in again] == [
-        (one.step, one.train_loss, one.val_loss) for one in whole[8:]
-    ]
+    assert losses(again) == losses(whole[8:])

@@ -80,37 +80,11 @@ def test_the_plan_is_a_table_with_its_totals(cli):
     assert all(figure in lines[-1] for figure in ("858,880", "60 blocks", "506 kB", "7.4 %"))
 
 
-def test_the_plan_as_json_names_every_block(cli):
-    plan = pure_json(cli("models", "llama3-8b", "--blocks", "--rank-ratio", "0.01", "--state-dtype", "bf16", "--json"))
-    assert plan["state_bytes"] == sum(block["state_bytes"] for block in plan["blocks"])
-    assert len(plan["blocks"]) == 291
-    query = next(block for block in plan["blocks"] if block["kind"] == "query")
-    assert query == {
-        "block": "model.layers.0.self_attn.q_proj.weight",
-        "parameter": "model.layers.0.self_attn.q_proj.weight",
-        "index": None,
-        "slice": None,
-        "shape": [4096, 4096],
-        "kind": "query",
-        "first_moment": "low rank",
-        "second_moment": "element",
-        "rank": 41,
-        "state_dtype": "bfloat16",
-        "state_bytes": 2 * (4096 * 4096 + 2 * 41 * 4096),
-    }
-
-
 def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(cli):
     words = " ".join(cli("models", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
     assert words.startswith("gpt2-1.5b: 1,557,611,200")
     assert "adamw 12.5 GB — 24.9 GB 12.5 GB" in words
     assert "adapm-mini 846 MB 93 % 13.3 GB 740 MB" in words
-
-
-def test_optimizers_are_named_with_commas_or_one_after_another(cli):
-    words = ("--optimizers", "adamw", "--optimizers", "adapm,adamw", "--json")
-    found = pure_json(cli("models", "gpt2-tiny", *words))["optimizers"]
-    assert [one["optimizer"] for one in found] == ["adamw", "adapm"]
 
 
 def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
