@@ -100,13 +100,15 @@ class PlainRoot(torch.optim.Optimizer):
     def apply_ams_bound_foreach(
         ams_bound: bool, exp_avg_sqs: list[torch.Tensor], max_exp_avg_sqs: list[torch.Tensor], eps: float
     ) -> list[torch.Tensor]:
-        """The divisors of several tensors."""
-        return [exp_avg_sq.sqrt().add_(eps) for exp_avg_sq in exp_avg_sqs]
+        """The divisors of several tensors, in the place of the debiased moments."""
+        torch._foreach_sqrt_(exp_avg_sqs)
+        torch._foreach_add_(exp_avg_sqs, eps)
+        return exp_avg_sqs
 
     @staticmethod
     def apply_ams_bound(ams_bound: bool, exp_avg_sq: torch.Tensor, max_exp_avg_sq: None, eps: float) -> torch.Tensor:
         """The divisor of one."""
-        root: torch.Tensor = exp_avg_sq.sqrt().add_(eps)
+        root: torch.Tensor = exp_avg_sq.sqrt_().add_(eps)
         return root
 
 

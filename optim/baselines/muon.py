@@ -16,18 +16,10 @@ is in × out: Jordan's s of `c_fc` (d → 4 d) would be half of what it is, that
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from .per_parameter import (
-    ADAM_OPTIONS,
-    Group,
-    PerParameterOptimizer,
-    Shapes,
-    State,
-    descend,
-    matrices,
-    matrix_norm,
-)
+from .per_parameter import ADAM_OPTIONS, Batch, Group, PerParameterOptimizer, Shapes, matrices, matrix_norm
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 """Coefficients of X, X X^T X and (X X^T)^2 X, from Jordan's post: the steepest at zero."""
@@ -58,23 +50,34 @@ class Muon(PerParameterOptimizer):
         """B."""
         return {"momentum_buffer": tuple(parameter.shape)}
 
-    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step along the polar factor."""
-        momentum = state["momentum_buffer"].lerp_(gradient, 1.0 - group["momentum"])
-        direction = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-        polar = polar_factors(matrices(direction, group), group["newton_schulz_steps"]).to(weight.dtype)
-        descend(matrices(weight, group), polar * _size(polar, group["adjust_lr"]), group)
+    def update_batch(self, batch: Batch, group: Group) -> None:
+        """One step of like matrices, whose polar factors are worked out together."""
+        momenta = [state["momentum_buffer"] for state in batch.states]
+        torch._foreach_lerp_(momenta, batch.gradients, 1.0 - group["momentum"])
+        directions = torch._foreach_lerp(batch.gradients, momenta, group["momentum"]) if group["nesterov"] else momenta
+        polar = polar_factors(
+            torch.stack([matrices(one.bfloat16(), group) for one in directions]), group["newton_schulz_steps"]
+        )
+        steps = self.scaled(polar.to(momenta[0].dtype), batch, group)
+        lr = float(group["lr"])
+        torch._foreach_mul_(batch.weights, 1.0 - lr * group["weight_decay"])
+        torch._foreach_add_(batch.weights, list(matrices(steps, group)), alpha=-lr)
+
+    def scaled(self, polar: Tensor, batch: Batch, group: Group) -> Tensor:
+        """s U of each matrix, stacked as U is; U is overwritten."""
+        return polar.mul_(_size(polar, group["adjust_lr"]))
 
 
 def polar_factors(matrix: Tensor, iterations: int) -> Tensor:
     """U V^T of each m × n matrix U S V^T, roughly, in bfloat16; zero for zero."""
     a, b, c = _QUINTIC
     tall = matrix.shape[-2] > matrix.shape[-1]
-    found = (matrix.mT if tall else matrix).bfloat16()
-    found = found / matrix_norm(found).clamp_min_(_SMALLEST_NORM)
+    wide = (matrix.mT if tall else matrix).bfloat16()
+    found = (wide / matrix_norm(wide).clamp_min_(_SMALLEST_NORM)).reshape(-1, *wide.shape[-2:])
     for _ in range(iterations):
         gram = found @ found.mT
-        found = a * found + (b * gram + c * gram @ gram) @ found
+        found = torch.baddbmm(found, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), found, beta=a)
+    found = found.view(wide.shape)
     return found.mT if tall else found
 
 

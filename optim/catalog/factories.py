@@ -79,7 +79,8 @@ def adam_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **opti
 
 def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float) -> torch.optim.Optimizer:
     """Lion."""
-    return complete_class("Lion")(decay_groups(model, weight_decay), lr=lr, betas=(beta1, beta2))
+    groups = decay_groups(model, weight_decay)
+    return complete_class("Lion")(groups, lr=lr, betas=(beta1, beta2), foreach=_foreach(model))
 
 
 def adafactor(
@@ -161,7 +162,15 @@ def schedule_free_adamw(
 ) -> torch.optim.Optimizer:
     """Schedule-Free AdamW; it has `train()` and `eval()`."""
     groups = decay_groups(model, weight_decay)
-    return complete_class("ScheduleFreeAdamW", plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
+    return complete_class("ScheduleFreeAdamW", plain_root=True)(
+        groups, lr=lr, betas=(beta1, beta2), eps=eps, foreach=_foreach(model)
+    )
+
+
+def _foreach(model: nn.Module) -> bool | None:
+    """Whether the library is to work on lists of tensors; None for its own choice. On a CPU lists save no launch, and
+    their temporaries are as large as the model, mapped anew at each step."""
+    return False if all(value.is_cpu for value in model.parameters()) else None
 
 
 def _hidden_factory(

@@ -1,9 +1,13 @@
 """Muon against its twin, on maps stored either way and on experts, with AdamW for the rest."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from optim.baselines import muon as muon_module
+from optim.baselines import per_parameter
 from optim.baselines.muon import Muon, polar_factors
 from optim.builder import build
 from tests.twins.baselines import adamw, muon
@@ -52,6 +56,39 @@ def test_its_two_parts_are_their_twins():
             agree(end - start, muon(start, gradients, 0.01, 0.95, 0.1) - start)
     start, end, gradients = found["lm_head.weight"]
     torch.testing.assert_close(end, adamw(start, gradients, 0.01, 0.9, 0.95, 1e-8, 0.1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("adjust_lr", ["match_rms_adamw", "original"])
+def test_matrices_of_linear_maps_move_as_torchs_own_muon_moves_them(adjust_lr):
+    """Which rounds in the same places, and takes one matrix after the other."""
+    shapes = [(16, 16), (16, 40), (40, 16), (16, 16), (24, 16)]
+    ours = [nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0))) for shape in shapes]
+    theirs = [nn.Parameter(value.detach().clone()) for value in ours]
+    named = [(str(index), value) for index, value in enumerate(ours)]
+    optimizer = Muon([{"params": named, "orthogonal": True}], 0.01, adjust_lr=adjust_lr)
+    peer = torch.optim.Muon(theirs, lr=0.01, adjust_lr_fn=adjust_lr)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        optimizer.step()
+        peer.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("most", [1, 2**18])
+def test_matrices_in_one_product_move_as_they_do_alone(most, monkeypatch):
+    monkeypatch.setattr(per_parameter, "_CPU_BATCH", most)
+    products: list[int] = []
+    monkeypatch.setattr(muon_module, "polar_factors", lambda stack, count: products.append(len(stack)) or stack)
+    optimizer = build("muon", tiny_llama(), lr=0.01)
+    for group in optimizer.param_groups:
+        for value in group["params"]:
+            value.grad = torch.ones_like(value)
+    optimizer.step()
+    shapes = [value.shape for value in optimizer.param_groups[0]["params"]]
+    assert products == ([1] * len(shapes) if most == 1 else list(Counter(shapes).values()))
 
 
 @pytest.mark.parametrize("adjust_lr", ["match_rms_adamw", "original"])
