@@ -3,7 +3,8 @@ what lies outside of it.
 
 With G the m × n gradient (m < n; otherwise everything is transposed), t counted from 1:
 
-    P = the first r left singular vectors of G        GaLore, every T steps (Zhao et al., arXiv 2403.03507)
+    P = the first r left singular vectors of G        GaLore, every T steps (Zhao et al., arXiv 2403.03507); the largest
+                                                      element of each is positive, in theirs as LAPACK has it
     P ~ uniform on the orthonormal m × r matrices     GoLore, every T steps (He et al., arXiv 2410.11289)
     R = P^T G                                         r × n
     N = Adam's direction for R                        its two moments are r × n
@@ -102,7 +103,7 @@ class GaLore(ProjectingOptimizer):
         # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own matrix visibly.
         finite = gradient.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
         left: Tensor = torch.linalg.svd(torch.where(finite, gradient, 0.0), full_matrices=False).U
-        return torch.where(finite, left[..., : like.shape[-1]], torch.nan)
+        return torch.where(finite, _signed(left[..., : like.shape[-1]]), torch.nan)
 
     def _renew(self, name: str, gradient: Tensor, state: State, group: Group) -> None:
         old, step = state["projection"], int(state["step"])
@@ -142,6 +143,13 @@ class Fira(GaLore):
         outside = (gradient - projection @ inside) * norm_ratio(adapted, inside, -2)
         outside.mul_(allowed_growth(matrix_norm(outside), state["outside_norm"], self.growth, debias=debias))
         return (projection @ adapted).mul_(group["scale"]).add_(outside)
+
+
+def _signed(vectors: Tensor) -> Tensor:
+    """Each column with its largest element positive. LAPACK leaves the sign to the machine, and the moments, which are
+    kept in the old basis, tell one from the other at every new projection."""
+    largest = vectors.gather(-2, vectors.abs().argmax(dim=-2, keepdim=True))
+    return vectors * largest.sign()
 
 
 def norm_ratio(of: Tensor, to: Tensor, dim: int | tuple[int, int]) -> Tensor:

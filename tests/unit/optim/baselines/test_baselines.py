@@ -172,7 +172,13 @@ def test_accelerated_sgd_without_momentum_is_sgd_and_with_it_faster():
 
 
 def leading(rank: int) -> twins.Projection:
-    return lambda G, t: torch.linalg.svd(G, full_matrices=False).U[:, :rank]
+    """Singular vectors whose largest element is positive."""
+
+    def project(G: Tensor, t: int) -> Tensor:
+        columns = torch.linalg.svd(G, full_matrices=False).U[:, :rank].unbind(1)
+        return torch.stack([column if max(column, key=abs) > 0 else -column for column in columns], dim=1)
+
+    return project
 
 
 def haar(rank: int, experts: int, expert: int) -> twins.Projection:
@@ -234,6 +240,23 @@ def each_matrix(
 
 TINY_EPS = {**ADAM, "eps": 1e-12}
 """Authors of the GaLore family add eps before they debias: with this one that makes no difference."""
+
+
+@pytest.mark.parametrize("name", ["galore", "fira"])
+def test_the_signs_of_singular_vectors_change_nothing(name, monkeypatch):
+    """Another LAPACK has others; the moments of the last interval are in the basis of that time."""
+    found, start, _ = built(name, (6, 9), update_gap=3)
+    svd = torch.linalg.svd
+
+    def mirrored(matrix: Tensor, **options: Any) -> Any:
+        U, S, V = svd(matrix, **options)
+        signs = torch.tensor([-1.0, 1.0] * 3, dtype=U.dtype)
+        return torch.return_types.linalg_svd((U * signs, S, V * signs[:, None]))
+
+    monkeypatch.setattr(torch.linalg, "svd", mirrored)
+    mirror, _, _ = built(name, (6, 9), update_gap=3)
+    assert not torch.equal(found, start)
+    close(mirror, found, 1e-12)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
