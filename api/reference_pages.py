@@ -29,8 +29,8 @@ from worker.schema import field_docs
 WRITTEN = "Written from the code by `python -m api.reference_pages docs/reference`."
 SHARED_OPTION_USES = 10
 """An option of so many verbs is explained at the top of the page: `--json`, `--url` and `--data` are in most."""
-SHARED_OPTION_OPTIMIZERS = 5
-"""An option of so many optimizers is explained at the top of their page: decay rates, eps and weight decay."""
+SHARED_OPTION_OPTIMIZERS = 3
+"""An option of so many optimizers is explained at the top of their page: decay rates, or what is a family's."""
 SOURCES = """A setting has the value of the first of these that names it: a flag of `adapm-bench up` or `demo`, its
 environment variable, a file of secrets (`/run/secrets/adapm_bench_database_url`, as Docker and Kubernetes mount it), a
 TOML file (`adapm-bench.toml` in the current folder, with lines like `port = 8321`), its default. An unknown variable
@@ -196,8 +196,8 @@ def optimizers() -> Iterator[str]:
     explained: dict[tuple[Option, ...], str] = {}
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "")
-        rate = f"Centre of its grid of rates: {entry.learning_rate:g}."
-        yield from (f"{entry.paper}. Licence of the code: {entry.licence}. {rate}", "")
+        rate = f"Usual rate: {entry.learning_rate:g}."
+        yield from (f"{entry.paper}. Licence: {entry.licence}. {rate}", "")
         own = [option for option in entry.options if _option_row(option) not in shared]
         if own and entry.options in explained:
             yield from (f"Options: those of [`{explained[entry.options]}`](#{explained[entry.options]}).", "")

@@ -6,6 +6,7 @@ restores.
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -117,8 +118,6 @@ def complete_class(
 ) -> Callable[..., torch.optim.Optimizer]:
     """A class of `pytorch_optimizer` with what it lacks.
 
-    The library is imported here alone, and without transformers, which it would load for a question to DeepSpeed.
-
     Args:
         name: The class.
         decay: Add decoupled weight decay.
@@ -126,6 +125,11 @@ def complete_class(
         plain_root: Leave nothing but v inside the root.
     """
     lacking = [(decay, DecoupledDecay), (matrices, PerMatrix), (plain_root, PlainRoot)]
+    bases = (more for wanted, more in lacking if wanted)
+    return type(name, (Copyable, *bases, getattr(library(), name)), {})
+
+
+def library() -> ModuleType:
+    """`pytorch_optimizer`, imported without transformers, which it would load for a question to DeepSpeed."""
     with absent("transformers"):
-        cls = getattr(import_module("pytorch_optimizer"), name)
-    return type(name, (Copyable, *(more for wanted, more in lacking if wanted), cls), {})
+        return import_module("pytorch_optimizer")

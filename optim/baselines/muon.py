@@ -1,14 +1,21 @@
-"""Muon: steps along the polar factor of a momentum (Jordan et al., kellerjordan.github.io/posts/muon; Liu et al., "Muon
-is Scalable for LLM Training", arXiv 2502.16982).
+"""Muon and NorMuon: steps along the polar factor of a momentum (Jordan et al., kellerjordan.github.io/posts/muon; Liu
+et al., "Muon is Scalable for LLM Training", arXiv 2502.16982).
 
     B = mu B + (1 - mu) G
     U = polar factor of (1 - mu) G + mu B        Nesterov's; of B without
     W = W - lr (s U + weight_decay W)            s = 0.2 sqrt(max(out, in)): the size of AdamW's steps (Liu et al.)
                                                  s = sqrt(max(1, out / in)): Jordan's
 
+NorMuon (Li et al., "NorMuon: Making Muon more efficient and scalable", arXiv 2510.05491, algorithm 1) takes, for U,
+
+    v = b2 v + (1 - b2) mean of U² over inputs          one for each output neuron
+    s U / (sqrt(v) + eps)                               s such that the root mean square of that is 0.2
+
 The polar factor comes from five steps of Newton and Schulz in bfloat16, whose coefficients leave singular values
-between 0.7 and 1.2. Outputs and inputs are the map's, and each expert is a matrix of its own. A fused query-key-value
-or gate-and-up weight is one matrix. Groups with `orthogonal` false are AdamW.
+between 0.7 and 1.2. As torch's Muon, it rounds each of the two sums of an iteration once, where Jordan's code rounds
+every product: after twelve steps that sets weights 2 % of their way apart, or 8 % if they are bfloat16.
+Outputs and inputs are the map's, and each expert is a matrix of its own. A fused query-key-value or gate-and-up weight
+is one matrix. Groups with `orthogonal` false are AdamW.
 
 torch's own Muon refuses stacks of experts, and takes for out / in the shape as it is stored, which for GPT-2's `Conv1D`
 is in × out: Jordan's s of `c_fc` (d → 4 d) would be half of what it is, that of `c_proj` twice.
@@ -66,6 +73,30 @@ class Muon(PerParameterOptimizer):
     def scaled(self, polar: Tensor, batch: Batch, group: Group) -> Tensor:
         """s U of each matrix, stacked as U is; U is overwritten."""
         return polar.mul_(_size(polar, group["adjust_lr"]))
+
+
+class NorMuon(Muon):
+    """Muon whose polar factor has rows of one size, which a second moment of each output neuron gives it.
+
+    Options as Muon's without adjust_lr; the second of the betas is of all second moments.
+    """
+
+    option_defaults: ClassVar[dict[str, Any]] = {
+        option: default for option, default in Muon.option_defaults.items() if option != "adjust_lr"
+    }
+
+    def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        """B, and v of each output neuron."""
+        *stack, outputs, _ = matrices(parameter, group).shape
+        return {**super().state_shapes(parameter, group), "exp_avg_sq": (*stack, outputs, 1)}
+
+    def scaled(self, polar: Tensor, batch: Batch, group: Group) -> Tensor:
+        """s U / sqrt(v) of each matrix, stacked as U is; U is overwritten."""
+        squares = [state["exp_avg_sq"] for state in batch.states]
+        torch._foreach_lerp_(squares, list(polar.square().mean(dim=-1, keepdim=True)), 1.0 - group["betas"][1])
+        polar.div_(torch.stack(squares).sqrt_().add_(group["eps"]))
+        outputs, inputs = polar.shape[-2:]
+        return polar.mul_(0.2 * (outputs * inputs) ** 0.5 / matrix_norm(polar).clamp_min_(_SMALLEST_NORM))
 
 
 def polar_factors(matrix: Tensor, iterations: int) -> Tensor:

@@ -12,11 +12,13 @@ from torch import nn
 from ..adapm import AdaPM, AdaPMMini
 from ..baselines.adam_mini import AdamMini
 from ..baselines.adapters import DecoupledSGD, complete_class
+from ..baselines.ademamix import AdEMAMix
+from ..baselines.adopt import Adopt
 from ..baselines.apollo import Apollo
 from ..baselines.asgd import AcceleratedSGD
 from ..baselines.galore import Fira, GaLore, GoLore
 from ..baselines.mars import Mars
-from ..baselines.muon import Muon
+from ..baselines.muon import Muon, NorMuon
 from ..baselines.per_parameter import PerParameterOptimizer
 from ..baselines.scale import Scale
 from ..baselines.shampoo import Shampoo
@@ -81,6 +83,24 @@ def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_deca
     """Lion."""
     groups = decay_groups(model, weight_decay)
     return complete_class("Lion")(groups, lr=lr, betas=(beta1, beta2), foreach=_foreach(model))
+
+
+def signsgd(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
+    """Signum, which is signSGD without momentum."""
+    groups = decay_groups(model, weight_decay)
+    return complete_class("SignSGD")(groups, lr=lr, momentum=momentum, foreach=_foreach(model))
+
+
+def ademamix(
+    model: nn.Module, *, lr: float, beta1: float, beta2: float, beta3: float, weight_decay: float, **options: Any
+) -> AdEMAMix:
+    """AdEMAMix."""
+    return AdEMAMix(decay_groups(model, weight_decay), lr, betas=(beta1, beta2, beta3), **options)
+
+
+def adopt(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Adopt:
+    """ADOPT."""
+    return Adopt(decay_groups(model, weight_decay), lr, betas=(beta1, beta2), **options)
 
 
 def adafactor(
@@ -193,7 +213,7 @@ def _hidden_factory(
 
 galore, golore, fira = _hidden_factory(GaLore), _hidden_factory(GoLore), _hidden_factory(Fira)
 apollo, apollo_mini = _hidden_factory(Apollo), _hidden_factory(Apollo, rank_ratio=None)
-muon = _hidden_factory(Muon, "orthogonal")
+muon, normuon = _hidden_factory(Muon, "orthogonal"), _hidden_factory(NorMuon, "orthogonal")
 
 
 def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Group]:

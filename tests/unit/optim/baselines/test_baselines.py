@@ -1,5 +1,6 @@
 """The baselines against their literal twins, each written from its paper."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +72,35 @@ def test_sgd_is_its_twin(name, momentum, shape):
 def test_lion_is_its_twin(shape):
     found, start, gradients = built("lion", shape)
     close(found, twins.lion(start, gradients, LR, 0.9, 0.99, 0.6))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_signum_is_its_twin(momentum):
+    found, start, gradients = built("signsgd", (6, 9), momentum=momentum)
+    close(found, twins.signum(start, gradients, LR, momentum, 0.6))
+
+
+@pytest.mark.parametrize("warmup", [None, 8, 100])
+def test_ademamix_is_its_twin(warmup):
+    found, start, gradients = built("ademamix", (6, 9), slow_warmup=warmup)
+    close(found, twins.ademamix(start, gradients, warmup, LR, 0.9, 0.999, 0.9999, 2.0, 1e-8, 0.1))
+
+
+def test_adopt_is_its_twin():
+    found, start, gradients = built("adopt", (6, 9))
+    close(found, twins.adopt(start, gradients, LR, 0.9, 0.9999, 1e-6, 0.1))
+
+
+@pytest.mark.parametrize("name", ["ademamix", "adopt"])
+def test_decays_of_a_ten_thousandth_reach_the_state_of_bfloat16_weights(name):
+    """In bfloat16 0.9999 times a number is that number."""
+    model = OneMatrix(torch.zeros(2, 2, dtype=torch.bfloat16))
+    optimizer = build(name, model, lr=LR)
+    key = "exp_avg_sq" if name == "adopt" else "exp_avg_slow"
+    after(model, optimizer, [torch.ones(2, 2, dtype=torch.bfloat16)] * 2)
+    before = optimizer.state[model.w][key].clone()
+    after(model, optimizer, [torch.zeros(2, 2, dtype=torch.bfloat16)])
+    torch.testing.assert_close(optimizer.state[model.w][key], before * 0.9999, rtol=1e-6, atol=0.0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -251,7 +281,7 @@ def test_the_signs_of_singular_vectors_change_nothing(name, monkeypatch):
     def mirrored(matrix: Tensor, **options: Any) -> Any:
         U, S, V = svd(matrix, **options)
         signs = torch.tensor([-1.0, 1.0] * 3, dtype=U.dtype)
-        return torch.return_types.linalg_svd((U * signs, S, V * signs[:, None]))
+        return SimpleNamespace(U=U * signs, S=S, Vh=V * signs[:, None])
 
     monkeypatch.setattr(torch.linalg, "svd", mirrored)
     mirror, _, _ = built(name, (6, 9), update_gap=3)
