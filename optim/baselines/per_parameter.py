@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
-from torch.optim.adamw import adamw
 from torch.optim.optimizer import ParamsT
 
 from ..closure_step import TORCH_FLAGS, ClosureStep, check_torch_flags
@@ -112,11 +111,8 @@ class PerParameterOptimizer(ClosureStep, ABC):
                     gradients=[parameter.grad.to(compute) for parameter in parameters if parameter.grad is not None],
                     states=[self.state[parameter] for parameter in parameters],
                 )
-                if self.is_adamw(group):
-                    _step_adamw(batch, group)
-                else:
-                    torch._foreach_add_([state["step"] for state in batch.states], 1.0)
-                    self.update_batch(batch, group)
+                torch._foreach_add_([state["step"] for state in batch.states], 1.0)
+                (_step_adamw if self.is_adamw(group) else self.update_batch)(batch, group)
                 if batch.weights[0] is not parameters[0]:
                     torch._foreach_copy_(parameters, batch.weights)
 
@@ -282,28 +278,31 @@ def adam_shapes(parameter: Tensor) -> dict[str, tuple[int, ...]]:
 
 
 def _step_adamw(batch: Batch, group: Group) -> None:
-    """One step of torch's AdamW, fused where `adamw` of the catalog is: it counts the steps itself."""
+    """One step of AdamW, by torch's fused kernel where the catalog's `adamw` has it."""
     averages, squares = ([state[key] for state in batch.states] for key in ("exp_avg", "exp_avg_sq"))
-    # The fused kernel goes through memory as it lies: all four must lie alike.
+    # The kernel goes through memory as it lies: all four must lie alike.
     moved = (*batch.weights, *batch.gradients, *averages, *squares)
-    fused = all(tensor.is_cpu and tensor.is_contiguous() for tensor in moved)
-    adamw(
+    if not all(tensor.device.type in ("cpu", "cuda") and tensor.is_contiguous() for tensor in moved):
+        for weight, direction in zip(batch.weights, adam_directions(batch.gradients, batch.states, group), strict=True):
+            descend(weight, direction, group)
+        return
+    step = torch.full((), float(batch.states[0]["step"]), device=batch.weights[0].device)
+    torch._fused_adamw_(
         batch.weights,
         batch.gradients,
         averages,
         squares,
         [],
-        [state["step"] for state in batch.states],
-        fused=fused or None,
-        amsgrad=False,
+        [step] * len(averages),
+        lr=float(group["lr"]),
         beta1=group["betas"][0],
         beta2=group["betas"][1],
-        lr=float(group["lr"]),
         weight_decay=group["weight_decay"],
         eps=group["eps"],
+        amsgrad=False,
         maximize=False,
     )
-    for weight in batch.weights if fused else ():
+    for weight in batch.weights:
         torch.autograd.graph.increment_version(weight)  # which the kernel leaves: a second backward must be refused
 
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from optim.baselines.asgd import AcceleratedSGD
 from optim.baselines.galore import GaLore, allowed_growth, norm_ratio
+from optim.baselines.muon import Muon
 from optim.baselines.per_parameter import descend
 
 
@@ -94,3 +95,13 @@ def test_norms_rise_slowly_and_fall_freely():
 def test_accelerated_sgd_refuses_what_has_no_meaning(option, value):
     with pytest.raises(ValueError, match=f"Invalid {option}: {value}"):
         AcceleratedSGD(nn.Linear(2, 3).named_parameters(), 0.1, **{option: value})
+
+
+def test_a_backward_through_weights_that_the_fused_kernel_moved_is_refused():
+    model = nn.Linear(2, 2)
+    optimizer = Muon(model.named_parameters(), 0.1)
+    loss = model(torch.ones(1, 2, requires_grad=True)).sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
