@@ -34,8 +34,8 @@ SHARED_ARGUMENT_USES = 4
 """An argument of so many verbs is explained at the top of the page: ID and FILE."""
 SHARED_FIELDS = 3
 """A specification with so many fields of one already written refers to it: a scaling experiment's to a comparison's."""
-SHARED_OPTION_OPTIMIZERS = 5
-"""An option of so many optimizers is explained at the top of their page: decay rates, eps and weight decay."""
+SHARED_OPTION_OPTIMIZERS = 3
+"""An option of so many optimizers is explained at the top of their page: decay rates, or what is a family's."""
 SOURCES = """The first of these counts: a flag of `adapm-bench up` or `demo`, the environment variable, a file of
 secrets (`/run/secrets/adapm_bench_database_url`), the TOML file (`adapm-bench.toml` in the current folder, with lines
 like `port = 8321`), the default. Unknown variables that begin with `ADAPM_BENCH_` are refused.
@@ -221,7 +221,8 @@ def optimizers() -> Iterator[str]:
     explained: dict[tuple[Option, ...], str] = {}
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "")
-        yield from (f"{entry.paper}. Licence: {entry.licence}. Learning rates around {entry.learning_rate:g}.", "")
+        rate = f"Usual rate: {entry.learning_rate:g}."
+        yield from (f"{entry.paper}. Licence: {entry.licence}. {rate}", "")
         own = [option for option in entry.options if _option_row(option) not in shared]
         if own and entry.options in explained:
             yield from (f"Options: those of [`{explained[entry.options]}`](#{explained[entry.options]}).", "")

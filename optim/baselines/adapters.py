@@ -6,6 +6,7 @@ restores.
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -100,13 +101,15 @@ class PlainRoot(torch.optim.Optimizer):
     def apply_ams_bound_foreach(
         ams_bound: bool, exp_avg_sqs: list[torch.Tensor], max_exp_avg_sqs: list[torch.Tensor], eps: float
     ) -> list[torch.Tensor]:
-        """The divisors of several tensors."""
-        return [exp_avg_sq.sqrt().add_(eps) for exp_avg_sq in exp_avg_sqs]
+        """The divisors of several tensors, in the place of the debiased moments."""
+        torch._foreach_sqrt_(exp_avg_sqs)
+        torch._foreach_add_(exp_avg_sqs, eps)
+        return exp_avg_sqs
 
     @staticmethod
     def apply_ams_bound(ams_bound: bool, exp_avg_sq: torch.Tensor, max_exp_avg_sq: None, eps: float) -> torch.Tensor:
         """The divisor of one."""
-        root: torch.Tensor = exp_avg_sq.sqrt().add_(eps)
+        root: torch.Tensor = exp_avg_sq.sqrt_().add_(eps)
         return root
 
 
@@ -115,8 +118,6 @@ def complete_class(
 ) -> Callable[..., torch.optim.Optimizer]:
     """A class of `pytorch_optimizer` with what it lacks.
 
-    The library is imported here alone, and without transformers, which it would load for a question to DeepSpeed.
-
     Args:
         name: The class.
         decay: Add decoupled weight decay.
@@ -124,6 +125,11 @@ def complete_class(
         plain_root: Leave nothing but v inside the root.
     """
     lacking = [(decay, DecoupledDecay), (matrices, PerMatrix), (plain_root, PlainRoot)]
+    bases = (more for wanted, more in lacking if wanted)
+    return type(name, (Copyable, *bases, getattr(library(), name)), {})
+
+
+def library() -> ModuleType:
+    """`pytorch_optimizer`, imported without transformers, which it would load for a question to DeepSpeed."""
     with absent("transformers"):
-        cls = getattr(import_module("pytorch_optimizer"), name)
-    return type(name, (Copyable, *(more for wanted, more in lacking if wanted), cls), {})
+        return import_module("pytorch_optimizer")

@@ -19,20 +19,21 @@ that comes to stands in `galore.py`, whose Fira has the same.
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ..adapm.low_rank import gaussian_sketch
 from ..plan.blocks import rank_of
-from .galore import ProjectingOptimizer, column_ratio, limit_growth, ratio
+from .galore import ProjectingOptimizer, allowed_growth, norm_ratio
 from .per_parameter import (
     ADAM_OPTIONS,
+    Batch,
     Group,
     Shapes,
     State,
     adam_debias,
-    adam_direction,
+    adam_directions,
     as_wide,
-    descend,
     matrices,
     matrix_norm,
 )
@@ -61,20 +62,25 @@ class Apollo(ProjectingOptimizer):
         sketch = (*stack, _rank(parameter, group), max(rows, columns))
         return {"exp_avg": sketch, "exp_avg_sq": sketch, "update_norm": tuple(stack)}
 
-    def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step along the gradient, scaled as Adam would."""
-        gradient = as_wide(matrices(gradient, group))
-        sketch = _projection(name, gradient, state, group) @ gradient
-        adapted, debias = adam_direction(sketch, state, group), adam_debias(state, group)
-        scale = matrix_ratio(adapted, sketch) if group["rank_ratio"] is None else column_ratio(adapted, sketch)
-        direction = gradient * (scale * group["scale"])
-        limit_growth(direction, state["update_norm"], GROWTH, debias=debias)
-        descend(as_wide(matrices(weight, group)), direction, group)
-
-
-def matrix_ratio(of: Tensor, to: Tensor) -> Tensor:
-    """||of|| / ||to|| of each pair of matrices, 1 × 1; 0 where `to` is zero."""
-    return ratio(matrix_norm(of), matrix_norm(to))
+    def update_batch(self, batch: Batch, group: Group) -> None:
+        """One step along the gradients, each scaled as Adam would. A direction is never formed: it is G times a row."""
+        gradients = [as_wide(matrices(gradient, group)) for gradient in batch.gradients]
+        sketches = [
+            _projection(name, gradient, state, group) @ gradient
+            for name, gradient, state in zip(batch.names, gradients, batch.states, strict=True)
+        ]
+        adapted = torch.stack(adam_directions(sketches, batch.states, group))
+        over = (-2, -1) if group["rank_ratio"] is None else -2
+        scales = norm_ratio(adapted, torch.stack(sketches), over) * group["scale"]
+        lengths = torch.stack([torch.linalg.vector_norm(each, dim=over, keepdim=True) for each in gradients])
+        last_norms = torch.stack([state["update_norm"] for state in batch.states])
+        debias = adam_debias(batch.states[0], group)
+        scales *= allowed_growth(matrix_norm(scales * lengths), last_norms, GROWTH, debias=debias)
+        torch._foreach_copy_([state["update_norm"] for state in batch.states], list(last_norms))
+        lr = float(group["lr"])
+        weights = [as_wide(matrices(weight, group)) for weight in batch.weights]
+        torch._foreach_mul_(weights, 1.0 - lr * group["weight_decay"])
+        torch._foreach_addcmul_(weights, gradients, list(scales), -lr)
 
 
 def _rank(parameter: Tensor, group: Group) -> int:

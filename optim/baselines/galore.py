@@ -3,7 +3,8 @@ what lies outside of it.
 
 With G the m × n gradient (m < n; otherwise everything is transposed), t counted from 1:
 
-    P = the first r left singular vectors of G        GaLore, every T steps (Zhao et al., arXiv 2403.03507)
+    P = the first r left singular vectors of G        GaLore, every T steps (Zhao et al., arXiv 2403.03507); the largest
+                                                      element of each is positive, in theirs as LAPACK has it
     P ~ uniform on the orthonormal m × r matrices     GoLore, every T steps (He et al., arXiv 2410.11289)
     R = P^T G                                         r × n
     N = Adam's direction for R                        its two moments are r × n
@@ -102,7 +103,7 @@ class GaLore(ProjectingOptimizer):
         # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own matrix visibly.
         finite = gradient.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
         left: Tensor = torch.linalg.svd(torch.where(finite, gradient, 0.0), full_matrices=False).U
-        return torch.where(finite, left[..., : like.shape[-1]], torch.nan)
+        return torch.where(finite, _signed(left[..., : like.shape[-1]]), torch.nan)
 
     def _renew(self, name: str, gradient: Tensor, state: State, group: Group) -> None:
         old, step = state["projection"], int(state["step"])
@@ -139,38 +140,41 @@ class Fira(GaLore):
         projection = state["projection"]
         inside = projection.mT @ gradient
         adapted, debias = adam_direction(inside, state, group), adam_debias(state, group)
-        outside = (gradient - projection @ inside) * column_ratio(adapted, inside)
-        limit_growth(outside, state["outside_norm"], self.growth, debias=debias)
+        outside = (gradient - projection @ inside) * norm_ratio(adapted, inside, -2)
+        outside.mul_(allowed_growth(matrix_norm(outside), state["outside_norm"], self.growth, debias=debias))
         return (projection @ adapted).mul_(group["scale"]).add_(outside)
 
 
-def column_ratio(of: Tensor, to: Tensor) -> Tensor:
-    """||of_j|| / ||to_j|| for each column j, 1 × n; 0 where `to` is zero."""
-    return ratio(torch.linalg.vector_norm(of, dim=-2, keepdim=True), torch.linalg.vector_norm(to, dim=-2, keepdim=True))
+def _signed(vectors: Tensor) -> Tensor:
+    """Each column with its largest element positive. LAPACK leaves the sign to the machine, and the moments, which are
+    kept in the old basis, tell one from the other at every new projection."""
+    largest = vectors.gather(-2, vectors.abs().argmax(dim=-2, keepdim=True))
+    return vectors * largest.sign()
 
 
-def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """The quotient of two norms, 0 where the denominator is.
+def norm_ratio(of: Tensor, to: Tensor, dim: int | tuple[int, int]) -> Tensor:
+    """||of|| / ||to|| over columns (dim -2) or matrices (-2, -1); 0 where `to` is zero.
 
     Where the gradient is zero Adam's direction need not be, and a quotient by the least number would not be finite.
     """
+    numerator, denominator = (torch.linalg.vector_norm(tensor, dim=dim, keepdim=True) for tensor in (of, to))
     return torch.where(denominator == 0.0, 0.0, numerator / denominator)
 
 
-def limit_growth(direction: Tensor, last_norm: Tensor, growth: float, *, debias: float) -> None:
-    """Scale each matrix of `direction` down to `growth` times its last norm where it is longer; keep the new one.
+def allowed_growth(norm: Tensor, last_norm: Tensor, growth: float, *, debias: float) -> Tensor:
+    """The factor that brings each direction down to `growth` times its last norm where it is longer, 1 × 1.
 
     Fira's norm-growth limiter, which APOLLO took over: a sudden rise is damped, a fall is not.
 
     Args:
-        direction: Matrices, m × n or B × m × n, with Adam's 1 - b^t terms.
-        last_norm: Of each, without these terms; a scalar or B, overwritten.
+        norm: Of each direction, 1 × 1, with Adam's 1 - b^t terms.
+        last_norm: Of each, without these terms; a scalar or one a matrix, overwritten by the new one.
         growth: gamma.
         debias: The factor that these terms made.
     """
-    norm = matrix_norm(direction) / debias
+    norm = norm / debias
     last = last_norm[..., None, None]
     bound = torch.where(last > 0.0, last * growth, norm)
     factor = torch.where(norm > bound, bound / norm, torch.ones_like(norm))
-    direction.mul_(factor)
     last_norm.copy_((norm * factor)[..., 0, 0])
+    return factor

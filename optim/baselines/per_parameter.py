@@ -1,8 +1,8 @@
-"""`PerParameterOptimizer`: the optimizer around a rule that updates one parameter at a time.
+"""`PerParameterOptimizer`: the optimizer around a rule that updates one parameter at a time, or a batch of like ones.
 
 The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `mars.py`, `muon.py`, `scale.py`,
 `shampoo.py`) say which options they have, what they keep for a parameter and how one step moves it; groups, closures,
-saving, loading and types are here, once, and so is AdamW, which most of them leave some parameters to.
+saving, loading and types are here, once, and so is torch's AdamW, which most of them leave some parameters to.
 State and arithmetic are in float32, or in float64 for float64 parameters, whatever the type of the weights.
 
 A rule for matrices sees every weight through `matrices`: outputs × inputs in the last two dimensions, however it is
@@ -12,7 +12,7 @@ of its own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,20 @@ from ..plan.sharding import refuse_sharded
 Shapes = Mapping[str, tuple[int, ...]]
 Group = Mapping[str, Any]
 State = dict[str, Tensor]
+
+_CPU_BATCH, _BATCH = 2**18, 2**24
+"""Elements that a batch of several parameters has at most, on a CPU and elsewhere, so that a step's copies stay small:
+AdaPM's pieces, which `adapm/devices.py` gives the reasons for."""
+
+
+class Batch(NamedTuple):
+    """Parameters of one group, alike in shape, type, device and number of steps, as `PerParameterOptimizer.update` has
+    each of them."""
+
+    names: list[str]
+    weights: list[Tensor]
+    gradients: list[Tensor]
+    states: list[State]
 
 
 ADAM_OPTIONS: Mapping[str, Any] = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -68,7 +82,6 @@ class PerParameterOptimizer(ClosureStep, ABC):
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """What is kept for that parameter: state name → shape. All of it starts at zero."""
 
-    @abstractmethod
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """Move `weight`, and its state, in place by one step.
 
@@ -79,25 +92,44 @@ class PerParameterOptimizer(ClosureStep, ABC):
             state: The tensors of `state_shapes`, and `step`, counted from 1.
             group: The options of the parameter's group.
         """
+        raise NotImplementedError
+
+    def update_batch(self, batch: Batch, group: Group) -> None:
+        """Move like parameters by one step: one after the other, unless the rule has a way for all of them."""
+        for name, weight, gradient, state in zip(*batch, strict=True):
+            self.update(name, weight, gradient, state, group)
 
     @_disable_dynamo  # as torch's own optimizers do: it holds numbers of each step, for which all compiles anew
     def _update_all(self) -> None:
-        for group, name, parameter in self._parameters():
+        for group in self.param_groups:
+            for named in self._like_parameters(group):
+                parameters = [parameter for _, parameter in named]
+                compute = _compute_dtype(parameters[0])
+                batch = Batch(
+                    names=[name for name, _ in named],
+                    weights=[parameter.to(compute) for parameter in parameters],
+                    gradients=[parameter.grad.to(compute) for parameter in parameters if parameter.grad is not None],
+                    states=[self.state[parameter] for parameter in parameters],
+                )
+                torch._foreach_add_([state["step"] for state in batch.states], 1.0)
+                (_step_adamw if self.is_adamw(group) else self.update_batch)(batch, group)
+                if batch.weights[0] is not parameters[0]:
+                    torch._foreach_copy_(parameters, batch.weights)
+
+    def _like_parameters(self, group: Group) -> Iterator[list[tuple[str, Tensor]]]:
+        """(name, parameter) of those with a gradient, like ones together."""
+        alike: dict[object, list[tuple[str, Tensor]]] = {}
+        for name, parameter in zip(group["param_names"], group["params"], strict=True):
             if parameter.grad is None or parameter.numel() == 0:
                 continue
             if parameter.grad.is_sparse:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, and {name} has one")
-            state = self._state_of(name, parameter, group)
-            state["step"] += 1
-            compute = _compute_dtype(parameter)
-            weight = parameter.to(compute)
-            gradient = parameter.grad.to(compute)
-            if self.is_adamw(group):
-                descend(weight, adam_direction(gradient, state, group), group)
-            else:
-                self.update(name, weight, gradient, state, group)
-            if weight is not parameter:
-                parameter.copy_(weight)
+            step = float(self._state_of(name, parameter, group)["step"])
+            alike.setdefault((parameter.shape, parameter.dtype, parameter.device, step), []).append((name, parameter))
+        for named in alike.values():
+            first = named[0][1]
+            count = max(1, (_CPU_BATCH if first.is_cpu else _BATCH) // first.numel())
+            yield from (named[start : start + count] for start in range(0, len(named), count))
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
@@ -215,12 +247,21 @@ def descend(weight: Tensor, direction: Tensor, group: Group) -> None:
 
 def adam_direction(gradient: Tensor, state: State, group: Group) -> Tensor:
     """Adam's direction m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), with its moments moved on (arXiv 1412.6980)."""
-    (beta1, beta2), step = group["betas"], int(state["step"])
-    state["exp_avg"].lerp_(gradient, 1.0 - beta1)
-    state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-    divisor = (state["exp_avg_sq"] / (1.0 - beta2**step)).sqrt_().add_(group["eps"])
-    direction: Tensor = state["exp_avg"] / divisor.mul_(1.0 - beta1**step)
-    return direction
+    return adam_directions([gradient], [state], group)[0]
+
+
+def adam_directions(gradients: list[Tensor], states: list[State], group: Group) -> tuple[Tensor, ...]:
+    """Adam's direction for each gradient of a batch, which has taken as many steps as the others."""
+    (beta1, beta2), step = group["betas"], int(states[0]["step"])
+    averages, squares = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq"))
+    torch._foreach_lerp_(averages, gradients, 1.0 - beta1)
+    torch._foreach_mul_(squares, beta2)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - beta2)
+    divisors = torch._foreach_div(squares, 1.0 - beta2**step)
+    torch._foreach_sqrt_(divisors)
+    torch._foreach_add_(divisors, group["eps"])
+    torch._foreach_mul_(divisors, 1.0 - beta1**step)
+    return torch._foreach_div(averages, divisors)
 
 
 def adam_debias(state: State, group: Group) -> float:
@@ -234,6 +275,35 @@ def adam_debias(state: State, group: Group) -> float:
 def adam_shapes(parameter: Tensor) -> dict[str, tuple[int, ...]]:
     """The state of `adam_direction`."""
     return {"exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+
+
+def _step_adamw(batch: Batch, group: Group) -> None:
+    """One step of AdamW, by torch's fused kernel where the catalog's `adamw` has it."""
+    averages, squares = ([state[key] for state in batch.states] for key in ("exp_avg", "exp_avg_sq"))
+    # The kernel goes through memory as it lies: all four must lie alike.
+    moved = (*batch.weights, *batch.gradients, *averages, *squares)
+    if not all(tensor.device.type in ("cpu", "cuda") and tensor.is_contiguous() for tensor in moved):
+        for weight, direction in zip(batch.weights, adam_directions(batch.gradients, batch.states, group), strict=True):
+            descend(weight, direction, group)
+        return
+    step = torch.full((), float(batch.states[0]["step"]), device=batch.weights[0].device)
+    torch._fused_adamw_(
+        batch.weights,
+        batch.gradients,
+        averages,
+        squares,
+        [],
+        [step] * len(averages),
+        lr=float(group["lr"]),
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=False,
+    )
+    for weight in batch.weights:
+        torch.autograd.graph.increment_version(weight)  # which the kernel leaves: a second backward must be refused
 
 
 def _compute_dtype(parameter: Tensor) -> torch.dtype:

@@ -12,11 +12,13 @@ from torch import nn
 from ..adapm import AdaPM, AdaPMMini
 from ..baselines.adam_mini import AdamMini
 from ..baselines.adapters import DecoupledSGD, complete_class
+from ..baselines.ademamix import AdEMAMix
+from ..baselines.adopt import Adopt
 from ..baselines.apollo import Apollo
 from ..baselines.asgd import AcceleratedSGD
 from ..baselines.galore import Fira, GaLore, GoLore
 from ..baselines.mars import Mars
-from ..baselines.muon import Muon
+from ..baselines.muon import Muon, NorMuon
 from ..baselines.per_parameter import PerParameterOptimizer
 from ..baselines.scale import Scale
 from ..baselines.shampoo import Shampoo
@@ -79,13 +81,36 @@ def adam_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **opti
 
 def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float) -> torch.optim.Optimizer:
     """Lion."""
-    return complete_class("Lion")(decay_groups(model, weight_decay), lr=lr, betas=(beta1, beta2))
+    groups = decay_groups(model, weight_decay)
+    return complete_class("Lion")(groups, lr=lr, betas=(beta1, beta2), foreach=_foreach(model))
+
+
+def signsgd(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
+    """Signum, which is signSGD without momentum."""
+    groups = decay_groups(model, weight_decay)
+    return complete_class("SignSGD")(groups, lr=lr, momentum=momentum, foreach=_foreach(model))
+
+
+def ademamix(
+    model: nn.Module, *, lr: float, beta1: float, beta2: float, beta3: float, weight_decay: float, **options: Any
+) -> AdEMAMix:
+    """AdEMAMix."""
+    return AdEMAMix(decay_groups(model, weight_decay), lr, betas=(beta1, beta2, beta3), **options)
+
+
+def adopt(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Adopt:
+    """ADOPT."""
+    return Adopt(decay_groups(model, weight_decay), lr, betas=(beta1, beta2), **options)
 
 
 def adafactor(
     model: nn.Module, *, lr: float, beta1: float, weight_decay: float, **options: float
 ) -> torch.optim.Optimizer:
-    """Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t)."""
+    """Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t).
+
+    Decay is relative as well, W <- W - lr max(eps2, rms(W)) weight_decay W, as transformers' is; torch's Adafactor
+    decays by lr, which at the default of 0.1 sets weights 13 to 41 % of their way apart.
+    """
     # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
     return complete_class("AdaFactor", matrices=True)(
         decay_groups(model, weight_decay, stacks=True),
@@ -161,7 +186,15 @@ def schedule_free_adamw(
 ) -> torch.optim.Optimizer:
     """Schedule-Free AdamW; it has `train()` and `eval()`."""
     groups = decay_groups(model, weight_decay)
-    return complete_class("ScheduleFreeAdamW", plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
+    return complete_class("ScheduleFreeAdamW", plain_root=True)(
+        groups, lr=lr, betas=(beta1, beta2), eps=eps, foreach=_foreach(model)
+    )
+
+
+def _foreach(model: nn.Module) -> bool | None:
+    """Whether the library is to work on lists of tensors; None for its own choice. On a CPU lists save no launch, and
+    their temporaries are as large as the model, mapped anew at each step."""
+    return False if all(value.is_cpu for value in model.parameters()) else None
 
 
 def _hidden_factory(
@@ -180,7 +213,7 @@ def _hidden_factory(
 
 galore, golore, fira = _hidden_factory(GaLore), _hidden_factory(GoLore), _hidden_factory(Fira)
 apollo, apollo_mini = _hidden_factory(Apollo), _hidden_factory(Apollo, rank_ratio=None)
-muon = _hidden_factory(Muon, "orthogonal")
+muon, normuon = _hidden_factory(Muon, "orthogonal"), _hidden_factory(NorMuon, "orthogonal")
 
 
 def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Group]:

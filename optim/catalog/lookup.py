@@ -1,4 +1,5 @@
 """Optimizers by name: what this project ships (`table.py`), and what installed packages add, each allowed by name.
+`pytorch_optimizer.NAME` is a class of that library, unchecked, which no list has.
 
 A package names an `OptimizerEntry` in its metadata, and the operator names the optimizer in the environment:
 
@@ -21,7 +22,7 @@ from typing import TypeGuard
 from ..errors import OwnOptimizerError, UnknownOptimizerError
 from ..nearest import unknown
 from .records import OptimizerEntry
-from .table import CATALOG
+from .table import CATALOG, unchecked
 
 GROUP = "adapm_bench.optimizers"
 VARIABLE = "ADAPM_BENCH_OWN_OPTIMIZERS"
@@ -44,12 +45,12 @@ def names() -> tuple[str, ...]:
 
 def knows(name: str) -> bool:
     """Whether an entry has that name; packages are loaded for names only that we do not ship."""
-    return _find(CATALOG, name) is not None or _find(entries(), name) is not None
+    return _known(name) is not None
 
 
 def entry(name: str) -> OptimizerEntry:
     """The entry of that name; raises `UnknownOptimizerError`."""
-    if (found := _find(CATALOG, name) or _find(entries(), name)) is not None:
+    if (found := _known(name)) is not None:
         return found
     raise UnknownOptimizerError(unknown("optimizer", name, names()))
 
@@ -60,6 +61,10 @@ def find(name: str) -> OptimizerEntry | None:
         return entry(name)
     except (UnknownOptimizerError, OwnOptimizerError):
         return None
+
+
+def _known(name: str) -> OptimizerEntry | None:
+    return _find(CATALOG, name) or unchecked(name) or _find(entries(), name)
 
 
 def _find(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:

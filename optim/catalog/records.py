@@ -162,3 +162,12 @@ class OptimizerEntry:
     def defaults(self) -> dict[str, Scalar]:
         """Every option at its default."""
         return {option.name: option.default for option in self.options}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncheckedEntry(OptimizerEntry):
+    """A class of a library by its own name: its options but the ones here are known when it is built."""
+
+    def faults(self, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """Yield (option name, what is allowed) for those that are known here."""
+        return super().faults({name: value for name, value in options.items() if self.option(name) is not None})

@@ -7,9 +7,10 @@ is taken. Weight decay is the workload's 0.1 (AdaPM's paper, section 5.1) wherev
 Adam's size; a comment says where it is not.
 """
 
+import re
 from dataclasses import replace
 
-from .records import Claim, Need, OptimizerEntry, Option
+from .records import Claim, Need, OptimizerEntry, Option, UncheckedEntry
 
 
 def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maximum: float | None = None) -> Option:
@@ -359,6 +360,22 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
+        name="normuon",
+        title="NorMuon",
+        factory=".catalog.factories:normuon",
+        learning_rate=6e-4,  # Muon's, whose steps have the same size
+        options=(
+            _rate("momentum", 0.95, "decay rate of the matrices' momentum"),
+            _flag("nesterov", True, "Nesterov's momentum"),
+            _count("newton_schulz_steps", 5, "iterations of the orthogonalisation", maximum=99),
+            *_ADAM,  # beta2 is of the neurons' second moments, too
+        ),
+        summary="Muon whose neurons take steps of one size.",
+        paper="Li et al.: NorMuon, Making Muon more efficient and scalable, arXiv 2510.05491",
+        licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
+    ),
+    OptimizerEntry(
         name="soap",
         title="SOAP",
         factory=".catalog.factories:soap",
@@ -411,6 +428,58 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         package="pytorch_optimizer",
         extra="baselines",
         elementwise=True,
+    ),
+    OptimizerEntry(
+        name="signsgd",
+        title="Signum",
+        factory=".catalog.factories:signsgd",
+        learning_rate=1e-4,  # Lion's, as the decay: its steps are signs, too
+        options=(
+            _rate("momentum", 0.9, "decay rate of the momentum; 0 for signSGD"),
+            replace(WEIGHT_DECAY, default=0.6),
+        ),
+        summary="The sign of the momentum; half of AdamW's state.",
+        paper="Bernstein et al.: signSGD, Compressed Optimisation for Non-Convex Problems, arXiv 1802.04434",
+        licence=_LIBRARY,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
+        package="pytorch_optimizer",
+        extra="baselines",
+        elementwise=True,
+    ),
+    OptimizerEntry(
+        name="ademamix",
+        title="AdEMAMix",
+        factory=".catalog.factories:ademamix",
+        learning_rate=6e-4,  # AdamW's
+        options=(  # apple/ml-ademamix, pytorch/ademamix.py
+            BETA1,
+            _rate("beta2", 0.999, "decay rate of the second moment"),
+            _rate("beta3", 0.9999, "decay rate of the slow momentum"),
+            EPS,
+            WEIGHT_DECAY,
+            _number("alpha", 2.0, "weight of the slow momentum"),
+            _count("slow_warmup", None, "steps over which alpha and beta3 rise"),
+        ),
+        summary="AdamW with a second momentum that remembers ten thousand steps.",
+        paper="Pagliardini, Ablin, Grangier: The AdEMAMix Optimizer, Better, Faster, Older, arXiv 2409.03137",
+        licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
+    ),
+    OptimizerEntry(
+        name="adopt",
+        title="ADOPT",
+        factory=".catalog.factories:adopt",
+        learning_rate=6e-4,  # AdamW's, which it is to replace (the authors' README)
+        options=(
+            BETA1,
+            _rate("beta2", 0.9999, "decay rate of the second moment"),
+            _number("eps", 1e-6, "least root of the second moment"),
+            WEIGHT_DECAY,
+        ),
+        summary="Adam that divides by the second moment of the step before; its first step only looks.",
+        paper="Taniguchi et al.: ADOPT, Modified Adam Can Converge with Any b2, arXiv 2411.02853",
+        licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="mars",
@@ -502,3 +571,26 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     ),
 )
 """What this project ships."""
+
+_CLASS = re.compile(r"pytorch_optimizer\.([A-Za-z]\w*)", re.ASCII)
+
+
+def unchecked(name: str) -> UncheckedEntry | None:
+    """The entry of a class of `pytorch_optimizer` by its name, `pytorch_optimizer.Prodigy`; None for any other name.
+
+    Whether there is such a class is known where it is built: nothing here imports the library.
+    """
+    if (match := _CLASS.fullmatch(name)) is None:
+        return None
+    return UncheckedEntry(
+        name=name,
+        title=f"{match[1]} (unchecked)",
+        factory=f".baselines.unchecked:{match[1]}",
+        learning_rate=1e-3,  # the library's usual default
+        options=(WEIGHT_DECAY,),
+        summary="Not checked here; all defaults but the decay's are the library's, as options are.",
+        paper="Kim: pytorch_optimizer, github.com/kozistr/pytorch_optimizer",
+        licence=_LIBRARY,
+        package="pytorch_optimizer",
+        extra="baselines",
+    )

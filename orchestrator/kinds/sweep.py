@@ -82,7 +82,7 @@ class SearchedCandidate(Spec):
     @classmethod
     def _write_out_ranges(cls, fields: Any) -> Any:
         """Write out what the catalog suggests: a stored sweep must mean the same when the catalog has changed."""
-        if is_stored() or not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
+        if is_stored() or not isinstance(fields, dict) or not catalog.knows(str(fields.get("optimizer"))):
             return fields
         fields = write_out_schedule(fields)
         entry, space = catalog.entry(fields["optimizer"]), fields.get("space")

@@ -42,7 +42,7 @@ def schema(kind: str) -> dict[str, Any]:
 def _name(parts: dict[str, Any]) -> None:
     """Say which names are known where a specification names something."""
     models = {"enum": [*presets.names(), LINEAR_MODEL]}
-    optimizers = {"enum": list(catalog.names())}
+    optimizers = {"anyOf": [{"enum": list(catalog.names())}, _pattern("pytorch_optimizer[.]")]}
     datasets = {"anyOf": [{"enum": _plain(data_catalog.dataset_names())}, _pattern("own/")]}
     tokenizers = {"anyOf": [{"enum": _plain(data_catalog.tokenizer_names())}, _pattern("own/", "bpe-[0-9]")]}
     for part, field, names in (

@@ -4,7 +4,7 @@ Each takes the start W (m × n), the gradients of all steps, and returns the las
 """
 
 from collections.abc import Callable, Iterable
-from math import sqrt
+from math import exp, log, sqrt
 
 import torch
 from torch import Tensor
@@ -63,6 +63,55 @@ def lion(W: Tensor, gradients: Gradients, lr: float, b1: float, b2: float, wd: f
     for G in gradients:
         W = W - lr * ((b1 * m + (1 - b1) * G).sign() + wd * W)
         m = b2 * m + (1 - b2) * G
+    return W
+
+
+def signum(W: Tensor, gradients: Gradients, lr: float, momentum: float, wd: float) -> Tensor:
+    """Bernstein et al., algorithm 2, with decoupled decay."""
+    m = torch.zeros_like(W)
+    for G in gradients:
+        m = momentum * m + (1 - momentum) * G
+        W = W - lr * (m.sign() + wd * W)
+    return W
+
+
+def ademamix(
+    W: Tensor,
+    gradients: Gradients,
+    warmup: int | None,
+    lr: float,
+    b1: float,
+    b2: float,
+    b3: float,
+    alpha: float,
+    eps: float,
+    wd: float,
+) -> Tensor:
+    """Pagliardini et al., algorithm 1, with the schedulers of section 3, whose formulas end at the warm-up's end."""
+    m, slow, v = torch.zeros_like(W), torch.zeros_like(W), torch.zeros_like(W)
+    for t, G in enumerate(gradients, start=1):
+        alpha_t, b3_t = alpha, b3
+        if warmup is not None and t < warmup:
+            alpha_t = t * alpha / warmup
+            b3_t = exp(log(b1) * log(b3) / ((1 - t / warmup) * log(b3) + t / warmup * log(b1)))
+        m, slow, v = b1 * m + (1 - b1) * G, b3_t * slow + (1 - b3_t) * G, b2 * v + (1 - b2) * G**2
+        W = W - lr * ((m / (1 - b1**t) + alpha_t * slow) / ((v / (1 - b2**t)).sqrt() + eps) + wd * W)
+    return W
+
+
+def adopt(W: Tensor, gradients: Gradients, lr: float, b1: float, b2: float, eps: float, wd: float) -> Tensor:
+    """Taniguchi et al., algorithm 2: gradients are counted from 0, which gives v alone."""
+    m, v = torch.zeros_like(W), torch.zeros_like(W)
+    for t, G in enumerate(gradients):
+        if t == 0:
+            v = G**2
+            continue
+        normalised = G / torch.maximum(v.sqrt(), torch.full_like(v, eps))
+        m = b1 * m + (1 - b1) * torch.minimum(
+            torch.maximum(normalised, torch.tensor(-(t**0.25))), torch.tensor(t**0.25)
+        )
+        W = W - lr * (m + wd * W)
+        v = b2 * v + (1 - b2) * G**2
     return W
 
 
@@ -263,4 +312,16 @@ def muon(
         buffer = momentum * buffer + (1 - momentum) * G
         U, _, V = torch.linalg.svd((1 - momentum) * G + momentum * buffer, full_matrices=False)
         W = (1 - lr * wd) * W - lr * size * U @ V
+    return W
+
+
+def normuon(W: Tensor, gradients: Gradients, lr: float, momentum: float, b2: float, wd: float) -> Tensor:
+    """Li et al., algorithm 1, with Nesterov's momentum as in their code, W out × in; polar factors by the SVD."""
+    buffer, v = torch.zeros_like(W), torch.zeros_like(W[:, 0])
+    for G in gradients:
+        buffer = momentum * buffer + (1 - momentum) * G
+        U, _, V = torch.linalg.svd((1 - momentum) * G + momentum * buffer, full_matrices=False)
+        v = b2 * v + (1 - b2) * ((U @ V) ** 2).mean(1)
+        alike = U @ V / v.sqrt()[:, None]
+        W = (1 - lr * wd) * W - lr * 0.2 * sqrt(W.numel()) * alike / alike.norm()
     return W

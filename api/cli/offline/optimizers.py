@@ -51,7 +51,7 @@ def optimizers(
         if name is None:
             refuse("--check tests one optimizer; name it")
         environment_settings()
-        if name not in catalog.names():
+        if not catalog.knows(name):
             refuse(unknown("optimizer", name, catalog.names()))
         from worker.checks.optimizer_contract import promises_of  # loads torch
         from worker.checks.subject import USUAL_RATE, Subject
@@ -65,7 +65,8 @@ def optimizers(
         infos = tuple(optimizer_info(entry) for entry in catalog.entries())
     except OptimError as error:  # of an optimizer of one's own that cannot be used
         fail(str(error))
-    info = next((info for info in infos if info.name == name), None)
+    chosen = None if name is None else catalog.find(name)
+    info = None if chosen is None else optimizer_info(chosen)
     if info is None and name is not None:
         fail(unknown("optimizer", name, (info.name for info in infos)))
     out = console()

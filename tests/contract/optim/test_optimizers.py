@@ -11,7 +11,7 @@ from worker.checks.optimizer_contract import promises_of
 from worker.checks.subject import USUAL_RATE, Promise, Subject
 from worker.checks.tiny_models import tiny_gpt2, train
 
-RATES = {"adafactor": 0.1, "sm3": 0.05, "muon": 0.01, "sgd": 0.3, "nesterov": 0.1, "asgd": 0.1}
+RATES = {"adafactor": 0.1, "sm3": 0.05, "muon": 0.01, "normuon": 0.01, "sgd": 0.3, "nesterov": 0.1, "asgd": 0.1}
 """Rates at which 40 steps teach the tiny models something, where that is not the usual one."""
 
 COASTING = {"adafactor", "asgd", "schedule-free-adamw"}

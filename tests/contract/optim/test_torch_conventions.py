@@ -28,7 +28,17 @@ NAMES = pytest.mark.parametrize("name", names())
 RATE = 3e-3
 _LAYER = nn.TransformerEncoderLayer(16, 2, 32)
 OURS = [name for name in names() if isinstance(build(name, _LAYER, lr=RATE), (AdaPM, PerParameterOptimizer))]
-BY_LIBRARIES = {"adafactor", "came", "sm3", "soap", "lion", "schedule-free-adamw", "adamw-8bit", "adamw-4bit"}
+BY_LIBRARIES = {
+    "adafactor",
+    "came",
+    "sm3",
+    "soap",
+    "lion",
+    "signsgd",
+    "schedule-free-adamw",
+    "adamw-8bit",
+    "adamw-4bit",
+}
 """Their classes are made when they are built: they are saved by their state dicts alone."""
 TAKING_SPARSE = {"sm3", "sgd", "nesterov"}
 

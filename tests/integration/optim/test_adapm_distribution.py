@@ -228,7 +228,10 @@ def test_without_the_extras_their_baselines_say_what_is_missing(with_torch: dict
         [
             f"adamw-8bit {torchao}",
             f"adamw-4bit {torchao}",
-            *(f"{name} {library}" for name in ("adafactor", "came", "sm3", "soap", "lion", "schedule-free-adamw")),
+            *(
+                f"{name} {library}"
+                for name in ("adafactor", "came", "sm3", "soap", "lion", "signsgd", "schedule-free-adamw")
+            ),
         ],
     )
 

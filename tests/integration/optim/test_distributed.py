@@ -221,7 +221,7 @@ def test_split_parameters_are_for_adapm_and_for_optimizers_that_move_each_weight
 
 
 def test_those_train_split_parameters_as_one_process_trains_whole_ones(sharded):
-    alone = {"adamw", "lion", "schedule-free-adamw", "sgd", "nesterov"}
+    alone = {"adamw", "lion", "signsgd", "schedule-free-adamw", "sgd", "nesterov"}
     apart = sharded["fsdp2"]["apart"]
     assert set(apart) == {*alone, "adapm", "adapm-mini", "adam-mini"}
     assert max(apart[name] for name in alone) < 1e-6

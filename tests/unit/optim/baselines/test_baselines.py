@@ -1,5 +1,6 @@
 """The baselines against their literal twins, each written from its paper."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +68,12 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
         ("sgd", {"weight_decay": 0.1}, twins.sgd, (LR, 0.0, 0.1)),
         ("nesterov", {"weight_decay": 0.1}, twins.sgd, (LR, 0.9, 0.1)),
         ("lion", {}, twins.lion, (LR, 0.9, 0.99, 0.6)),
+        ("signsgd", {"momentum": 0.0}, twins.signum, (LR, 0.0, 0.6)),
+        ("signsgd", {"momentum": 0.9}, twins.signum, (LR, 0.9, 0.6)),
+        ("ademamix", {"slow_warmup": None}, twins.ademamix, (None, LR, 0.9, 0.999, 0.9999, 2.0, 1e-8, 0.1)),
+        ("ademamix", {"slow_warmup": 8}, twins.ademamix, (8, LR, 0.9, 0.999, 0.9999, 2.0, 1e-8, 0.1)),
+        ("ademamix", {"slow_warmup": 100}, twins.ademamix, (100, LR, 0.9, 0.999, 0.9999, 2.0, 1e-8, 0.1)),
+        ("adopt", {}, twins.adopt, (LR, 0.9, 0.9999, 1e-6, 0.1)),
         ("adafactor", {}, twins.adafactor, (LR, 0.9, 0.1)),
         ("came", {}, twins.came, (LR, 0.9, 0.999, 0.9999, 0.1)),
         ("sm3", {"weight_decay": 0.1}, twins.sm3, (LR, 0.9, 0.1)),
@@ -77,6 +84,18 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
 def test_an_optimizer_of_the_catalog_is_its_twin(name, options, twin, numbers, shape):
     found, start, gradients = built(name, shape, **options)
     close(found, twin(start, gradients, *numbers))
+
+
+@pytest.mark.parametrize("name", ["ademamix", "adopt"])
+def test_decays_of_a_ten_thousandth_reach_the_state_of_bfloat16_weights(name):
+    """In bfloat16 0.9999 times a number is that number."""
+    model = OneMatrix(torch.zeros(2, 2, dtype=torch.bfloat16))
+    optimizer = build(name, model, lr=LR)
+    key = "exp_avg_sq" if name == "adopt" else "exp_avg_slow"
+    after(model, optimizer, [torch.ones(2, 2, dtype=torch.bfloat16)] * 2)
+    before = optimizer.state[model.w][key].clone()
+    after(model, optimizer, [torch.zeros(2, 2, dtype=torch.bfloat16)])
+    torch.testing.assert_close(optimizer.state[model.w][key], before * 0.9999, rtol=1e-6, atol=0.0)
 
 
 def test_mars_moves_as_far_where_gradients_are_tiny():
@@ -148,7 +167,13 @@ def test_accelerated_sgd_without_momentum_is_sgd_and_with_it_faster():
 
 
 def leading(rank: int) -> twins.Projection:
-    return lambda G, t: torch.linalg.svd(G, full_matrices=False).U[:, :rank]
+    """Singular vectors whose largest element is positive."""
+
+    def project(G: Tensor, t: int) -> Tensor:
+        columns = torch.linalg.svd(G, full_matrices=False).U[:, :rank].unbind(1)
+        return torch.stack([column if max(column, key=abs) > 0 else -column for column in columns], dim=1)
+
+    return project
 
 
 def haar(rank: int, experts: int, expert: int) -> twins.Projection:
@@ -210,6 +235,23 @@ def each_matrix(
 
 TINY_EPS = {**ADAM, "eps": 1e-12}
 """Authors of the GaLore family add eps before they debias: with this one that makes no difference."""
+
+
+@pytest.mark.parametrize("name", ["galore", "fira"])
+def test_the_signs_of_singular_vectors_change_nothing(name, monkeypatch):
+    """Another LAPACK has others; the moments of the last interval are in the basis of that time."""
+    found, start, _ = built(name, (6, 9), update_gap=3)
+    svd = torch.linalg.svd
+
+    def mirrored(matrix: Tensor, **options: Any) -> Any:
+        U, S, V = svd(matrix, **options)
+        signs = torch.tensor([-1.0, 1.0] * 3, dtype=U.dtype)
+        return SimpleNamespace(U=U * signs, S=S, Vh=V * signs[:, None])
+
+    monkeypatch.setattr(torch.linalg, "svd", mirrored)
+    mirror, _, _ = built(name, (6, 9), update_gap=3)
+    assert not torch.equal(found, start)
+    close(mirror, found, 1e-12)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

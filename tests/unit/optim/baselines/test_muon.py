@@ -1,12 +1,16 @@
 """Muon against its twin, on maps stored either way and on experts, with AdamW for the rest."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from optim.baselines import muon as muon_module
+from optim.baselines import per_parameter
 from optim.baselines.muon import Muon, polar_factors
 from optim.builder import build
-from tests.twins.baselines import adamw, muon
+from tests.twins.baselines import adamw, muon, normuon
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 
@@ -26,9 +30,11 @@ def test_attention_and_mlp_matrices_are_muons_and_all_others_adamws():
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.2, 0.0]
 
 
-def moved(model: nn.Module, **options: object) -> dict[str, tuple[Tensor, Tensor, list[Tensor]]]:
+def moved(
+    model: nn.Module, optimizer_name: str = "muon", **options: object
+) -> dict[str, tuple[Tensor, Tensor, list[Tensor]]]:
     """Name → (where Muon's parameters came from, where they went in three steps, their gradients)."""
-    optimizer = build("muon", model, lr=0.01, options=options)
+    optimizer = build(optimizer_name, model, lr=0.01, options=options)
     generator = torch.Generator().manual_seed(0)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
     streams = {name: [torch.randn(value.shape, generator=generator) for _ in range(3)] for name, value in start.items()}
@@ -55,6 +61,44 @@ def test_its_two_parts_are_their_twins():
 
 
 @pytest.mark.parametrize("adjust_lr", ["match_rms_adamw", "original"])
+def test_matrices_of_linear_maps_move_as_torchs_own_muon_moves_them(adjust_lr):
+    """Which rounds in the same places, and takes one matrix after the other."""
+    shapes = [(16, 16), (16, 40), (40, 16), (16, 16), (24, 16)]
+    ours = [nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0))) for shape in shapes]
+    theirs = [nn.Parameter(value.detach().clone()) for value in ours]
+    named = [(str(index), value) for index, value in enumerate(ours)]
+    optimizer = Muon([{"params": named, "orthogonal": True}], 0.01, adjust_lr=adjust_lr)
+    peer = torch.optim.Muon(theirs, lr=0.01, adjust_lr_fn=adjust_lr)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        optimizer.step()
+        peer.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("most", [1, 2**18])
+def test_like_matrices_share_a_product_up_to_the_bound(most, monkeypatch):
+    monkeypatch.setattr(per_parameter, "_CPU_BATCH", most)
+    products: list[int] = []
+
+    def keep(stack: Tensor, iterations: int) -> Tensor:
+        products.append(len(stack))
+        return stack
+
+    monkeypatch.setattr(muon_module, "polar_factors", keep)
+    optimizer = build("muon", tiny_llama(), lr=0.01)
+    for group in optimizer.param_groups:
+        for value in group["params"]:
+            value.grad = torch.ones_like(value)
+    optimizer.step()
+    shapes = [value.shape for value in optimizer.param_groups[0]["params"]]
+    assert products == ([1] * len(shapes) if most == 1 else list(Counter(shapes).values()))
+
+
+@pytest.mark.parametrize("adjust_lr", ["match_rms_adamw", "original"])
 def test_sizes_are_the_maps_own_however_they_are_stored(adjust_lr):
     """GPT-2 stores in × out: by the stored shape, Jordan's step of `c_fc` would be half as long, of `c_proj` twice."""
     found = moved(tiny_gpt2(), adjust_lr=adjust_lr, weight_decay=0.0)
@@ -62,6 +106,14 @@ def test_sizes_are_the_maps_own_however_they_are_stored(adjust_lr):
         start, end, gradients = found[f"transformer.h.0.{name}.weight"]
         expected = muon(start.T, [gradient.T for gradient in gradients], 0.01, 0.95, 0.0, adjust_lr) - start.T
         agree((end - start).T, expected)
+
+
+def test_normuon_makes_the_neurons_of_maps_alike_however_they_are_stored():
+    for model, turned in ((tiny_llama(), False), (tiny_gpt2(), True)):
+        for name, (start, end, gradients) in moved(model, "normuon").items():
+            if name.endswith(("q_proj.weight", "mlp.c_fc.weight")):
+                start, end, *gradients = (one.T if turned else one for one in (start, end, *gradients))
+                agree(end - start, normuon(start, gradients, 0.01, 0.95, 0.95, 0.1) - start)
 
 
 @pytest.mark.parametrize("output_axis", [0, 1])

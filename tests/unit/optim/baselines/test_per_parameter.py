@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from optim.baselines.apollo import matrix_ratio
 from optim.baselines.asgd import AcceleratedSGD
-from optim.baselines.galore import GaLore, column_ratio, limit_growth
+from optim.baselines.galore import GaLore, allowed_growth, norm_ratio
+from optim.baselines.muon import Muon
 from optim.baselines.per_parameter import descend
 
 
@@ -77,18 +77,17 @@ def test_decay_is_decoupled():
 
 
 def test_a_ratio_of_zeros_is_zero():
-    assert column_ratio(torch.zeros(2, 3), torch.zeros(2, 3)).tolist() == [[0.0, 0.0, 0.0]]
-    assert matrix_ratio(torch.zeros(2, 3), torch.zeros(2, 3)).item() == 0.0
-    assert matrix_ratio(torch.ones(2, 3), torch.ones(2, 3)).item() == pytest.approx(1.0)
+    assert norm_ratio(torch.zeros(2, 3), torch.zeros(2, 3), -2).tolist() == [[0.0, 0.0, 0.0]]
+    assert norm_ratio(torch.zeros(2, 3), torch.zeros(2, 3), (-2, -1)).item() == 0.0
+    assert norm_ratio(torch.ones(2, 3), torch.ones(2, 3), (-2, -1)).item() == pytest.approx(1.0)
 
 
 def test_norms_rise_slowly_and_fall_freely():
     last = torch.zeros(())
     lengths = []
     for length in (1.0, 5.0, 5.0, 0.5, 0.4):
-        direction = torch.tensor([[length]])
-        limit_growth(direction, last, 1.01, debias=1.0)
-        lengths.append(direction.item())
+        norm = torch.tensor([[length]])
+        lengths.append((norm * allowed_growth(norm, last, 1.01, debias=1.0)).item())
     assert lengths == pytest.approx([1.0, 1.01, 1.0201, 0.5, 0.4])
 
 
@@ -96,3 +95,13 @@ def test_norms_rise_slowly_and_fall_freely():
 def test_accelerated_sgd_refuses_what_has_no_meaning(option, value):
     with pytest.raises(ValueError, match=f"Invalid {option}: {value}"):
         AcceleratedSGD(nn.Linear(2, 3).named_parameters(), 0.1, **{option: value})
+
+
+def test_a_backward_through_weights_that_the_fused_kernel_moved_is_refused():
+    model = nn.Linear(2, 2)
+    optimizer = Muon(model.named_parameters(), 0.1)
+    loss = model(torch.ones(1, 2, requires_grad=True)).sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

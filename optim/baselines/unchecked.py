@@ -1,0 +1,67 @@
+"""Any optimizer of `pytorch_optimizer` by its class's name, unchecked: this module has an attribute for each.
+
+    build("pytorch_optimizer.Prodigy", model, lr=1.0, options={"d_coef": 0.5})
+
+Matrices decay by a decoupled weight decay, vectors never; every other default is the library's. Nothing else is
+promised of these classes: some move no weight at the first step, some keep state that a checkpoint does not hold.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from inspect import Parameter, signature
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import OptionError, UnknownOptimizerError
+from ..nearest import unknown
+from ..plan.groups import decay_groups
+from .adapters import complete_class, library
+
+_BETAS = ("beta1", "beta2", "beta3")
+"""Options for the entries of `betas`, since an option is a scalar."""
+
+
+def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """What builds the class of that name."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return partial(_build, name)
+
+
+def _build(name: str, model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.Optimizer:
+    """The optimizer on every trainable parameter.
+
+    Raises:
+        UnknownOptimizerError: the library has no such class.
+        OptionError: the class has no such option, or cannot be built or stepped from model, rate and options alone.
+        ValueError: what the class says of an option's value.
+    """
+    classes = {key: value for key, value in vars(library()).items() if _is_optimizer(value)}
+    if name not in classes:
+        raise UnknownOptimizerError(unknown("optimizer of pytorch_optimizer", name, sorted(classes)))
+    known = signature(classes[name]).parameters
+    for position, beta in enumerate(_BETAS):
+        if beta in options and beta not in known and "betas" in known:
+            given = options.get("betas", known["betas"].default)
+            options["betas"] = (*given[:position], options.pop(beta), *given[position + 1 :])
+    named = {key for key, value in known.items() if value.kind is not Parameter.VAR_KEYWORD}
+    if unknown_options := options.keys() - named:
+        raise OptionError(f"{name} has no option {', '.join(sorted(unknown_options))}; it has: {', '.join(known)}")
+    if "hessian_distribution" in known:
+        raise OptionError(f"{name} needs second derivatives, which no training here computes")
+    decays = "weight_decay" in known
+    groups = decay_groups(model, weight_decay, "weight_decay" if decays else "decoupled_weight_decay")
+    options |= {"weight_decouple": True} if "weight_decouple" in known else {}
+    try:
+        return complete_class(name, decay=not decays)(groups, lr=lr, **options)
+    except (TypeError, KeyError) as error:
+        raise OptionError(
+            f"{name} cannot be built from a model, a learning rate and options alone: {error}; write an entry of your "
+            f"own for it"
+        ) from error
+
+
+def _is_optimizer(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, torch.optim.Optimizer)
