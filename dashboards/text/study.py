@@ -175,9 +175,7 @@ def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:
         for machine in finding.machines
     )
     if found:
-        yield "Measured on:"
-        yield ""
-        yield from (f"* {machine}" for machine in found)
+        yield f"Measured on: {'; '.join(found)}. Each stored result has its commit."
 
 
 def _section(study: StudySummary) -> Iterator[str]:

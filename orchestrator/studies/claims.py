@@ -14,7 +14,7 @@ from pydantic import Field
 from orchestrator.analysis.estimator import paired_difference
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Difference, OpenInterval
-from orchestrator.studies.result import CandidateOutcome, Figure, PartResult, StudyResult, machine_sentences
+from orchestrator.studies.result import CandidateOutcome, Figure, PartResult, StudyResult
 from orchestrator.studies.study import SHARED_METRICS, Study, StudyClaim, StudyFigures, StudyScale, identity
 from worker.records.result import Finite, Record
 from worker.words import pluralize
@@ -92,7 +92,7 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
         sentence=count_sentence(verdicts),
         measures=tuple(measures),
         notes=tuple(notes),
-        machines=machine_sentences(result.machines),
+        machines=tuple(dict.fromkeys(machine.sentence() for machine in result.machines)),
     )
 
 

@@ -5,7 +5,6 @@ folder's `studies`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -123,9 +122,8 @@ class Machine(Record):
     driver: str | None = None
     commit: str | None = None
 
-    def sentence(self, commits: Sequence[str] = ()) -> str:
-        """One line for people. `commits`: of the code that was measured, where it was more than this one."""
-        commits = commits or ([self.commit] if self.commit else [])
+    def sentence(self) -> str:
+        """One line for people, without the commit, which the stored result has."""
         parts = [
             f"{self.device_name} ({self.device})",
             f"{pluralize(self.threads, 'thread')} a run",
@@ -133,19 +131,7 @@ class Machine(Record):
             f"torch {self.torch}",
             f"transformers {self.transformers}",
         ]
-        parts += [f"driver {self.driver}"] if self.driver else []
-        word = "commits" if len(commits) > 1 else "commit"
-        parts += [f"{word} {' '.join(commit[:12] for commit in commits)}"] if commits else []
-        return ", ".join(parts)
-
-
-def machine_sentences(machines: Iterable[Machine]) -> tuple[str, ...]:
-    """A line a machine, with all commits that were measured on it."""
-    commits: dict[Machine, list[str]] = {}
-    for machine in machines:
-        measured = commits.setdefault(machine.model_copy(update={"commit": None}), [])
-        measured += [machine.commit] if machine.commit else []
-    return tuple(machine.sentence(measured) for machine, measured in commits.items())
+        return ", ".join([*parts, f"driver {self.driver}"] if self.driver else parts)
 
 
 class StudyResult(Record):
