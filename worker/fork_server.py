@@ -285,8 +285,10 @@ class _ForkServer:
                 request = ForkRequest(**json.loads(lines.readline()))
             connection.settimeout(None)
             self._require_present_code()
+            server = os.getpid()
             process = os.fork()
             if process == 0:
+                _end_with(server)
                 self._become(request, connection, outputs)
         except (OSError, ValueError, TypeError, ForkServerError) as error:
             _tell(connection, refused=str(error))
@@ -309,7 +311,6 @@ class _ForkServer:
         """Carry out the attempt in this process, a new one, and end."""
         status = 1
         try:
-            _end_with_parent()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._selector.close()
@@ -372,10 +373,12 @@ def _tell(connection: socket.socket, **words: Any) -> None:
         connection.sendall(json.dumps(words).encode() + b"\n")
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """Where the system can: a process that nobody ends would train on for nobody. Its heartbeats are refused anyway."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before it was asked to take this one with it
+        os._exit(1)
 
 
 def _is_alive(process: int) -> bool:
