@@ -116,9 +116,7 @@ no evidence for large models. With 20 tokens a parameter AdaPM's defaults alread
 A claim is *supported* if its whole interval lies within the claim's bounds, *contradicted* if it lies outside, and
 *undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together, so the same runs have wider
 ones where more candidates are compared; studies share runs and are not corrected for each other. `adapm-bench study run
-NAME` repeats a study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md)).
-
-Written by `adapm-bench study report`."""
+NAME` repeats a study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md))."""
 
 
 def reproduction(studies: Sequence[StudySummary]) -> str:
