@@ -226,7 +226,7 @@ def move(
     by_row = divisor is not None and divisor.shape == (rows, 1)
     product, divisor = (None if each is None else each.contiguous() for each in (product, divisor))
     torch.autograd.graph.increment_version(weight)  # as for whatever torch writes to
-    parts = [item for each in (weight, gradient, product, moment, divisor) for item in _place(each)]
+    parts = [item for each in (weight, gradient, product, moment, divisor) for item in _address_and_stride(each)]
     code = library()
     assert code is not None
     code.move(rows, columns, *parts, by_row, numbers.data_ptr(), torch.get_num_threads())
@@ -236,10 +236,10 @@ def column_square_sums(matrix: Tensor) -> Tensor:
     """Sums of the squares of each column of m × n."""
     sums, code = torch.empty(matrix.shape[1]), library()
     assert code is not None
-    code.column_square_sums(*matrix.shape, *_place(matrix), sums.data_ptr(), torch.get_num_threads())
+    code.column_square_sums(*matrix.shape, *_address_and_stride(matrix), sums.data_ptr(), torch.get_num_threads())
     return sums
 
 
-def _place(tensor: Tensor | None) -> tuple[int | None, int]:
+def _address_and_stride(tensor: Tensor | None) -> tuple[int | None, int]:
     """(address, stride of its rows)."""
     return (None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0))

@@ -83,7 +83,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
         """What is kept for that parameter: state name → shape. All of it starts at zero."""
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """Move `weight`, and its state, in place by one step.
+        """Move `weight`, and its state, in place by one step. A rule has this, or `update_batch`.
 
         Args:
             name: The parameter's name in the model.
@@ -92,7 +92,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
             state: The tensors of `state_shapes`, and `step`, counted from 1.
             group: The options of the parameter's group.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has neither update nor update_batch")
 
     def update_batch(self, batch: Batch, group: Group) -> None:
         """Move like parameters by one step: one after the other, unless the rule has a way for all of them."""

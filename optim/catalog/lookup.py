@@ -45,12 +45,12 @@ def names() -> tuple[str, ...]:
 
 def knows(name: str) -> bool:
     """Whether an entry has that name; packages are loaded for names only that we do not ship."""
-    return _known(name) is not None
+    return _find_known(name) is not None
 
 
 def entry(name: str) -> OptimizerEntry:
     """The entry of that name; raises `UnknownOptimizerError`."""
-    if (found := _known(name)) is not None:
+    if (found := _find_known(name)) is not None:
         return found
     raise UnknownOptimizerError(unknown("optimizer", name, names()))
 
@@ -63,7 +63,7 @@ def find(name: str) -> OptimizerEntry | None:
         return None
 
 
-def _known(name: str) -> OptimizerEntry | None:
+def _find_known(name: str) -> OptimizerEntry | None:
     return _find(CATALOG, name) or unchecked(name) or _find(entries(), name)
 
 

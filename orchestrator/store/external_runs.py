@@ -210,7 +210,7 @@ class ExternalRuns:
                     f"most {most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
                 )
             told: dict[str, dict[int, float]] = {}
-            for point in _told_points(connection, record)[1]:
+            for point in _read_sessions(connection, record)[1]:
                 for name in point.metrics.keys() & asked:
                     told.setdefault(name, {})[point.step] = float(point.metrics[name])
             ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
@@ -386,7 +386,7 @@ def _may_go_back(
 def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
     """The summary of every metric, from all lines. Raises `DamagedError`."""
     metrics: dict[str, dict[str, Any]] = {}
-    sessions, points = _told_points(connection, row)
+    sessions, points = _read_sessions(connection, row)
     told = {(name, point.step) for session in sessions for point in session for name in point.metrics}
     for point in points:
         for name, value in point.metrics.items():
@@ -512,7 +512,7 @@ def _run_record(row: Any) -> ExternalRun:
     return ExternalRun(**fields, damaged="; ".join(faults) or None)
 
 
-def _told_points(connection: Connection, run: Any) -> tuple[list[list[SourcePoint]], list[SourcePoint]]:
+def _read_sessions(connection: Connection, run: Any) -> tuple[list[list[SourcePoint]], list[SourcePoint]]:
     """(what each spool of a run told of its steps, what of that counts: of two values of a step the later one). `run`
     has `id` and `source`. Raises `DamagedError`."""
     query = sa.select(external_chunks).where(external_chunks.c.run_id == run.id)

@@ -79,10 +79,10 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
         if claim.metric in SHARED_METRICS:
             for part in result.parts:
                 if claim.part in (None, part.name) and _has_candidate(study, result.scale, part.name, claim.candidate):
-                    measures.append(_of_comparison(study, claim, part, is_alone=len(result.parts) == 1))
+                    measures.append(_comparison_measure(study, claim, part, is_alone=len(result.parts) == 1))
         else:
             mine = [f for f in own if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
-            measures += [_of_figure(study, claim, figure) for figure in mine if claim.part in (None, figure.part)]
+            measures += [_figure_measure(study, claim, figure) for figure in mine if claim.part in (None, figure.part)]
     notes = []
     if any(identity(planned[part.name]) != part.identity for part in result.parts if part.name in planned):
         notes.append("Run by an earlier version, whose specification was another. Run the study again.")
@@ -140,7 +140,7 @@ def _has_candidate(study: Study, scale: StudyScale, part: str, candidate: str) -
     return isinstance(spec, ComparisonSpec) and any(each.name() == candidate for each in spec.candidates)
 
 
-def _of_figure(study: Study, claim: StudyClaim, figure: Figure) -> Measure:
+def _figure_measure(study: Study, claim: StudyClaim, figure: Figure) -> Measure:
     """By the interval; a counted figure, which has none, by its value."""
     low, high = (figure.value if end is None and figure.n is None else end for end in (figure.low, figure.high))
     verdict = verdict_on(claim, -math.inf if low is None else low, math.inf if high is None else high)
@@ -159,7 +159,7 @@ NAMES = {
 }
 
 
-def _of_comparison(study: Study, claim: StudyClaim, part: PartResult, *, is_alone: bool) -> Measure:
+def _comparison_measure(study: Study, claim: StudyClaim, part: PartResult, *, is_alone: bool) -> Measure:
     """One of the metrics that every comparison has."""
     baseline = next(outcome for outcome in part.candidates if outcome.is_baseline)
     mine = part.candidate(claim.candidate)
