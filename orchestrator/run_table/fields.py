@@ -37,7 +37,7 @@ NAMED_FIELDS: dict[str, FieldKind] = (
 DOCUMENTS = ("spec", "result", "config", "metric")
 """Whose parts are fields: `spec.optimizer.lr`, `result.verdict`, an external run's `config.width`,
 `metric.val/loss`."""
-DEFAULT_COLUMNS = ("candidate", "lr", "seed", "state", "val_loss", "step", "experiment", "model", "created_at")
+DEFAULT_COLUMNS = ("candidate", "val_loss", "lr", "seed", "state", "step", "experiment", "model", "created_at")
 
 
 class FieldError(ValueError):
