@@ -5,9 +5,13 @@ other thing of a specification.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from orchestrator.tuning.ranges import Axis
 from orchestrator.tuning.tuner import Tuner
+
+Equal = Literal["tokens", "device_hours"]
+"""The budget that the candidates of a comparison share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,8 @@ class ComparisonDesign:
     """How many of `seeds` the first look takes; None where all run at once."""
     all_pairs: bool = False
     """Whether every candidate is held against every other one."""
+    equal: Equal = "tokens"
+    """The budget that all candidates share."""
     margin: float | None = None
     """A difference below it does not matter; None where there is no such bound."""
     loss_name: str = "loss"

@@ -147,6 +147,7 @@ def run_fact(run: RunRecord) -> RunFact:
         status=run.status,
         verdict=run.result.verdict if run.result else None,
         loss=loss_of(run),
+        step_seconds=run.result.productive_seconds / run.result.steps if run.result and run.result.steps else None,
         is_time_up=run.limit_reached is not None,
     )
 

@@ -130,6 +130,8 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
         )
     if len({result.data_hash for result in results}) > 1:
         yield "The runs did not read the same data: their losses do not compare."
+    if design.equal == "device_hours":
+        yield _equal_hours_note(design, runs, rows)
     yield from loss_notes(design, rows)
     if chosen_earlier := [row.title for row in rows if _is_chosen_earlier(design, runs, row)]:
         yield (
@@ -146,7 +148,7 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
     devices = {(result.environment.device, result.environment.device_name) for result in results}
     if len(devices) > 1:
         yield "Measured on several kinds of device: times and memory do not compare."
-    elif micro_batches := _micro_batch_note(runs, rows):
+    elif micro_batches := _micro_batch_note(design, runs, rows):
         yield micro_batches
     largest = max((result.parameters for result in results), default=TINY_PARAMETERS)
     if largest < TINY_PARAMETERS:
@@ -155,7 +157,14 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
         yield f"A model of {size} parameters{on_cpu}: no evidence for large models, whose shares of state differ, too."
 
 
-def _micro_batch_note(runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
+def _equal_hours_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
+    """Return the steps that each candidate's pace allows."""
+    steps = {run.candidate: run.steps_total for run in runs if run.seed in design.seeds}
+    taken = ", ".join(f"{row.title} {steps[row.candidate]:,}" for row in rows if row.candidate in steps)
+    return f"At equal device-hours, by each one's pace in tuning; steps: {taken or 'not known yet'}."
+
+
+def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
     """What different micro-batches mean for times and memory; empty where all runs took the same."""
     sizes: dict[str, list[int]] = {}
     for run in runs:
@@ -168,10 +177,10 @@ def _micro_batch_note(runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -
     if execution is None or execution.memory_cap_gib is None or execution.micro_batch_sequences != "auto":
         return "Measured with different micro-batches: times and memory do not compare."
     taken = ", ".join(f"{row.title} {min(sizes[row.candidate])}" for row in rows if row.candidate in sizes)
-    return (
-        f"At equal memory: micro-batches of as many sequences as fit into {execution.memory_cap_gib:g} GiB ({taken}). "
-        "Times compare, at equal tokens."
+    at_equal = (
+        f"At equal memory: micro-batches of as many sequences as fit into {execution.memory_cap_gib:g} GiB ({taken})."
     )
+    return f"{at_equal} Times compare, at equal tokens." if design.equal == "tokens" else at_equal
 
 
 def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterator[str]:

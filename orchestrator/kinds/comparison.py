@@ -6,13 +6,14 @@ specification always means the same runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
-from orchestrator.design import CandidateDesign, Cell, ComparisonDesign
+from orchestrator.design import CandidateDesign, Cell, ComparisonDesign, Equal
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, OwnSchedule, Seeds, write_out_schedule
@@ -257,9 +258,14 @@ class ComparisonSpec(TunedExperiment):
     """Tune first. Default: each candidate runs at its own setting."""
     sequential: Sequential | None = omit_default(None)
     """Add seeds only while a verdict is open. Default: all seeds at once."""
+    equal: Equal = omit_default("tokens")
+    """The judged runs' budget: the baseline's tokens, or its device-hours. By these, a candidate gets as many steps as
+    its pace in tuning allows, and its schedule in proportion."""
 
     def further_faults(self) -> list[SpecFault]:
-        """What looks cannot go with."""
+        """Return the faults of options that exclude each other."""
+        if self.equal == "device_hours" and (self.tuning is None or self.sequential is not None):
+            return [(("equal",), self.equal, "needs tuning, which measures each candidate's pace, and no sequential")]
         if self.sequential is None:
             return []
         if self.all_pairs:
@@ -280,7 +286,9 @@ class ComparisonSpec(TunedExperiment):
 
     def fix_settings(self, settings: Mapping[str, Setting]) -> "ComparisonSpec":
         """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
-        have several clipping norms, which no comparison without a search can have."""
+        have several clipping norms, which no comparison without a search can have, or other numbers of steps."""
+        if self.equal == "device_hours":
+            raise ValueError("the steps of its judged runs come from the pace in tuning")
         workload = self.workload
         if len(norms := {setting.get("clip_grad_norm", workload.clip_grad_norm) for setting in settings.values()}) > 1:
             values = ", ".join("none" if norm is None else f"{norm:g}" for norm in norms)
@@ -379,9 +387,20 @@ class ComparisonSpec(TunedExperiment):
         own = candidate.own_workload(self.workload)
         return priors(candidate.optimizer, candidate.options, candidate.own_rate(), own, self.tuning.search)
 
-    def planned_run(self, name: str, *, seed: int, setting: Setting) -> PlannedRun:
-        """One run of a candidate at a setting."""
-        return self.candidate(name).planned_run(self.workload, self.resources, seed=seed, setting=setting)
+    def planned_run(self, name: str, *, seed: int, setting: Setting, steps: int | None = None) -> PlannedRun:
+        """Return a run of a candidate at a setting, of the workload's number of steps or another."""
+        run = self.candidate(name).planned_run(self.workload, self.resources, seed=seed, setting=setting)
+        usual = self.workload.budget.steps
+        if steps in (None, usual):
+            return run
+        workload = run.spec.workload
+        schedule = {"warmup_steps": round(workload.schedule.warmup_steps * steps / usual)}
+        changed = {
+            "budget": workload.budget.model_copy(update={"steps": steps}),
+            "schedule": workload.schedule.model_copy(update=schedule),
+        }
+        spec = run.spec.model_copy(update={"workload": workload.model_copy(update=changed)})
+        return run.model_copy(update={"spec": spec})
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
         """The searched fields, as the run has them; none where the rate alone is tuned."""
@@ -396,19 +415,14 @@ class ComparisonSpec(TunedExperiment):
             planned
             for name in self.names()
             for replicate in range(self.replicates())
-            for planned in self._next_runs(name, replicate, [run for run in runs if run.candidate == name])
+            for planned in self._next_runs(name, replicate, runs)
         )
 
     def _next_runs(self, name: str, replicate: int, runs: Sequence[RunFact]) -> Iterator[PlannedRun]:
         """Nothing once it is judged, while a trial goes on, where one was cancelled, and where none gave a result."""
-        if self.tuning is None:
-            return
         tuning_seeds, judging_seeds = self.replicate_seeds(replicate)
-        trial_runs = [run for run in runs if run.seed in tuning_seeds]
-        states = {RunStatus.FAILED if run.is_time_up else run.status for run in trial_runs}
-        if not states <= {RunStatus.SUCCEEDED, RunStatus.FAILED} or RunStatus.SUCCEEDED not in states:
-            return
-        if any(run.seed in judging_seeds for run in runs):
+        trial_runs = self._ended_trials(name, replicate, runs)
+        if not trial_runs or any(run.candidate == name and run.seed in judging_seeds for run in runs):
             return
         tuner, tried = self.tuner(name, replicate), mean_losses(trial_runs)
         if asked := tuner.ask(tried):
@@ -416,9 +430,28 @@ class ComparisonSpec(TunedExperiment):
                 for seed in tuning_seeds:
                     yield self.planned_run(name, seed=seed, setting=setting)
         elif (best_setting := tuner.setting(tried)) is not None:
-            for seed in judging_seeds:
+            steps = self._judged_steps(trial_runs, replicate, runs)
+            for seed in judging_seeds if steps else ():
                 if seed in self.first_seeds():
-                    yield self.planned_run(name, seed=seed, setting=best_setting)
+                    yield self.planned_run(name, seed=seed, setting=best_setting, steps=steps)
+
+    def _ended_trials(self, name: str, replicate: int, runs: Sequence[RunFact]) -> list[RunFact]:
+        """Return a candidate's tuning runs; none while one goes on, if one was cancelled, or none has a result."""
+        tuning_seeds, _ = self.replicate_seeds(replicate)
+        trials = [run for run in runs if run.candidate == name and run.seed in tuning_seeds]
+        states = {RunStatus.FAILED if run.is_time_up else run.status for run in trials}
+        return trials if RunStatus.SUCCEEDED in states <= {RunStatus.SUCCEEDED, RunStatus.FAILED} else []
+
+    def _judged_steps(self, trials: Sequence[RunFact], replicate: int, runs: Sequence[RunFact]) -> int | None:
+        """Return the steps of a candidate's judged runs; None while the baseline's pace is unknown."""
+        if self.equal == "tokens":
+            return self.workload.budget.steps
+        rivals = self._ended_trials(self.baseline_name(), replicate, runs)
+        paces = [[run.step_seconds for run in of if run.step_seconds] for of in (trials, rivals)]
+        if not all(paces) or self.tuner(self.baseline_name(), replicate).ask(mean_losses(rivals)):
+            return None
+        own_pace, baseline_pace = map(median, paces)
+        return max(1, round(self.workload.budget.steps * baseline_pace / own_pace))
 
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""
@@ -465,6 +498,7 @@ class ComparisonSpec(TunedExperiment):
             replicates=self.replicates(),
             first_seeds=looks.first_seeds if looks else None,
             all_pairs=self.all_pairs,
+            equal=self.equal,
             margin=margin,
             loss_name=task.loss_name,
             loss_unit=task.loss_unit,

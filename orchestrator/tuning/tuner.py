@@ -41,6 +41,8 @@ class RunFact:
     """None without a result."""
     loss: float | None
     """Final validation loss; None while there is none, and of a run that was lost."""
+    step_seconds: float | None = None
+    """Mean device time of a step; None without a result."""
     is_time_up: bool = False
     """Whether it was stopped because a limit of its time was reached."""
 

@@ -585,6 +585,21 @@ def test_times_compare_where_each_takes_what_fits_into_an_equal_memory() -> None
     ]
 
 
+def test_a_comparison_at_equal_device_hours_says_the_steps_of_each_candidate() -> None:
+    of = spec(tuning={"seeds": [7], "trials": 5}, equal="device_hours")
+
+    def trained(planned: PlannedRun) -> Result:
+        steps = planned.spec.workload.budget.steps
+        pace = {"adamw": 1.0, "adapm": 1.25}[planned.candidate]
+        return result(final_val_loss=2.3).model_copy(update={"steps": steps, "productive_seconds": pace * steps})
+
+    notes = compare(*tuned_records(of, trained), {}).notes
+    steps = of.workload.budget.steps
+    assert (
+        f"At equal device-hours, by each one's pace in tuning; steps: AdamW {steps}, AdaPM {steps * 4 // 5}." in notes
+    )
+
+
 def test_nothing_at_all_is_a_table_without_figures() -> None:
     found = compared(spec(), {"adamw": [None] * 5, "adapm": [None] * 5})
     assert {each.conclusion for each in found.rows} == {Conclusion.NO_LOSS}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,51 @@ def test_judged_runs_follow_once_and_none_where_every_trial_was_lost() -> None:
     assert of.follow_up_runs(runs) == ()
     lost = follow(of, lambda _run: None)
     assert {run.seed for run in lost} == {7, 8}
+
+
+def test_at_equal_device_hours_a_candidate_has_as_many_steps_as_its_pace_in_tuning_allows() -> None:
+    of = spec().model_copy(update={"equal": "device_hours"})
+    workload = of.workload
+    schedule = workload.schedule.model_copy(update={"warmup_steps": 10})
+    budget = workload.budget.model_copy(update={"steps": 100})
+    of = of.model_copy(update={"workload": workload.model_copy(update={"budget": budget, "schedule": schedule})})
+    paces = {"adamw": 1.0, "adapm": 1.25}
+    slow_first = [run for run in of.first_runs() if run.candidate == "adapm"]
+    runs: list[RunFact] = []
+    planned: list[PlannedRun] = []
+    for pending in (slow_first, [run for run in of.first_runs() if run.candidate == "adamw"]):
+        while pending:  # the slower candidate's tuning ends first, and waits for the baseline's pace
+            planned += pending
+            runs += [replace(ended(run, bowl(run)), step_seconds=paces[run.candidate]) for run in pending]
+            pending = list(of.follow_up_runs(runs))
+    assert len(planned) == of.run_count()
+    trained = {
+        (
+            run.candidate,
+            run.spec.seed in of.seeds,
+            run.spec.workload.budget.steps,
+            run.spec.workload.schedule.warmup_steps,
+        )
+        for run in planned
+    }
+    assert trained == {
+        ("adamw", False, 100, 10),
+        ("adamw", True, 100, 10),
+        ("adapm", False, 100, 10),
+        ("adapm", True, 80, 8),
+    }
+    unknown = [replace(run, step_seconds=None) for run in runs if run.seed not in of.seeds]
+    assert of.follow_up_runs(unknown) == ()
+
+
+def test_equal_device_hours_need_tuning() -> None:
+    fields = spec().model_dump(mode="json") | {"equal": "device_hours"}
+    assert ComparisonSpec.model_validate(fields).equal == "device_hours"
+    for excluded in ({"tuning": None}, {"sequential": {"first_seeds": 2}}):
+        with pytest.raises(ValidationError, match="needs tuning, which measures each candidate's pace"):
+            ComparisonSpec.model_validate(fields | excluded)
+    with pytest.raises(ValueError, match="the pace in tuning"):
+        spec().model_copy(update={"equal": "device_hours"}).fix_settings({})
 
 
 @given(st.integers(3, 12), st.lists(st.none() | st.floats(1, 9), min_size=5, max_size=5), st.integers(1, 3))
