@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemathesis.core.failures import Failure
-from schemathesis.openapi.checks import RejectedPositiveData
+from schemathesis.openapi.checks import RejectedPositiveData, UnsupportedMethodResponse
 
 BETWEEN_FIELDS: Mapping[str, str] = {
     "POST /v1/experiments": "what depends on several fields of a specification no schema says",
@@ -15,6 +15,7 @@ BETWEEN_FIELDS: Mapping[str, str] = {
     "POST /v1/runs/{run_id}/{action}": "that a number of processes is of resume and retry no schema says",
     "GET /v1/external-experiments": "which letters are printable, as a label's have to be, no pattern says",
     "POST /v1/external-experiments/{external_id}/labels": "which letters are printable no pattern says",
+    "GET /v1/runs/table": "where a page begins, as a field of a run writes it, no schema says",
     "GET /v1/fits": "what may be predicted is any number of parameters, however it is written, or a model",
     "POST /v1/keys": "a whole number is written without a decimal point",
     "POST /v1/webhooks": "which URLs may be told is a setting of the operator's",
@@ -30,4 +31,6 @@ def is_fault(failure: Failure, case: Any, response: Any) -> str | None:
         return BETWEEN_FIELDS.get(label)
     if isinstance(failure, RejectedPositiveData) and response.status_code == TOO_LARGE:
         return "how many bytes a body may have no schema says"
+    if isinstance(failure, UnsupportedMethodResponse) and response.status_code == REFUSED:
+        return "a POST below an experiment or a run is an action, so an unknown word is refused as one"
     return None
