@@ -17,7 +17,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.names import CandidateName, Name
 from orchestrator.records import AnyExperiment, Conclusion, Difference, Interval, LearningRateRow, StateCounts
 from worker.records.notebook import html_table
-from worker.records.result import Exact, Finite, Record, StoredText, Whole
+from worker.records.result import Finite, Record, StoredText, Whole
 from worker.spec.run import LearningRate, Seed
 
 LOGGED = "log"
@@ -119,7 +119,7 @@ class SpoolLine(Record):
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
     at: Finite
-    step: Exact | None = None
+    step: Whole | None = None
     metrics: Annotated[dict[MetricName, float], Field(max_length=200)] = Field(default_factory=dict)
     """Figures that are not finite are told as texts: `"nan"`, `"inf"`, `"-inf"`."""
     state: ExternalState | None = None

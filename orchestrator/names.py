@@ -10,7 +10,7 @@ from worker.schema import is_stored
 
 UNSEEN: Final = (
     r"\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
-    r"\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0"
+    r"\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0"
     r"\ufff0-\ufffb"
 )
 """Of the basic plane: control characters (Cc), which PostgreSQL and terminals do not take; format characters (Cf),
@@ -20,7 +20,8 @@ _UNSEEN = re.compile(f"[{UNSEEN}]")
 _FURTHER: Final = range(0xE0000, 0xE1000)
 """Tags and variation selectors, and code points that are kept for such."""
 IN_SCHEMA: Final = {"pattern": rf"^[^{UNSEEN}\s](?:[^{UNSEEN}]*[^{UNSEEN}\s])?$"}
-"""For programs; beyond the basic plane there are a few more."""
+"""For programs; there are a few more beyond the basic plane, and halves of surrogate pairs (Cs): libraries refuse a
+pattern with these."""
 
 
 def plain_name(text: str) -> str:
@@ -38,7 +39,7 @@ def plain_name(text: str) -> str:
 
 def is_unseen(letter: str) -> bool:
     """Whether a character is shown as nothing, or turns the text around it."""
-    return bool(_UNSEEN.match(letter)) or ord(letter) in _FURTHER or unicodedata.category(letter) == "Cf"
+    return bool(_UNSEEN.match(letter)) or ord(letter) in _FURTHER or unicodedata.category(letter) in ("Cf", "Cs")
 
 
 Name = Annotated[str, Field(min_length=1, max_length=120, json_schema_extra=IN_SCHEMA), AfterValidator(plain_name)]

@@ -39,7 +39,9 @@ ExperimentPath = Annotated[
 ]
 
 
-@router.post("/external-runs/{external_id}/lines", response_model=LinesReceipt, responses=problems(409, 413, 422, 503))
+@router.post(
+    "/external-runs/{external_id}/lines", response_model=LinesReceipt, responses=problems(404, 409, 413, 422, 503)
+)
 def append(
     external_id: RunPath, batch: LinesBatch, external_runs: ExternalRunsDependency, caller: CallerDependency
 ) -> Response:

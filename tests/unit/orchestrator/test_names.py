@@ -69,10 +69,10 @@ def test_every_control_and_format_character_of_unicode_is_one_of_them():
 
 
 def test_the_schema_tells_programs_the_same():
-    """On the basic plane, where JSON Schema's patterns mean the same everywhere."""
+    """On the basic plane, where JSON Schema's patterns mean the same everywhere; halves of pairs are no text."""
     assert TypeAdapter(Name).json_schema() == {"type": "string", "minLength": 1, "maxLength": 120, **IN_SCHEMA}
     pattern = re.compile(IN_SCHEMA["pattern"])
-    for letter in map(chr, range(0x10000)):
+    for letter in map(chr, (*range(0xD800), *range(0xE000, 0x10000))):
         try:
             plain_name(letter)
         except ValueError:
