@@ -4,7 +4,7 @@ A line without a level of its own, such as those of a traceback below an error, 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,15 +17,11 @@ SEARCHED_LINES = 100_000
 
 
 class LogLevel(StrEnum):
-    """The least level of the lines that are asked for."""
+    """The least level of the lines that are asked for, the worst last."""
 
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
-
-    def rank(self) -> int:
-        """The greater, the worse."""
-        return _RANKS[self.value[0]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +32,8 @@ class LogLine:
     level: LogLevel
 
 
-_RANKS = {"d": 0, "i": 0, "w": 1, "e": 2, "c": 2, "f": 2}
-_LEVELS = {level.rank(): level for level in LogLevel}
+_LEVELS = {"I": 0, "D": 0, "W": 1, "E": 2, "C": 2, "F": 2, "T": 2}
+"""How bad a line is, by the first letter of its level, or of its traceback."""
 _HEAD = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<ours>DEBUG|INFO|WARNING|ERROR|CRITICAL) "  # worker/reporting/log.py
     r"|(?P<torchs>[IWECF])\d{4} \d\d:\d\d:\d\d\."  # torch's own loggers, as glog writes
@@ -48,18 +44,10 @@ _HEAD = re.compile(
 def find_lines(lines: Sequence[str], text: str = "", level: LogLevel = LogLevel.INFO) -> tuple[LogLine, ...]:
     """Of the last `SEARCHED_LINES` those that contain the text, upper and lower case alike, and are of that level or a
     worse one."""
-    wanted = text.casefold()
-    return tuple(
-        line
-        for line in _with_levels(lines[-SEARCHED_LINES:])
-        if line.level.rank() >= level.rank() and (not wanted or wanted in line.text.casefold())
-    )
-
-
-def _with_levels(lines: Sequence[str]) -> Iterator[LogLine]:
-    rank = 0
-    for line in lines:
-        if (head := _HEAD.match(line)) is not None:
-            word = head["ours"] or head["torchs"] or "error"
-            rank = _RANKS[word[0].lower()]
-        yield LogLine(text=line, level=_LEVELS[rank])
+    wanted, levels, of_line, found = text.casefold(), list(LogLevel), LogLevel.INFO, list[LogLine]()
+    for line in lines[-SEARCHED_LINES:]:
+        if head := _HEAD.match(line):
+            of_line = levels[_LEVELS[(head["ours"] or head["torchs"] or head["error"])[0]]]
+        if levels.index(of_line) >= levels.index(level) and (not wanted or wanted in line.casefold()):
+            found.append(LogLine(text=line, level=of_line))
+    return tuple(found)
