@@ -7,8 +7,9 @@ one. A session that logs the same metrics while an earlier one still does is ano
 unless its owner said that it is. One with no metric in common, such as an evaluation, leaves the others as they are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from operator import attrgetter
 
 
@@ -19,7 +20,7 @@ class SourcePoint:
     at: float
     """Seconds since 1970, on the clock of who logged."""
     step: int
-    metrics: Mapping[str, float]
+    metrics: dict[str, float]
 
 
 def join_sessions(
@@ -60,19 +61,16 @@ def join_sessions(
 
 def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
     """The points, those of one step as one where none of their metrics is the same."""
-    last: SourcePoint | None = None
-    for point in points:
-        if last is None or last.step != point.step:
-            if last is not None:
-                yield last
-            last = point
-        elif last.metrics.keys() & point.metrics.keys():
-            yield last
-            last = point
-        else:
-            last = replace(last, metrics={**last.metrics, **point.metrics})
-    if last is not None:
-        yield last
+    for step, together in groupby(points, attrgetter("step")):
+        merged: dict[str, float] = {}
+        at = 0.0
+        for point in together:
+            if merged.keys() & point.metrics.keys():
+                yield SourcePoint(at=at, step=step, metrics=merged)
+                merged = {}
+            at = at if merged else point.at
+            merged.update(point.metrics)
+        yield SourcePoint(at=at, step=step, metrics=merged)
 
 
 def _without_others(
@@ -80,28 +78,26 @@ def _without_others(
 ) -> list[list[SourcePoint]]:
     """The sessions in time, without those that log the same as an earlier one meanwhile; of one training these are
     mixed."""
-    ended: list[list[SourcePoint]] = []
-    going_on: list[tuple[list[SourcePoint], frozenset[str], float]] = []
-    """Sessions that may overlap with the next one, each with its names and the time of its end."""
+    kept: list[tuple[list[SourcePoint], frozenset[str], float]] = []
+    """Sessions, each with its names and the time of its end."""
     others = 0
     for session in sorted((each for each in sessions if each), key=lambda each: each[0].at):
         points, names, end = [*session], _names(session), max(point.at for point in session)
-        ended += [each[0] for each in going_on if each[2] <= points[0].at]
-        going_on = [each for each in going_on if each[2] > points[0].at]
-        together = [each for each in going_on if each[1] & names]
+        together = [each for each in kept if each[2] > points[0].at and each[1] & names]
         if together and not is_one_training:
             others += 1
             continue
         for each in together:
+            kept.remove(each)
             points = sorted([*each[0], *points], key=attrgetter("at"))
             names, end = names | each[1], max(end, each[2])
-        going_on = [*(each for each in going_on if all(each is not other for other in together)), (points, names, end)]
+        kept.append((points, names, end))
     if others:
         notes.append(
             f"{others + 1} trainings logged the same metrics at the same time, so they are not one run: the first is "
             "kept, the others are left out"
         )
-    return sorted([*ended, *(points for points, _, _ in going_on)], key=lambda each: each[0].at)
+    return sorted((points for points, _, _ in kept), key=lambda each: each[0].at)
 
 
 def _names(session: Iterable[SourcePoint]) -> frozenset[str]:

@@ -3,13 +3,19 @@
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
 import zstandard
 from pydantic import ValidationError
 
+from api.client import own_runs
+from api.client.spool import RunSpool, batches
 from orchestrator.annotations import LabelChange
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import LONGEST_SUMMARY, ExternalState, LinesBatch, RunHeader, SpoolLine
@@ -129,18 +135,26 @@ def test_an_evaluation_of_checkpoints_after_the_training_leaves_the_training_as_
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_sessions_in_any_order_and_any_pieces_make_the_same_run(external: ExternalRuns, seed: int) -> None:
+def test_what_the_client_logs_in_any_sessions_and_sends_in_any_pieces_makes_the_same_run(
+    external: ExternalRuns, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = Random(seed)
     sessions = sessions_of(random)
     pieces: list[list[LinesBatch]] = []
-    for number, lines in enumerate(sessions):
-        middle = random.randint(0, len(lines))
-        run = header(started_at=lines[0].at)
+    for lines in sessions:
+        clock = iter([line.at for line in lines[:1] * 2 + lines[1:]])  # a spool says first that its run runs
+        monkeypatch.setattr(own_runs, "time", SimpleNamespace(time=partial(next, clock)))
+        run = own_runs.start_run(experiment="a study", candidate="muon", lr=0.002, seed=1, id="one", folder=tmp_path)
+        for before, line in pairwise(lines):
+            is_next = before.step is not None and line.step == before.step + 1
+            run.log(line.metrics, step=None if is_next else line.step)
+        assert run.path is not None
+        spool = RunSpool(run.path)
+        told = list(spool.lines())
+        assert len(told) == len(lines)
+        middle = random.randint(0, len(told))
         pieces.append(
-            [
-                LinesBatch(run=run, part=f"part{number}", first_line=first, lines=tuple(some))
-                for first, some in ((0, lines[:middle]), (middle, lines[middle:]))
-            ]
+            [*batches(spool.run, spool.part, told[:middle]), *batches(spool.run, spool.part, told[middle:], middle)]
         )
     while any(pieces):
         waiting = random.choice([each for each in pieces if each])
