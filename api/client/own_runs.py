@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +26,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, header_line
+from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, SpoolHead
 from orchestrator.external_runs import RANK_VARIABLES, RunHeader
 from worker.repeating import Repeating
 
@@ -37,7 +38,7 @@ FINISH_SECONDS = 5.0
 """How long `finish` waits for what is still to be sent; the spool keeps it in any case."""
 LARGEST_STEP = 2**53
 MOST_METRICS = 200
-"""In one call of `log`."""
+"""In one call of `log`, and in one line; an importer asks for as many at once."""
 URL_VARIABLE = "ADAPM_BENCH_URL"
 
 
@@ -142,11 +143,13 @@ class OwnRun:
         self._step = last_step
         self._warned: set[str] = set()
         self._sending: Repeating | None = None
+        self._spool: RunSpool | None = None
+        self._is_away = False
         if _is_first_process():
             self._open(folder)
         if self.path is not None and url is not None:
-            sender = _Sender(self.path, url, key)
-            self._sending = Repeating("adapm-bench-sender", SEND_SECONDS, sender.send, once_more_at_end=True)
+            send = partial(self._send, self.path, url, key)
+            self._sending = Repeating("adapm-bench-sender", SEND_SECONDS, send, once_more_at_end=True)
             self._sending.start()
 
     def log(self, metrics: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any) -> None:
@@ -213,7 +216,7 @@ class OwnRun:
             self._leave_out(f"nothing is logged: {error}")
             return
         self._file, self.path = file, path
-        self._write(header_line(self.id, part, self.header.model_dump(mode="json")))
+        self._write(SpoolHead(id=self.id, part=part, run=self.header).model_dump_json().encode() + b"\n")
         self._write(json.dumps({"at": self.header.started_at, "state": "running"}).encode() + b"\n")
 
     def _write(self, line: bytes) -> None:
@@ -231,6 +234,21 @@ class OwnRun:
                 return
             if self._torn:
                 self._leave_out("the disk has no room for a line")
+
+    def _send(self, path: Path, url: str, key: str | None) -> None:
+        """Send the spool as far as it has grown, and warn of the first of several failures. The service may be away for
+        hours: the next call tries again."""
+        from api.client.client import Client  # the HTTP client, which a run without a service needs none of
+
+        try:
+            with Client(url, key=key, retries=0, timeout_seconds=10.0) as client:
+                self._spool = self._spool or RunSpool(path)
+                self._spool.send(client)
+            self._is_away = False
+        except Exception as error:  # noqa: BLE001 - the spool keeps all of it, and a training is not ended for this
+            if not self._is_away:
+                log.warning("not sent yet, and kept in %s: %s", path, error)
+            self._is_away = True
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | str]:
         told: dict[str, float | str] = {}
@@ -254,29 +272,6 @@ class OwnRun:
             self._warned.add(reason)
             # Not by `warnings`: where these are errors they would end a training.
             log.warning("run %s leaves something out: %s", self.id, reason)
-
-
-class _Sender:
-    """Sends a spool as far as it has grown. The service may be away for hours: the next call tries again."""
-
-    def __init__(self, path: Path, url: str, key: str | None) -> None:
-        self._path, self._url, self._key = path, url, key
-        self._spool: RunSpool | None = None
-        self._has_failed = False
-
-    def send(self) -> None:
-        """Send what is new; warn of the first of several failures."""
-        from api.client.client import Client  # the HTTP client, which a run without a service needs none of
-
-        try:
-            self._spool = self._spool or RunSpool(self._path)
-            with Client(self._url, key=self._key, retries=0, timeout_seconds=10.0) as client:
-                self._spool.send(client)
-            self._has_failed = False
-        except Exception as error:  # noqa: BLE001 - the spool keeps all of it, and a training is not ended for this
-            if not self._has_failed:
-                log.warning("not sent yet, and kept in %s: %s", self._path, error)
-            self._has_failed = True
 
 
 def plain_value(value: Any) -> Any:

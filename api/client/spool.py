@@ -11,15 +11,15 @@ one torn one. The service keeps so many lines from the beginning of each spool, 
 sends a spool again, or at the same time, changes nothing.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from orchestrator.external_runs import LinesBatch, RunHeader, SpoolLine
+from worker.records.result import Record
 from worker.schema import first_fault
 
 if TYPE_CHECKING:
@@ -38,6 +38,14 @@ MOST_BYTES = 2**18
 
 class SpoolError(Exception):
     """A file is not a spool."""
+
+
+class SpoolHead(Record):
+    """The first line of a spool."""
+
+    id: str
+    part: str
+    run: RunHeader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,19 +69,21 @@ class RunSpool:
     def __init__(self, path: Path) -> None:
         """Raises `SpoolError` where the file has no header, `OSError` where it cannot be read."""
         self.path = path
+        if not path.is_file():  # opening a pipe would wait for who writes to it
+            raise SpoolError(f"{path} is no file")
         with path.open("rb") as file:
             first = file.readline()
         if not first.endswith(b"\n"):
             raise SpoolError(f"{path} has no whole first line: its process was killed before it logged anything")
         try:
-            header = json.loads(first.decode())
-            self.run_id, self.part = str(header["id"]), str(header["part"])
-            self.run = RunHeader.model_validate(header["run"])
-        except (ValueError, TypeError, KeyError) as error:
+            head = SpoolHead.model_validate_json(first)
+        except ValidationError as error:
+            fault = " ".join(first_fault(error).removeprefix(": ").split())[:300]
             raise SpoolError(
-                f"{path}, line 1, does not say which run it is: {_trouble(first, error)}. Nothing of it was sent, and "
-                "it stays as it is: mend that line, or move the file elsewhere"
+                f"{path}, line 1, does not say which run it is: {fault}. Nothing of it was sent, and it "
+                "stays as it is: mend that line, or move the file elsewhere"
             ) from error
+        self.run_id, self.part, self.run = head.id, head.part, head.run
         self._place = (0, len(first))
         """Number and offset of a line; those before it need not be read again."""
         self._begin = self._place
@@ -143,14 +153,8 @@ def batches(run: RunHeader, part: str, lines: Iterable[SpoolLine | None], first_
 
 def find(folder: Path) -> list[Path]:
     """The spools of a folder and of those in it, those that were last written to last."""
-    if folder.is_file():
-        return [folder]
-    return sorted(folder.rglob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime, path.name))
-
-
-def header_line(run_id: str, part: str, run: dict[str, Any]) -> bytes:
-    """The first line of a spool."""
-    return json.dumps({"id": run_id, "part": part, "run": run}).encode() + b"\n"
+    files = [path for path in (folder, *folder.rglob(f"*{SUFFIX}")) if path.is_file()]
+    return sorted(files, key=lambda path: (path.stat().st_mtime, path.name))
 
 
 def _line(line: bytes) -> SpoolLine | None:
@@ -158,15 +162,3 @@ def _line(line: bytes) -> SpoolLine | None:
         return SpoolLine.model_validate_json(line)
     except ValidationError:
         return None
-
-
-def _trouble(line: bytes, error: Exception) -> str:
-    """What is wrong with a first line."""
-    match error:
-        case UnicodeDecodeError():
-            return f"it is not UTF-8 (byte 0x{line[error.start]:02x})"
-        case json.JSONDecodeError():
-            return f"it is not JSON (column {error.colno}: {error.msg})"
-        case ValidationError():
-            return f"run.{first_fault(error)}"
-    return "it needs id, part and run"

@@ -96,8 +96,9 @@ def test_a_run_that_goes_on_counts_its_steps_from_its_last_one(tmp_path: Path) -
     back.log(val_loss=1.0)
     steps = [[line.step for line in RunSpool(path).lines() if line and line.metrics] for path in find(tmp_path)]
     assert steps == [[0, 1, 2, 3, 4], [5, 6, 7], [3, 4]]
-    start(tmp_path, id="mine").log(val_loss=1.0)
-    assert [line.step for line in RunSpool(find(tmp_path)[-1]).lines() if line][-1] == 5, "the newest session's"
+    newest = start(tmp_path, id="mine")
+    newest.log(val_loss=1.0)
+    assert [line.step for line in told(newest) if line] == [5], "behind the newest session's"
 
 
 @pytest.mark.parametrize(
@@ -207,10 +208,10 @@ def test_a_spool_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b'{"id": "a"', "first line"),
-        (b'{"id": "a", "part": "b"}\n', "id, part and run"),
+        (b'{"id": "a", "part": "b"}\n', "run: Field required"),
         (b'{"id": "a", "part": "b", "run": {}}\n', "run.experiment"),
-        (b'{"id": "a", "pa\n', "column 16"),
-        (b'\xff\xfe{"id"\n', "byte 0xff"),
+        (b'{"id": "a", "pa\n', "Invalid JSON: control character"),
+        (b'\xff\xfe{"id"\n', "Invalid JSON: expected value"),
     ],
 )
 def test_what_is_no_spool_is_said_to_be_none_with_its_line_and_the_way_out(
