@@ -1,6 +1,6 @@
 """Which field of a source is the candidate, the learning rate, the seed, the loss: proposed, corrected, applied.
 
-A run's points are looked through before they are sent: values that share a step and differ, a loss that ends early.
+A run's points are looked through before they are sent: values that share a step and differ.
 
 Fields are named as the source has them: `config.optimizer`, `project`, `name`; metrics by their name alone. What a name
 like `muon-lr0.02-s1` says is there as `name.candidate`, `name.lr` and `name.seed`.
@@ -14,14 +14,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
 
-from api.client.own_runs import plain_value
-from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample
+from api.client.own_runs import LARGEST_STEP, plain_value
+from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample, parse_number, reading
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
 from orchestrator.sessions import join_sessions
 from orchestrator.specs.differences import flat_fields
@@ -52,7 +51,6 @@ _RATE = re.compile(r"(?:^|[-_ ])(?:lr|learning_rate)[-_=]?(\d[\d.]*(?:e[-+]?\d+)
 LOSS = re.compile(r"loss|nll|perplexity|ppl|cross_?entropy|(?:^|[/_])ce(?:$|[/_])", re.IGNORECASE)
 VALIDATION = re.compile(r"val|eval|test|dev", re.IGNORECASE)
 MOST_NAME = 128
-LARGEST_STEP = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +102,8 @@ def propose_mapping(
             chosen[name] = corrections[name]
         elif found := _propose((METRIC_PROPOSALS if of_metric else PROPOSALS)[name], there):
             chosen[name] = found
-    axis = next((axis for run in runs if (axis := _axis(run, chosen.get("val_loss", "")))), None)
+    axes = (pair for run in runs for pair in run.axes.items())  # what its owner has a metric drawn over
+    axis = next((axis for pattern, axis in axes if fnmatchcase(chosen.get("val_loss", ""), pattern)), None)
     if axis in metrics and "step" not in corrections:
         chosen["step"] = axis
     return FieldMapping(fields=chosen, constants=constants)
@@ -115,11 +114,6 @@ def _propose(names: Sequence[str], there: Collection[str]) -> str | None:
     return next((name for name in names if name in there), None) or next(
         (field for name in names for field in sorted(there) if field.endswith(f"/{name.removeprefix('config.')}")), None
     )
-
-
-def _axis(run: SourceRun, metric: str) -> str | None:
-    """The metric that the owner of a run has another drawn over."""
-    return next((axis for pattern, axis in run.axes.items() if fnmatchcase(metric, pattern)), None)
 
 
 def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
@@ -150,7 +144,13 @@ def parse_name(name: str) -> dict[str, str]:
 
 
 def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_experiment: str) -> MappedRun:
-    """The run under our names, with all that its source says kept in its configuration. Raises `SourceError`."""
+    """The run under our names, with all that its source says kept in its configuration. Raises `SourceError`, and
+    nothing else whatever the source says."""
+    with reading(run.name, f"a run of {source}"):
+        return _mapped(run, mapping, source, default_experiment)
+
+
+def _mapped(run: SourceRun, mapping: FieldMapping, source: str, default_experiment: str) -> MappedRun:
     known = fields_of(run)
     said: dict[str, Any] = {"experiment": default_experiment}
     for name in PROPOSALS:
@@ -177,19 +177,20 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
     )
     samples = sorted((point for session in kept for point in session if is_sample(point)), key=attrgetter("at"))
     points += [replace(point, step=number) for number, point in enumerate(samples)]
-    notes = [*run.notes, *notes, *check_collisions(run.name, points), *check_end(points)]
+    notes = [*run.notes, *notes, *check_collisions(run.name, points)]
+    logged_at = [point.at for point in run.points if 0 < point.at < math.inf]
     facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes})
     try:
         header = RunHeader(
             experiment=str(said["experiment"]).strip(),
             candidate=str(said["candidate"]).strip(),
-            lr=_number(said.get("lr"), "lr", run),
-            seed=_seed(said.get("seed"), run),
+            lr=_number(said.get("lr")),
+            seed=_number(said.get("seed")),
             workload=str(said["workload"]).strip() if "workload" in said else None,
             config={**plain_value(dict(run.config)), IMPORTED: facts},
             tags=run.tags,
             source=source,
-            started_at=run.started_at if math.isfinite(run.started_at) else 0.0,
+            started_at=run.started_at if 0 < run.started_at < math.inf else min(logged_at, default=0.0),
         )
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
@@ -203,7 +204,7 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
         header=header,
         points=tuple(points),
         state=run.state,
-        ended_at=next((at for at in (run.ended_at, run.started_at) if at and math.isfinite(at)), 0.0),
+        ended_at=run.ended_at if 0 < run.ended_at < math.inf else max(logged_at, default=header.started_at),
         notes=tuple(notes),
         metrics=frozenset(name for point in points for name in point.metrics),
         is_numbered=numbered is not None,
@@ -240,18 +241,10 @@ def _metric_name(name: str) -> str:
     return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 9]}~{digest}"
 
 
-def _number(value: object, name: str, run: SourceRun) -> float | None:
-    try:
-        return None if value is None else float(value)  # type: ignore[arg-type]  # whatever it is, it is tried
-    except (TypeError, ValueError):
-        raise SourceError(f"{run.name}: {name}={str(value)[:80]!r} is no number") from None
-
-
-def _seed(value: object, run: SourceRun) -> int | None:
-    number = _number(value, "seed", run)
-    if number is not None and not number.is_integer():
-        raise SourceError(f"{run.name}: seed={value!r} is no whole number")
-    return None if number is None else int(str(value)) if str(value).isdecimal() else int(number)
+def _number(value: Any) -> Any:
+    """What is meant as a number, whole where it is whole; what is none stays, and is refused."""
+    number = parse_number(value) if isinstance(value, str) else value
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def _digest(
@@ -291,11 +284,3 @@ def check_collisions(name: str, points: Sequence[SourcePoint]) -> Iterator[str]:
     if counts:
         shown = ", ".join(f"{metric} at {count:,}" for metric, count in counts.most_common(4))
         yield f"several values share a step and differ, of which the last counts: {shown}"
-
-
-def check_end(points: Sequence[SourcePoint]) -> Iterator[str]:
-    """Say where the loss ends before the run does, by more than it was ever apart."""
-    steps = [point.step for point in points if JUDGED in point.metrics]
-    last = max((point.step for point in points if not is_sample(point)), default=0)
-    if len(steps) > 1 and last - steps[-1] > max(later - step for step, later in pairwise(steps)):
-        yield f"the last {JUDGED} is of step {steps[-1]:,}, but the run logged until step {last:,}"

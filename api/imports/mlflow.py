@@ -8,11 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, copied_database, reading
+from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, copied_database, parse_number, reading
 from orchestrator.external_runs import ExternalState
 
-MOST_RUNS = 1_000
-"""In one answer of MLflow's."""
 STATES = {"FINISHED": ExternalState.FINISHED, "RUNNING": ExternalState.RUNNING, "SCHEDULED": ExternalState.RUNNING}
 
 
@@ -41,6 +39,9 @@ def _address(place: str) -> Iterator[str]:
         with copied_database(path) as copy:
             yield f"sqlite:///{copy}"
     elif path.is_dir():
+        for each in path.rglob("*"):  # MLflow would wait for who writes to a pipe
+            if each.exists() and not each.is_file() and not each.is_dir():
+                raise SourceError(f"{each} is neither a file nor a folder")
         with tempfile.TemporaryDirectory() as folder:
             for experiment in path.resolve().iterdir():
                 (Path(folder) / experiment.name).symlink_to(experiment)
@@ -54,7 +55,7 @@ def _read_store(client: Any, project: str) -> Iterator[SourceRun]:
     wanted = [key for key, name in names.items() if fnmatchcase(name, project)]
     token = None
     while wanted:
-        found = client.search_runs(wanted, max_results=MOST_RUNS, page_token=token)
+        found = client.search_runs(wanted, page_token=token)
         for run in found:
             yield _run(client, run, names[run.info.experiment_id])
         if not (token := found.token):
@@ -73,27 +74,16 @@ def _run(client: Any, run: Any, experiment: str) -> SourceRun:
             step = numbers[each.timestamp] if name in stepless else max(each.step, 0)
             logged.setdefault((each.timestamp / 1000, step), {})[name] = each.value
     tags = {name: value for name, value in run.data.tags.items() if not name.startswith("mlflow.log-model")}
-    began = (run.info.start_time or 0) / 1000
     note = f"{', '.join(sorted(stepless))}: logged without a step, and numbered in the order of time"
     return SourceRun(
         source_id=run.info.run_id,
         name=run.info.run_name or run.info.run_id,
-        config={name: _value(text) for name, text in run.data.params.items()},
+        config={name: parse_number(text) for name, text in run.data.params.items()},
         facts={"project": experiment, "id": run.info.run_id, "user": run.info.user_id, "tags": tags},
         tags=tuple(f"{name}={value}" for name, value in tags.items() if not name.startswith("mlflow."))[:100],
         sessions=([SourcePoint(at=at, step=step, metrics=values) for (at, step), values in sorted(logged.items())],),
         state=STATES.get(run.info.status, ExternalState.FAILED),
-        started_at=began,
-        ended_at=(run.info.end_time or 0) / 1000 or max((at for at, _ in logged), default=began),
+        started_at=(run.info.start_time or 0) / 1000,
+        ended_at=(run.info.end_time or 0) / 1000,
         notes=(note,) if stepless else (),
     )
-
-
-def _value(text: str) -> int | float | str:
-    """MLflow keeps parameters as texts."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -11,12 +11,8 @@ Message = dict[int, list["int | bytes"]]
 """The values of each field, by its number, in their order: whole numbers, or the bytes of anything else."""
 
 
-class WireError(ValueError):
-    """Bytes are no message."""
-
-
 def parse_message(data: bytes) -> Message:
-    """The fields of a message. Raises `WireError`."""
+    """The fields of a message. Raises `ValueError`."""
     found: Message = {}
     for number, value in _fields(data):
         found.setdefault(number, []).append(value)
@@ -39,9 +35,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             case 5:
                 length = 4
             case kind:
-                raise WireError(f"a field of kind {kind}")
+                raise ValueError(f"a field of kind {kind}")
         if place + length > len(data):
-            raise WireError("a field reaches beyond its message")
+            raise ValueError("a field reaches beyond its message")
         yield key >> 3, data[place : place + length]
         place += length
 
@@ -56,7 +52,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, place
-    raise WireError("a number without an end")
+    raise ValueError("a number without an end")
 
 
 def texts(message: Message, number: int) -> list[str]:
@@ -70,7 +66,7 @@ def text(message: Message, number: int) -> str:
 
 
 def messages(message: Message, number: int) -> list[Message]:
-    """The values of a field of messages. Raises `WireError`."""
+    """The values of a field of messages. Raises `ValueError`."""
     return [parse_message(value) for value in message.get(number, ()) if isinstance(value, bytes)]
 
 
@@ -78,7 +74,7 @@ def signed(message: Message, number: int) -> int:
     """The value of a field of whole numbers; 0 where it is not set."""
     value = (message.get(number) or [0])[-1]
     if not isinstance(value, int):
-        raise WireError(f"field {number} is no number")
+        raise ValueError(f"field {number} is no number")
     return value - 2**64 if value >= 2**63 else value
 
 

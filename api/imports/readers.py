@@ -1,13 +1,13 @@
 """Every format that is imported, by the word that the command line has for it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from api.imports import mlflow, tables, tensorboard, text_log, trackio, trainer_state, wandb
 from api.imports.mapping import fields_of
-from api.imports.source import ReadRequest, ReadSource, SourceError, SourceRun, reading
+from api.imports.source import ReadRequest, SourceError, SourceRun, reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,8 @@ class SourceReader:
     """As `RunHeader.source` has it."""
     files: tuple[str, ...]
     """What its files are called; none where no name shows what they are."""
-    read: ReadSource
+    read: Callable[[ReadRequest], Iterator[SourceRun]]
+    """Raises `SourceError`."""
     word: str | None = None
     """Of the command line, where it is another one: runs whose source is `log` are of one's own loop."""
 

@@ -2,48 +2,39 @@
 
 import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import IO, Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
 
 
-class Shelf:
-    """A file without a name, which goes when it is closed."""
-
-    def __init__(self) -> None:
-        """Raises `OSError` where there is no room for it."""
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `__exit__` closes it
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def put(self, items: Sequence[Any]) -> "Stored":
-        """The same items, which are read from disk whenever somebody goes through them."""
-        self._file.seek(0, 2)
-        place = self._file.tell()
-        pickle.dump(items, self._file, pickle.HIGHEST_PROTOCOL)
-        return Stored(self._file, place, len(items))
-
-
+@dataclass(frozen=True)
 class Stored(Sequence[Any]):
-    """Items on a shelf."""
+    """Items on disk, which are read whenever somebody goes through them."""
 
-    def __init__(self, file: IO[bytes], place: int, length: int) -> None:
-        """What `Shelf.put` calls."""
-        self._file, self._place, self._length = file, place, length
+    file: IO[bytes]
+    place: int
+    length: int
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __getitem__(self, index: Any) -> Any:
-        return self._load()[index]
+        self.file.seek(self.place)
+        return pickle.load(self.file)[index]  # noqa: S301 - what this process put there
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._load())
+        return iter(self[:])
 
-    def _load(self) -> Sequence[Any]:
-        self._file.seek(self._place)
-        items: Sequence[Any] = pickle.load(self._file)  # noqa: S301 - what this process put there
-        return items
+
+@contextmanager
+def open_shelf() -> Iterator[Callable[[Sequence[Any]], Stored]]:
+    """What puts items on disk, into a file that goes at the end. Raises `OSError` where there is no room for it."""
+    with tempfile.TemporaryFile() as file:
+
+        def put(items: Sequence[Any]) -> Stored:
+            stored = Stored(file, file.seek(0, 2), len(items))
+            pickle.dump(items, file, pickle.HIGHEST_PROTOCOL)
+            return stored
+
+        yield put

@@ -4,8 +4,8 @@ import math
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -17,7 +17,11 @@ from orchestrator.sessions import SourcePoint as SourcePoint
 
 
 class SourceError(Exception):
-    """A source cannot be read, or says too little; the message says which, and what to do."""
+    """A source cannot be read, or says too little; the message says which, and what to do, in one line."""
+
+    def __init__(self, message: str) -> None:
+        """Names of a source may be long, and have lines of their own."""
+        super().__init__(" ".join(message.split())[:2_000])
 
 
 class _Null(float):
@@ -49,33 +53,34 @@ class ReadRequest:
     """Fields that a run must have to be wanted: a reader may leave others out, and whoever asks does."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SourceRun:
-    """One run, as its source has it."""
+    """One run, as its source has it; a reader adds to it what it finds."""
 
-    source_id: str | None
+    source_id: str | None = None
     """What the source itself tells it by, on every machine; None where it has nothing of the kind."""
     name: str
     """For people; where a source is a folder of folders, the way to the run's own one."""
     numbered: str | None = None
     """What tells it from its neighbours where its seed is a number that the reader gave, which may change."""
-    config: Mapping[str, Any]
+    config: dict[str, Any] = field(default_factory=dict)
     """What was set."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     """Whatever else the source says of the run: project, group, notes, host, summary."""
     tags: tuple[str, ...] = ()
-    sessions: Sequence[Sequence[SourcePoint]] = ()
+    sessions: Sequence[list[SourcePoint]] = ()
     """What each process logged that trained the run, in its order; `join_sessions` makes one series of them."""
     counts_steps: bool = False
     """Whether the tool counts steps itself where nobody gives any."""
-    axes: Mapping[str, str] = field(default_factory=dict)
+    axes: dict[str, str] = field(default_factory=dict)
     """By name of a metric, or by a pattern of names, the metric that its owner has it drawn over."""
     state: ExternalState = ExternalState.FINISHED
     started_at: float = 0.0
+    """0 and `ended_at` 0: when the first and the last of its points were logged."""
     ended_at: float = 0.0
     step_field: str | None = None
     """The field that its steps are from, where the reader chose one that is not among the metrics."""
-    not_numbers: Collection[str] = ()
+    not_numbers: set[str] = field(default_factory=set)
     """Names of logged values that are no numbers, and are left out."""
     notes: tuple[str, ...] = ()
     """What a reader did with it that its owner may want to know, in a sentence each."""
@@ -90,9 +95,15 @@ class SourceRun:
         """The names of all that has a value anywhere."""
         return frozenset(name for point in self.points for name, value in point.metrics.items() if value is not NULL)
 
-
-ReadSource = Callable[[ReadRequest], Iterator[SourceRun]]
-"""Raises `SourceError`."""
+    def add(self, later: "SourceRun") -> None:
+        """Take what another process said of the same run."""
+        self.sessions = [*self.sessions, *later.sessions]
+        self.tags = tuple(dict.fromkeys((*self.tags, *later.tags)))
+        self.config |= later.config
+        self.facts |= later.facts
+        self.axes |= later.axes
+        self.not_numbers |= later.not_numbers
+        self.state, self.ended_at = later.state, later.ended_at
 
 
 def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Path]]:
@@ -126,15 +137,35 @@ def reading(place: object, what: str) -> Iterator[None]:
 @contextmanager
 def copied_database(path: Path) -> Iterator[Path]:
     """A copy of a file of SQLite, to be removed: a reader of the file itself may write beside it, or migrate it."""
+    with path.open("rb") as file:
+        if file.read(15) != b"SQLite format 3":
+            raise SourceError(f"{path} is no database of SQLite")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         for suffix in ("", "-wal"):
-            with suppress(FileNotFoundError):
+            if Path(f"{path}{suffix}").is_file():
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         with closing(sqlite3.connect(copy)) as database:
-            if view := database.execute("select name from sqlite_master where type = 'view'").fetchone():
-                raise SourceError(f"{path} has the view {view[0]}, which may be without end: only tables are read")
+            found = database.execute(
+                "select name from sqlite_master where type = 'view' "
+                "or exists (select 1 from pragma_table_xinfo(name) where hidden > 1)"  # a column that is computed
+            ).fetchone()
+            if found is not None:
+                raise SourceError(f"{path} computes {found[0]}, perhaps without end: only stored tables are read")
+            (fault,) = database.execute("pragma quick_check(1)").fetchone()  # pages in a circle have no end, either
+            if fault != "ok":
+                raise SourceError(f"{path} is damaged: {fault}")
         yield copy
+
+
+def parse_number(text: str) -> int | float | str:
+    """A text as the number that it is, else as it is; `1_000` is none."""
+    for kind in (int, float):
+        try:
+            return kind(text) if "_" not in text else text
+        except ValueError:
+            continue
+    return text
 
 
 def as_number(value: object) -> float | None:

@@ -14,15 +14,25 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, as_number, find_files, reading
+from api.imports.source import (
+    ReadRequest,
+    SourceError,
+    SourcePoint,
+    SourceRun,
+    as_number,
+    find_files,
+    parse_number,
+    reading,
+)
 from orchestrator.specs.text import SpecLoader
 
 RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
@@ -34,9 +44,8 @@ KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_pat
 PART_COLUMNS = ("split", "subset")
 TIME_COLUMNS = ("wall time", "wall_time", "timestamp", "_timestamp")
 VALUE = re.compile(r"(?:\w+_)?value")
-KIND_COLUMN = "attribute_type"
 PATTERNS = ("*.csv", "*.tsv", "*.parquet")
-CHART_COLUMN = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__M(?:IN|AX))?")
+CHART_DASH, CHART_BOUNDS = " - ", ("__MIN", "__MAX")
 CURVE_FILE = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
 DECIMAL_SIGNS = {
     sign: re.compile(
@@ -46,8 +55,6 @@ DECIMAL_SIGNS = {
 }
 """Numbers that show by themselves that the sign is decimal: before other than three digits, behind nothing or 0, or
 behind groups that the other sign divides."""
-MOST_TEXT = 40
-"""Characters of a cell that a message shows."""
 
 Cell = int | float | str | None
 Row = dict[str, Cell]
@@ -62,7 +69,8 @@ class _Table:
     rows: list[Row]
     lines: Sequence[int]
     """Of the file, in which each row stands."""
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    """A sentence each, once."""
 
 
 @dataclass
@@ -78,27 +86,11 @@ class _Layout:
     """Run, where the column says it, and metric of the others."""
     key: str | None = None
     """The column that names the metric of a row."""
-    kind: str | None = None
-    """The column that says which of its values a row has."""
     part: str | None = None
     """The column that says on which part of the data a row was measured."""
     is_shared: bool = False
     """Whether other files of the folder may say more of the same runs."""
     left_out: list[str] = field(default_factory=list)
-
-
-@dataclass
-class _Run:
-    """What the tables of a folder say of one run."""
-
-    name: str
-    config: dict[str, Any]
-    layout: _Layout
-    points: list[SourcePoint] = field(default_factory=list)
-    texts: dict[str, set[str]] = field(default_factory=dict)
-    not_numbers: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    rows: int = 0
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
@@ -109,37 +101,21 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         folders.setdefault(path.parent, []).append((path, way))
     for folder, files in folders.items():
         settings = _hyperparameters(folder / "hparams.yaml")
-        runs: dict[tuple[object, ...], _Run] = {}
+        runs: dict[tuple[object, ...], SourceRun] = {}
         for path, way in files:
             with reading(path, "a table"):
                 table = (_parquet if path.suffix == ".parquet" else _csv)(path)
                 if not table.rows:
                     raise SourceError(f"{path} has no rows")
                 layout = _choose_layout(table, asked)
-                _add_rows(table, layout, way, settings, runs)
+                own = runs if layout.is_shared else {}
+                _add_rows(table, layout, way, settings, own)
             if not layout.is_shared:  # else another file may say more of the same run
-                yield from (_finished(runs.pop(key), path) for key in [key for key in runs if key[0] == path])
-        yield from (_finished(run, files[-1][0]) for run in runs.values())
-
-
-def _finished(run: _Run, path: Path) -> SourceRun:
-    at = path.stat().st_mtime
-    times = [point.at for point in run.points if point.at]
-    if run.layout.is_shared:  # its rows may be sorted by metric: in time, else by step, they are one stream
-        has_times = len(times) == len(run.points)
-        run.points.sort(key=lambda point: point.at if has_times else point.step)
-    constant = {column: next(iter(found)) for column, found in run.texts.items() if len(found) == 1}
-    return SourceRun(
-        source_id=None,
-        name=run.name,
-        config={**constant, **run.config},
-        sessions=([replace(point, at=point.at or at) for point in run.points],),
-        started_at=min(times, default=at),
-        ended_at=max(times, default=at),
-        step_field=run.layout.step,
-        not_numbers=[*sorted(run.texts.keys() - constant.keys()), *dict.fromkeys(run.not_numbers)],
-        notes=tuple(run.notes),
-    )
+                yield from own.values()
+        for run in runs.values():  # rows may be sorted by metric: in time, else by step, they are one stream
+            times = {point.at for point in run.points}
+            run.sessions[0].sort(key=attrgetter("at" if len(times) > 1 else "step"))
+            yield run
 
 
 # Rows
@@ -153,7 +129,9 @@ def _csv(path: Path) -> _Table:
         text = data.decode(encoding)
     except UnicodeDecodeError:
         text = data.decode("cp1252")
-    lines = csv.reader(text.splitlines(keepends=True), delimiter=_delimiter(text))
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t|", key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
+    lines = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
     header = [name.strip() for name in next(lines, [])]
     if len(header) < 2 or len({*header}) < len(header):
         raise SourceError(f"{path} has no header of at least two columns, each with a name of its own")
@@ -161,21 +139,15 @@ def _csv(path: Path) -> _Table:
     for line in lines:
         cells = [cell.strip() for cell in line]
         if cells == header:
-            table.notes.append("its header comes again in the middle: rows were appended to an older file")
+            table.notes["its header comes again in the middle: rows were appended to an older file"] = None
         elif len(cells) > len(header):
             shown = ", ".join(cells)[:200]
             raise SourceError(f"{path}, line {lines.line_num}: {len(cells)} cells below {len(header)} columns: {shown}")
         elif any(cells):
             table.rows.append(dict(zip(header, [*cells, *[None] * (len(header) - len(cells))], strict=True)))
             numbers.append(lines.line_num)
-    _read_numbers(table, is_comma_free=lines.dialect.delimiter != ",")
+    _read_numbers(table, is_comma_free=delimiter != ",")
     return table
-
-
-def _delimiter(text: str) -> str:
-    """Which of the usual ones divides the header into the most columns."""
-    first = text.partition("\n")[0]
-    return max(",;\t|", key=lambda delimiter: len(next(csv.reader([first], delimiter=delimiter), [])))
 
 
 def _read_numbers(table: _Table, *, is_comma_free: bool) -> None:
@@ -189,24 +161,13 @@ def _read_numbers(table: _Table, *, is_comma_free: bool) -> None:
     decimal, group = (",", ".") if has_commas else (".", ",")
     thousands = re.compile(rf"[-+]?\d{{1,3}}(?:\{group}\d{{3}})+(?:\{decimal}\d*)?")
     if has_commas:
-        table.notes.append("its numbers have decimal commas")
+        table.notes["its numbers have decimal commas"] = None
     for row in table.rows:
         for column, text in row.items():
             if isinstance(text, str):
                 plain = text.replace(group, "") if thousands.fullmatch(text) else text
-                row[column] = _number(plain.replace(decimal, "."), text)
-
-
-def _number(text: str, otherwise: str) -> Cell:
-    if text == "":
-        return None
-    for kind in (int, float):
-        try:
-            if "_" not in text:
-                return kind(text)
-        except ValueError:
-            continue
-    return otherwise
+                number = parse_number(plain.replace(decimal, "."))
+                row[column] = (text or None) if isinstance(number, str) else number
 
 
 def _parquet(path: Path) -> _Table:
@@ -217,7 +178,10 @@ def _parquet(path: Path) -> _Table:
         raise SourceError(
             f"{path} needs pyarrow: pip install pyarrow; or write CSV, by pandas: read_parquet(…).to_csv(…)"
         ) from error
-    rows = pq.ParquetFile(path).read().to_pylist()
+    file = pq.ParquetFile(path)
+    if file.metadata.num_rows > path.stat().st_size:
+        raise SourceError(f"{path} has {file.metadata.num_rows:,} rows, which repeat one another: no training's are so")
+    rows = file.read().to_pylist()
     header = list(rows[0]) if rows else []
     return _Table(
         path, header, [{name: _plain(cell) for name, cell in row.items()} for row in rows], range(1, len(rows) + 1)
@@ -249,15 +213,15 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
     step, key, run = first(STEP_COLUMNS), first(KEY_COLUMNS), first(RUN_COLUMNS)
     values = [name for name in table.header if VALUE.fullmatch(name.lower())]
     time = first(TIME_COLUMNS)
-    charts = {name: match for name in table.header[1:] if (match := CHART_COLUMN.fullmatch(name))}
-    if charts and len(charts) == len(table.header) - 1:
+    if all(CHART_DASH in name for name in table.header[1:]):
+        charts = {name: (run, metric) for name in table.header[1:] for run, _, metric in [name.rpartition(CHART_DASH)]}
         return _Layout(
             name="a chart (a column for each run, NAME - METRIC)",
             step=table.header[0],
             time=None,
             runs=[],
-            metrics={name: (match["run"], match["metric"]) for name, match in charts.items() if not match["bound"]},
-            left_out=[f"{match['metric']}{match['bound']}" for match in charts.values() if match["bound"]],
+            metrics={name: place for name, place in charts.items() if not name.endswith(CHART_BOUNDS)},
+            left_out=[metric for _, metric in charts.values() if metric.endswith(CHART_BOUNDS)],
         )
     settings = [by_lower[name] for name in SETTING_COLUMNS if name in by_lower]
     settings += [name for name in table.header if name in asked and name not in settings]
@@ -270,7 +234,6 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
             runs=[name for name in runs if name not in values],
             metrics=dict.fromkeys(values, (None, "")),
             key=key,
-            kind=by_lower.get(KIND_COLUMN),
             is_shared=True,
         )
     if values and {*table.header} <= {step, time, *values, *runs}:
@@ -280,8 +243,10 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
             name="one curve", step=step, time=time, runs=runs,
             metrics={values[0]: (found["run"] if found else None, metric)}, is_shared=True,
         )  # fmt: skip
-    if step is not None and step.lower() == "epoch" and _has_fractions(table, step):
-        step = None  # it counts in parts: then it is a metric, and steps are numbered
+    if step is not None and step.lower() == "epoch":
+        steps = (row[step] for row in table.rows)
+        if any(isinstance(each, float) and math.isfinite(each) and not each.is_integer() for each in steps):
+            step = None  # it counts in parts: then it is a metric, and steps are numbered
     part = first(PART_COLUMNS)
     rates = [by_lower[name] for name in RATE_COLUMNS if name in by_lower and by_lower[name] not in runs]
     if (
@@ -298,11 +263,6 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
         metrics={name: (None, name) for name in table.header if name not in (step, part, *runs)},
         part=part,
     )
-
-
-def _has_fractions(table: _Table, column: str) -> bool:
-    values = (row[column] for row in table.rows)
-    return any(isinstance(value, float) and math.isfinite(value) and not value.is_integer() for value in values)
 
 
 def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) -> bool:
@@ -330,13 +290,14 @@ def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
 
 
 def _add_rows(
-    table: _Table, layout: _Layout, way: Path, settings: Mapping[str, Any], runs: dict[tuple[object, ...], _Run]
+    table: _Table, layout: _Layout, way: Path, settings: Mapping[str, Any], runs: dict[tuple[object, ...], SourceRun]
 ) -> None:
     """Add what a table says to the runs of its folder."""
     run_column = next((name for name in layout.runs if name.lower() in RUN_COLUMNS), None)
     # Lightning writes `version_3/metrics.csv`: there the folder is the run.
     is_folder = settings or table.path.stem == "metrics" or layout.is_shared
     of_file = way.as_posix() if is_folder else table.path.stem
+    changed_at = table.path.stat().st_mtime
     measured = {name for name in layout.metrics if any(as_number(row[name]) is not None for row in table.rows)}
     for line, row in zip(table.lines, table.rows, strict=True):
         told = {name: row[name] for name in layout.runs if row[name] is not None}
@@ -344,18 +305,20 @@ def _add_rows(
         values: dict[int, dict[str, float]] = {}
         for column, (of_column, metric) in layout.metrics.items():
             cell = row[column]
-            if cell is None or (layout.kind is not None and row[layout.kind] not in _kinds(column)):
+            if cell is None:
                 continue
-            key = (None if layout.is_shared else table.path, of_column or name, *told.items())
+            key = (of_column or name, *told.items())
             if (run := runs.get(key)) is None:
-                run = runs[key] = _Run(of_column or name, {**settings, **told}, layout, not_numbers=[*layout.left_out])
-            run.notes += (note for note in table.notes if note not in run.notes)
+                run = runs[key] = SourceRun(
+                    name=of_column or name, config={**settings, **told}, sessions=([],), step_field=layout.step,
+                    not_numbers={*layout.left_out}, notes=tuple(table.notes),
+                )  # fmt: skip
             if layout.key is not None:
                 metric = str(row[layout.key])
             elif layout.part is not None and row[layout.part] is not None:
                 metric = f"{row[layout.part]}/{metric}"
             if layout.step is None:
-                step = run.rows
+                step = len(run.sessions[0])
             elif row[layout.step] is None and layout.key is not None:
                 run.config[metric] = cell  # it was set, and belongs to no step
                 continue
@@ -365,19 +328,16 @@ def _add_rows(
             if value is not None:
                 if id(run) not in values:
                     values[id(run)] = {}
-                    run.points.append(SourcePoint(at=_time(row, layout), step=step, metrics=values[id(run)]))
-                    run.rows += 1
+                    at = _time(row, layout) or changed_at
+                    run.sessions[0].append(SourcePoint(at=at, step=step, metrics=values[id(run)]))
                 values[id(run)][metric] = value
             elif column in measured and layout.key is None:
-                run.not_numbers.append(f'{metric} at step {step} of {run.name} ("{str(cell)[:MOST_TEXT]}")')
-            else:
-                run.texts.setdefault(metric, set()).add(str(cell))
-
-
-def _kinds(column: str) -> tuple[str, str]:
-    """The kinds of attribute whose values a column has."""
-    kind = column.lower().removesuffix("_value")
-    return kind, f"{kind}_series"
+                run.not_numbers.add(f'{metric} at step {step} of {run.name} ("{str(cell)[:40]}")')
+            elif metric in told or metric in settings or metric in run.not_numbers:
+                continue
+            elif run.config.setdefault(metric, str(cell)) != str(cell):  # a text that stays is a setting
+                del run.config[metric]
+                run.not_numbers.add(metric)
 
 
 def _step(cell: Cell, layout: _Layout, path: Path, line: int) -> int:

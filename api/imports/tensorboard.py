@@ -6,15 +6,14 @@ plugin, and the arguments that Hugging Face's Trainer writes as a text. TensorBo
 """
 
 import json
-import math
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import suppress
 from os import SEEK_CUR
 from pathlib import Path
 from typing import Any
 
-from api.imports.protobuf import Message, WireError, decimal, messages, parse_message, signed, text, texts
+from api.imports.protobuf import Message, decimal, messages, parse_message, signed, text, texts
 from api.imports.source import ReadRequest, SourcePoint, SourceRun, find_files, reading
 
 HUGGING_FACE_ARGUMENTS = ("args/text_summary", "model_config/text_summary")
@@ -30,40 +29,11 @@ START = 1
 """The status by which a writer says that it purges what there is from its step on."""
 
 
-@dataclass
-class _Folder:
-    """What the event files of one folder say."""
-
-    name: str
-    config: dict[str, Any] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    sessions: list[list[SourcePoint]] = field(default_factory=list)
-    not_numbers: set[str] = field(default_factory=set)
-    began: float = math.inf
-    ended: float = 0.0
-
-    @property
-    def tags(self) -> set[str]:
-        return {tag for session in self.sessions for point in session for tag in point.metrics}
-
-    def add(self, other: "_Folder", names: Mapping[str, str]) -> None:
-        """Take what a folder below says of this run, under other names."""
-        self.config = other.config | self.config
-        self.texts = other.texts | self.texts
-        for session in other.sessions:
-            renamed = ({names[tag]: value for tag, value in point.metrics.items()} for point in session)
-            self.sessions.append(
-                [replace(point, metrics=metrics) for point, metrics in zip(session, renamed, strict=True)]
-            )
-        self.not_numbers |= other.not_numbers
-        self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
-
-
 def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of all folders below the places."""
-    folders: dict[Path, _Folder] = {}
+    folders: dict[Path, SourceRun] = {}
     for path, way in find_files(request.places, "*tfevents*"):
-        folder = folders.setdefault(path.parent.resolve(), _Folder(way.as_posix()))
+        folder = folders.setdefault(path.parent.resolve(), SourceRun(name=way.as_posix()))
         with reading(path, "events of TensorBoard"):
             _read_events(path, folder)
     for place, folder in sorted(folders.items(), reverse=True):  # those within others first
@@ -71,55 +41,43 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         outer = next((each for each in place.parents[:DEEPEST] if each in folders), place.parent)
         names = _names_in_run(place.relative_to(outer).as_posix(), folder, is_below=outer in folders)
         if names is None and place.name in parts and (place.parent in folders or len(parts) > 1):
-            outer, names = place.parent, {tag: f"{place.name}/{tag}" for tag in folder.tags}
+            outer, names = place.parent, {tag: f"{place.name}/{tag}" for tag in folder.metrics}
         if names is not None:
-            above = _Folder(folder.name.rpartition("/")[0] or outer.name)
-            folders.setdefault(outer, above).add(folder, names)
+            for session in folder.sessions:
+                for point in session:
+                    renamed = {names[tag]: value for tag, value in point.metrics.items()}
+                    point.metrics.clear()
+                    point.metrics.update(renamed)
+            folders.setdefault(outer, SourceRun(name=folder.name.rpartition("/")[0] or outer.name)).add(folder)
             del folders[place]
     for _, folder in sorted(folders.items()):
-        yield _run(folder)
+        for tag in HUGGING_FACE_ARGUMENTS:
+            with suppress(ValueError, KeyError, TypeError):
+                arguments = json.loads(folder.facts["texts"][tag])
+                folder.config = dict(arguments if tag.startswith("args") else {"model": arguments}) | folder.config
+                del folder.facts["texts"][tag]
+        yield folder
 
 
-def _names_in_run(way: str, folder: _Folder, *, is_below: bool) -> dict[str, str] | None:
+def _names_in_run(way: str, folder: SourceRun, *, is_below: bool) -> dict[str, str] | None:
     """What the tags of a folder are called in the run of the one above, at that way from it; None where it is none of
     its calls."""
     if not is_below:
         return None
-    if folder.config and all(point.step == 0 for session in folder.sessions for point in session):
-        return {tag: tag for tag in folder.tags}  # the run's own hyperparameters, and its last figures without a step
+    if folder.config and all(point.step == 0 for point in folder.points):
+        # The run's own hyperparameters, and its last figures without a step.
+        return {tag: tag for tag in folder.metrics}
     flat = way.replace("/", "_")
-    series = {tag: flat.removeprefix(f"{tag.replace('/', '_')}_") for tag in folder.tags}
+    series = {tag: flat.removeprefix(f"{tag.replace('/', '_')}_") for tag in folder.metrics}
     if series and flat not in series.values():
         return {tag: f"{tag}/{name}" for tag, name in series.items()}
     return None
 
 
-def _run(folder: _Folder) -> SourceRun:
-    config = folder.config
-    for tag in HUGGING_FACE_ARGUMENTS:
-        try:
-            arguments = json.loads(folder.texts.get(tag, "").strip())
-        except ValueError:
-            continue
-        if isinstance(arguments, dict):
-            config = (arguments if tag.startswith("args") else {"model": arguments}) | config
-            del folder.texts[tag]
-    return SourceRun(
-        source_id=None,
-        name=folder.name,
-        config=config,
-        facts={"texts": folder.texts} if folder.texts else {},
-        sessions=tuple(folder.sessions),
-        started_at=folder.began if math.isfinite(folder.began) else 0.0,
-        ended_at=folder.ended,
-        not_numbers=folder.not_numbers,
-    )
-
-
-def _read_events(path: Path, folder: _Folder) -> None:
+def _read_events(path: Path, folder: SourceRun) -> None:
     """Length, checksum, event, checksum, and so on; what is torn at the end is not there yet."""
     size = path.stat().st_size
-    folder.sessions.append([])
+    folder.sessions = [*folder.sessions, []]
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
             (length,) = struct.unpack_from("<Q", head)
@@ -128,15 +86,14 @@ def _read_events(path: Path, folder: _Folder) -> None:
                 return
             try:
                 _read_event(parse_message(file.read(length)), folder)
-            except (WireError, struct.error, OverflowError):
+            except (ValueError, struct.error, OverflowError):
                 folder.not_numbers.add(f"{path.name} from byte {place:,} on, which is damaged")
                 return
             file.seek(4, SEEK_CUR)
 
 
-def _read_event(event: Message, folder: _Folder) -> None:
+def _read_event(event: Message, folder: SourceRun) -> None:
     at, step = decimal(event, 1) or 0.0, signed(event, 2)
-    folder.began, folder.ended = min(folder.began, at), max(folder.ended, at)
     if step > 0 and any(signed(log, 1) == START for log in messages(event, 7)):
         folder.sessions[-1].append(SourcePoint(at=at, step=step, metrics={}))
     for summary in messages(event, 5):
@@ -155,7 +112,7 @@ def _read_event(event: Message, folder: _Folder) -> None:
             elif number is not None:
                 _add_value(folder.sessions[-1], at, step, tag, number)
             elif tensors and (found := texts(tensors[-1], 8)):
-                folder.texts[tag] = "\n".join(found)
+                folder.facts.setdefault("texts", {})[tag] = "\n".join(found)
             else:
                 folder.not_numbers.add(tag)
 
@@ -163,7 +120,7 @@ def _read_event(event: Message, folder: _Folder) -> None:
 def _add_value(session: list[SourcePoint], at: float, step: int, tag: str, value: float) -> None:
     """Add to the last point where that is of the same step, and has no such tag yet."""
     last = session[-1] if session else None
-    if last is not None and last.step == step and tag not in last.metrics and isinstance(last.metrics, dict):
+    if last is not None and last.step == step and tag not in last.metrics:
         last.metrics[tag] = value
     elif step >= 0:
         session.append(SourcePoint(at=at, step=step, metrics={tag: value}))
@@ -172,15 +129,8 @@ def _add_value(session: list[SourcePoint], at: float, step: int, tag: str, value
 def _hyperparameters(start: Message) -> Iterator[tuple[str, Any]]:
     for pair in messages(start, 1):
         for value in messages(pair, 2):
-            kind = next(iter(value), 1)
-            yield (
-                text(pair, 1),
-                {
-                    2: lambda value=value: decimal(value, 2),
-                    3: lambda value=value: text(value, 3),
-                    4: lambda value=value: bool(signed(value, 4)),
-                }.get(kind, lambda: None)(),
-            )
+            texts_or_truths = text(value, 3) if 3 in value else bool(signed(value, 4)) if 4 in value else None
+            yield text(pair, 1), decimal(value, 2) if 2 in value else texts_or_truths
 
 
 def _tensor_number(tensor: Message) -> float | None:

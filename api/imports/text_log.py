@@ -15,8 +15,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from api.imports.mapping import LARGEST_STEP, SEED, parse_name
-from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, reading
+from api.client.own_runs import LARGEST_STEP
+from api.imports.mapping import SEED, parse_name
+from api.imports.source import (
+    ReadRequest,
+    SourceError,
+    SourcePoint,
+    SourceRun,
+    as_number,
+    find_files,
+    parse_number,
+    reading,
+)
 from orchestrator.external_runs import ExternalState
 
 LONGEST_LINE = 10_000
@@ -153,18 +163,15 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
             notes.append("its lines do not say what its last step is: it counts as finished")
         end = training.points[-1]
         yield SourceRun(
-            source_id=None,
             name=training.name,
             numbered=training.place if seed is None else None,
             config={**training.settings, "seed": seed if seed is not None else next(unused_seeds)},
-            facts=facts,
+            facts={**facts},
             sessions=(training.points,),
             # Where several of a folder end early at the same step, that was on purpose.
             state=ExternalState.FINISHED
             if training.last_step is None or training.has_ended or ends[end.step] > 1
             else ExternalState.RUNNING,
-            started_at=end.at,
-            ended_at=end.at,
             notes=tuple(notes),
         )
 
@@ -205,9 +212,11 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
             groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in this.pairs.findall(line)}
         ahead |= {group: groups.pop(group) for group in SETTINGS if group in groups}
         told, last_step = (next((groups.pop(group) for group in names if group in groups), None) for names in STEPS)
-        metrics = {group: value for group, text in groups.items() if (value := _number(text)) is not None}
+        metrics = {
+            group: value for group, text in groups.items() if (value := as_number(parse_number(text))) is not None
+        }
         # Lines of a Trainer have no step: thousandths of an epoch are the same for all that train as long.
-        step = 1000 * metrics.get("epoch", math.nan) if told is None else _number(told)
+        step = 1000 * metrics.get("epoch", math.nan) if told is None else as_number(parse_number(told))
         if step is None or not (0 <= step <= LARGEST_STEP and metrics):
             continue
         formats = (this,)
@@ -218,7 +227,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
         training.settings = {**training.settings, **ahead}
         ahead.clear()
         if last_step is not None:
-            training.last_step = _number(last_step)
+            training.last_step = as_number(parse_number(last_step))
         training.points.append(SourcePoint(at=at, step=round(step), metrics=metrics))
     if training.points:
         yield training
@@ -232,13 +241,6 @@ def _lines(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8", errors="replace") as file:
         while line := file.readline(LONGEST_LINE):
             yield line.strip()
-
-
-def _number(text: str) -> float | None:
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
 
 
 def _candidate(way: Path) -> str:

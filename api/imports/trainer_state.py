@@ -16,7 +16,10 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     """A run for each output folder: of its checkpoints the one that went farthest says all that the others do."""
     newest: dict[Path, tuple[int, str, Path, dict[str, Any]]] = {}
     for path, way in find_files(request.places, "trainer_state.json"):
-        found = _load(path)
+        with reading(path, "JSON"):
+            found = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, dict) or not isinstance(found.get("log_history"), list):
+            raise SourceError(f"{path} has no log_history: it is no trainer_state.json")
         folder = path.parent.resolve()
         is_checkpoint = folder.name.startswith("checkpoint-")
         output = folder.parent if is_checkpoint else folder
@@ -29,14 +32,6 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         yield _run(path, name, step, found)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    with reading(path, "JSON"):
-        found = json.loads(path.read_text("utf-8"))
-    if not isinstance(found, dict) or not isinstance(found.get("log_history"), list):
-        raise SourceError(f"{path} has no log_history: it is no trainer_state.json")
-    return found
-
-
 def _run(path: Path, name: str, step: int, state: dict[str, Any]) -> SourceRun:
     at = path.stat().st_mtime
     not_numbers: set[str] = set()
@@ -47,8 +42,8 @@ def _run(path: Path, name: str, step: int, state: dict[str, Any]) -> SourceRun:
         metrics = split_metrics({key: value for key, value in entry.items() if key != "step"}, not_numbers)
         points.append(SourcePoint(at=at, step=entry["step"], metrics=metrics))
     last = int(state.get("max_steps") or 0)
+    has_summary = any("train_runtime" in entry for entry in state["log_history"])
     return SourceRun(
-        source_id=None,
         name=name,
         config={
             key: state[key]
@@ -57,14 +52,7 @@ def _run(path: Path, name: str, step: int, state: dict[str, Any]) -> SourceRun:
         },
         facts={key: value for key, value in state.items() if not isinstance(value, dict | list) and value is not None},
         sessions=(points,),
-        # One that stopped early on purpose says so; any other below its last step was killed, or trains.
-        state=ExternalState.FINISHED if step >= last or _has_stopped(state) else ExternalState.RUNNING,
-        started_at=at,
-        ended_at=at,
+        # The summary is logged at the end alone, of an early stop, too; any other was killed, or trains.
+        state=ExternalState.FINISHED if step >= last or has_summary else ExternalState.RUNNING,
         not_numbers=not_numbers,
     )
-
-
-def _has_stopped(state: dict[str, Any]) -> bool:
-    """Whether a callback ended the training, which is what an early stop is; the summary is logged at the end alone."""
-    return any("train_runtime" in entry for entry in state["log_history"] if isinstance(entry, dict))

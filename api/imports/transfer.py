@@ -15,12 +15,13 @@ from itertools import count
 
 from api.client.client import Client
 from api.client.messages import ClientError
+from api.client.own_runs import LARGEST_STEP, MOST_METRICS
 from api.client.spool import batches
-from api.imports.mapping import LARGEST_STEP, MappedRun
+from api.imports.mapping import MappedRun
 from orchestrator.external_runs import MOST_VALUES, ExternalRun, RunHeader, SpoolLine
 
-MOST_METRICS = 200
-"""In one line, and asked for at once."""
+Values = dict[str, dict[int, float]]
+"""By metric and step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +40,24 @@ class ImportedRun:
 
 def send_run(client: Client, run: MappedRun) -> ImportedRun:
     """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
-    known = _find_run(client, run.run_id)
-    header = run.header
+    known, header = None, run.header
+    try:
+        known = client.external_run(run.run_id)
+    except ClientError as error:
+        if error.status != 404:
+            raise
     if run.is_numbered:  # it keeps the number that it was first sent with, which no other run gets
         seed = _unused_seed(client, header) if known is None else known.seed
         header = header.model_copy(update={"seed": seed, "config": {**header.config, "seed": str(seed)}})
-    values: dict[str, dict[int, float]] = {}
+    values: Values = {}
     if known is not None:
         for names in _metric_groups(known):
             series = client.external_series(run.run_id, names)
             values |= {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
     lines = list(_new_lines(run, values))
     labels: tuple[str, ...] = ()
-    went_back = known is not None and _is_same(known, header) and _went_back(run, values, lines)
+    is_same = all(getattr(known, name, None) == getattr(header, name) for name in ("candidate", "lr", "seed"))
+    went_back = known is not None and is_same and _went_back(run, values, lines)  # the service refuses another one
     if known is not None and went_back:
         labels = client.external_experiment(known.experiment_id).labels  # which goes with its last run
         client.delete_external_run(run.run_id)
@@ -85,15 +91,6 @@ def _unused_seed(client: Client, header: RunHeader) -> int:
     return next(number for number in count(header.seed or 0) if number not in used)
 
 
-def _find_run(client: Client, run_id: str) -> ExternalRun | None:
-    try:
-        return client.external_run(run_id)
-    except ClientError as error:
-        if error.status != 404:
-            raise
-        return None
-
-
 def _metric_groups(known: ExternalRun) -> Iterator[list[str]]:
     """The names of its metrics, in pieces that one answer may have."""
     names: list[str] = []
@@ -108,39 +105,42 @@ def _metric_groups(known: ExternalRun) -> Iterator[list[str]]:
         yield names
 
 
-def _new_lines(run: MappedRun, known: dict[str, dict[int, float]]) -> Iterator[SpoolLine]:
-    """The points without the values that are there; of several at one step the last counts, as everywhere."""
-    last: dict[tuple[str, int], float] = {}
+def _last_values(run: MappedRun) -> Values:
+    """By metric and step, the value that was told last, which counts."""
+    found: Values = {}
     for point in run.points:
-        last |= {(name, point.step): value for name, value in point.metrics.items()}
-    now = time.time()
-    for point in run.points:
-        new, is_correction = {}, False
         for name, value in point.metrics.items():
-            here = known.get(name, {}).get(point.step)
-            if _equal(value, last[name, point.step]) and (here is None or not _equal(value, here)):
-                new[name] = value
-                is_correction |= here is not None
-        pairs = sorted(new.items())
-        for begin in range(0, len(pairs), MOST_METRICS):
-            some = dict(pairs[begin : begin + MOST_METRICS])
-            # A value that was there is replaced by the one that is told last.
-            yield SpoolLine(at=now if is_correction else point.at, step=point.step, metrics=some)
+            found.setdefault(name, {})[point.step] = value
+    return found
 
 
-def _went_back(run: MappedRun, known: dict[str, dict[int, float]], new: list[SpoolLine]) -> bool:
+def _new_lines(run: MappedRun, known: Values) -> Iterator[SpoolLine]:
+    """The points without the values that are there."""
+    last, now = _last_values(run), time.time()
+    for point in run.points:
+        step = point.step
+        here = {name: known[name][step] for name in point.metrics if step in known.get(name, ())}
+        new = sorted(
+            (name, value)
+            for name, value in point.metrics.items()
+            if _equal(value, last[name][step]) and not (name in here and _equal(value, here[name]))
+        )
+        # A value that was there is replaced by the one that is told last.
+        at = now if any(name in here for name, _ in new) else point.at
+        for begin in range(0, len(new), MOST_METRICS):
+            yield SpoolLine(at=at, step=step, metrics=dict(new[begin : begin + MOST_METRICS]))
+
+
+def _went_back(run: MappedRun, known: Values, new: list[SpoolLine]) -> bool:
     """Whether the service has values that the run has no more, behind a step of which their metric has a new one. One
     that begins later than what is there, or has nothing new, may be a part of it."""
-    steps: dict[str, set[int]] = {}
-    for point in run.points:
-        for name in point.metrics.keys() & known.keys():
-            steps.setdefault(name, set()).add(point.step)
+    last = _last_values(run)
     begins: dict[str, int] = {}
     for line in new:
         for name in line.metrics:
             begins[name] = min(begins.get(name, LARGEST_STEP), line.step or 0)
     return any(
-        min(values) in steps[name] and any(step > begins[name] and step not in steps[name] for step in values)
+        min(values) in last[name] and any(step > begins[name] and step not in last[name] for step in values)
         for name, values in known.items()
         if values and name in begins
     )
@@ -148,11 +148,6 @@ def _went_back(run: MappedRun, known: dict[str, dict[int, float]], new: list[Spo
 
 def _equal(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
-
-
-def _is_same(known: ExternalRun, header: RunHeader) -> bool:
-    """Whether the service would take it for the same run."""
-    return all(getattr(known, name) == getattr(header, name) for name in ("candidate", "lr", "seed"))
 
 
 def _has_settings(known: ExternalRun, header: RunHeader) -> bool:

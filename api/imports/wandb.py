@@ -7,8 +7,6 @@ Metrics of the machine have a time and no step: theirs is the number of the samp
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,62 +19,29 @@ BLOCK_BYTES = 2**15
 HISTORY, SUMMARY, CONFIG, STATS, METRIC, RUN, EXIT, ENVIRONMENT = 2, 3, 5, 7, 12, 17, 18, 26
 """The fields of a record that are read."""
 ENVIRONMENT_FACTS = {1: "os", 2: "python", 5: "args", 6: "program", 12: "host", 18: "gpu_type", 25: "cuda_version"}
-RUN_FACTS = {2: "entity", 3: "project", 6: "group", 7: "job_type", 9: "notes", 12: "sweep", 13: "host"}
-JOINED = ("config", "facts", "summary", "axes")
-"""What a later session adds to."""
-
-
-@dataclass
-class _Run:
-    """What one file says of its run."""
-
-    id: str = ""
-    name: str = ""
-    config: dict[str, Any] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    axes: dict[str, str] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    points: list[SourcePoint] = field(default_factory=list)
-    exit_code: int | None = None
-    began: float = 0.0
-    ended: float = 0.0
-    not_numbers: set[str] = field(default_factory=set)
+RUN_FACTS = {1: "id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 9: "notes", 12: "sweep", 13: "host"}
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
     """The runs of all files; one that was resumed has several, a session each."""
-    runs: dict[str, list[_Run]] = {}
+    runs: dict[str, list[SourceRun]] = {}
     for path, _ in find_files(request.places, "*.wandb"):
         if any(each.name == "latest-run" for each in path.parents):  # a link to one of the others
             continue
-        found = _Run()
+        found = SourceRun(name="", sessions=[[]], counts_steps=True, state=ExternalState.RUNNING)
         with reading(path, "a file of W&B's"):
             for record in _records(path):
                 _add_record(parse_message(record), found)
-        if not found.id:
+        if "id" not in found.facts:
             raise SourceError(f"{path} does not say which run it is of: its process was killed before it began")
-        runs.setdefault(f"{found.facts.get('entity', '')}/{found.facts.get('project', '')}/{found.id}", []).append(
-            found
-        )
-    for key, sessions in runs.items():
-        sessions.sort(key=lambda session: session.began)
-        run = sessions[-1]
-        joined = {name: dict(chain.from_iterable(getattr(each, name).items() for each in sessions)) for name in JOINED}
-        yield SourceRun(
-            source_id=key,
-            name=run.name or run.id,
-            config=joined["config"],
-            facts=joined["facts"] | ({"summary": joined["summary"]} if joined["summary"] else {}) | {"id": run.id},
-            tags=tuple(dict.fromkeys(chain.from_iterable(each.tags for each in sessions))),
-            sessions=tuple(each.points for each in sessions),
-            counts_steps=True,
-            axes=joined["axes"],
-            state={None: ExternalState.RUNNING, 0: ExternalState.FINISHED}.get(run.exit_code, ExternalState.FAILED),
-            started_at=sessions[0].began,
-            ended_at=run.ended,
-            not_numbers=set().union(*(each.not_numbers for each in sessions)),
-        )
+        found.source_id = "/".join(found.facts.get(name, "") for name in ("entity", "project", "id"))
+        runs.setdefault(found.source_id, []).append(found)
+    for sessions in runs.values():
+        run, *later = sorted(sessions, key=lambda session: session.started_at)
+        for session in later:
+            run.add(session)
+        run.name = (later or [run])[-1].name or run.facts["id"]
+        yield run
 
 
 def _records(path: Path) -> Iterator[bytes]:
@@ -84,7 +49,7 @@ def _records(path: Path) -> Iterator[bytes]:
     data = path.read_bytes()
     if not data.startswith(MAGIC):
         raise SourceError(f"{path} is no file of W&B's: it begins with {data[:4]!r}, not with {MAGIC!r}")
-    place, record = 7, b""
+    place, record = 7, bytearray()
     while place + 7 <= len(data):
         if BLOCK_BYTES - place % BLOCK_BYTES < 7:
             place += BLOCK_BYTES - place % BLOCK_BYTES
@@ -93,36 +58,39 @@ def _records(path: Path) -> Iterator[bytes]:
         place += 7
         if kind == 0 or place + length > len(data):  # torn: its process was killed
             return
-        record = (record if kind in (3, 4) else b"") + data[place : place + length]
+        if kind in (1, 2):
+            record.clear()
+        record += data[place : place + length]
         place += length
         if kind in (1, 4):
-            yield record
+            yield bytes(record)
 
 
-def _add_record(record: Message, run: _Run) -> None:
+def _add_record(record: Message, run: SourceRun) -> None:
     for found in messages(record, RUN):
-        run.id, run.name = text(found, 1) or run.id, text(found, 8) or run.name
+        run.name = text(found, 8) or run.name
         run.tags = tuple(texts(found, 10)) or run.tags
         run.facts |= {name: value for number, name in RUN_FACTS.items() if (value := text(found, number))}
         for config in messages(found, 4):
             run.config |= _items(config, 1)
         for git in messages(found, 21):
             run.facts["git"] = {"remote": text(git, 1), "commit": text(git, 2)}
-        run.began = min(filter(None, (run.began, *(_time(each) for each in messages(found, 17)))), default=0.0)
+        run.started_at = min(filter(None, (run.started_at, *map(_time, messages(found, 17)))), default=0.0)
     for config in messages(record, CONFIG):
         run.config |= _items(config, 1)
     for summary in messages(record, SUMMARY):
-        run.summary |= {name: each for name, each in _items(summary, 1).items() if not name.startswith("_")}
+        values = {name: value for name, value in _items(summary, 1).items() if not name.startswith("_")}
+        run.facts["summary"] = run.facts.get("summary", {}) | values
     for history in messages(record, HISTORY):
         values = _items(history, 1)
         step = int(values.pop("_step", None) or next((signed(each, 1) for each in messages(history, 2)), 0))
-        at = float(values.pop("_timestamp", None) or run.began)
-        run.ended = max(run.ended, at)
-        run.points.append(SourcePoint(at=at, step=max(step, 0), metrics=split_metrics(values, run.not_numbers)))
+        at = float(values.pop("_timestamp", None) or run.started_at)
+        metrics = split_metrics(values, run.not_numbers)
+        run.sessions[0].append(SourcePoint(at=at, step=max(step, 0), metrics=metrics))
     for stats in messages(record, STATS):
         values = {f"system/{name}": value for name, value in _items(stats, 3).items()}
-        at = next((_time(each) for each in messages(stats, 2)), run.began)
-        run.points.append(SourcePoint(at=at, step=0, metrics=split_metrics(values, run.not_numbers)))
+        at = next(map(_time, messages(stats, 2)), run.started_at)
+        run.sessions[0].append(SourcePoint(at=at, step=0, metrics=split_metrics(values, run.not_numbers)))
     for metric in messages(record, METRIC):
         if axis := text(metric, 4):
             run.axes[text(metric, 1) or text(metric, 2)] = axis
@@ -131,7 +99,7 @@ def _add_record(record: Message, run: _Run) -> None:
             if said := texts(environment, number):
                 run.facts[name] = " ".join(said)
     for ended in messages(record, EXIT):
-        run.exit_code = signed(ended, 1)
+        run.state = ExternalState.FAILED if signed(ended, 1) else ExternalState.FINISHED
     run.config.pop("_wandb", None)
 
 

@@ -3,17 +3,15 @@ have logged, with a mapping that it proposes and the user may correct.
 """
 
 import os
-import sys
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 
-from api.cli.console import FAILED, Json, complain, console, fail, plain, plain_table, print_json, refuse
+from api.cli.console import FAILED, Json, ProgressLine, complain, console, fail, plain, plain_table, print_json, refuse
 from api.cli.service import Url, open_client
 from api.client.messages import ClientError
 from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, Synced, find
@@ -26,11 +24,11 @@ from api.imports.mapping import (
     possible_losses,
     propose_mapping,
 )
-from api.imports.readers import SourceReader, choose_reader, read_runs
-from api.imports.shelf import Shelf
+from api.imports.readers import choose_reader, read_runs
+from api.imports.shelf import open_shelf
 from api.imports.source import ReadRequest, SourceError, SourceRun
 from api.imports.text_log import FORMATS
-from api.imports.transfer import send_run
+from api.imports.transfer import ImportedRun, send_run
 from orchestrator.external_runs import IMPORTED, RunHeader
 from worker.words import pluralize
 
@@ -74,12 +72,7 @@ OnlyOption = Annotated[
         metavar="FIELD=TEXT",
     ),
 ]
-PROGRESS_SECONDS = 2.0
-SPOOLS = "spools"
-"""The word for runs that a loop of one's own has logged."""
 MOST_SHOWN = 20
-MOST_LINES_NAMED = 8
-"""Torn lines that are named of a spool."""
 
 
 def import_runs(
@@ -107,117 +100,81 @@ def import_runs(
     corrections, constants = _pairs("--map", mapped, NAMES), _pairs("--set", given, tuple(PROPOSALS))
     if experiment is not None:
         constants["experiment"] = experiment
-    try:
-        reader, places = choose_reader(words or ())
-    except SourceError as error:
-        refuse(str(error))
-    request = ReadRequest(
-        places=places,
-        fields=[field for name, field in corrections.items() if name in PROPOSALS],
-        pattern=pattern,
-        only=_pairs("--only", only, None),
-    )
-    with Shelf() as shelf:
-        _import_from_tool(reader, request, corrections, constants, shelf, url, dry_run=dry_run, json=json)
-
-
-def _import_from_tool(
-    reader: SourceReader,
-    request: ReadRequest,
-    corrections: Mapping[str, str],
-    constants: Mapping[str, str],
-    shelf: Shelf,
-    url: str | None,
-    *,
-    dry_run: bool,
-    json: bool,
-) -> None:
-    """Read, map, say and send; exit code 1 where a run is refused. Each run is in memory while it is read or sent."""
-    found = list[SourceRun]()
-    try:
-        with _Progress("read") as progress:
-            for run in read_runs(reader, request):
-                found.append(replace(run, sessions=shelf.put(run.sessions)))
-                progress.show(len(found))
-        mapping = propose_mapping(found, corrections, constants)
-    except (SourceError, OSError) as error:
-        refuse(str(error))
-    default = Path(request.places[0]).resolve().stem
-    runs, refused = list[MappedRun](), 0
-    for source_run in found:
+    with open_shelf() as put:
+        found = list[SourceRun]()
         try:
-            run_to_send = apply_mapping(source_run, mapping, reader.source, default)
-            runs.append(replace(run_to_send, points=shelf.put(run_to_send.points)))
-        except SourceError as error:
-            complain(str(error))
-            refused += 1
-    if not json:
-        _print_mapping(reader.source, mapping, found, runs)
-    losses = possible_losses(found)
-    if "val_loss" not in mapping.fields and losses:
-        complain(
-            f"no metric has a name of a validation loss; it could be {', '.join(losses[:MOST_SHOWN])}: choose the one "
-            "to judge by with --map val_loss=NAME"
-        )
-    sent = []
-    if runs and not dry_run:
-        with open_client(url) as client, _Progress("sent", of=len(runs)) as progress:
-            for number, run_to_send in enumerate(runs, start=1):
-                try:
-                    sent.append(send_run(client, run_to_send))
-                except ClientError as error:
-                    if error.status is None or error.status in (401, 403):  # no other run would fare better
-                        raise
-                    complain(f"{run_to_send.name}: {error}")
-                    refused += 1
-                progress.show(number)
-    if json:
-        rows = [{"run_id": run.run_id, "name": run.name, **run.header.model_dump()} for run in runs]
-        print_json({"mapping": vars(mapping), "runs": rows, "sent": [vars(each) for each in sent]})
-    elif dry_run:
-        print("nothing was sent; without --dry-run it is")
-    else:
-        for name in dict.fromkeys(each.experiment for each in sent):
-            mine = [each for each in sent if each.experiment == name]
-            new = sum(each.is_new for each in mine)
-            values = sum(each.new_values for each in mine)
-            runs_sent, new_values = pluralize(len(mine), "run"), pluralize(values, "new value")
-            print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
-            if went_back := sum(each.went_back for each in mine):
-                print(
-                    f"  {went_back} sent whole again, because they went back to an earlier step since the last import"
-                )
-            print(f"  adapm-bench compare '{plain(name)}'")
+            reader, places = choose_reader(words or ())
+            request = ReadRequest(
+                places=places,
+                fields=[field for name, field in corrections.items() if name in PROPOSALS],
+                pattern=pattern,
+                only=_pairs("--only", only, None),
+            )
+            with ProgressLine(quiet=json) as line:
+                for run in read_runs(reader, request):
+                    found.append(replace(run, sessions=put(run.sessions)))
+                    line.show(f"{pluralize(len(found), 'run')} read")
+                line.show(f"{pluralize(len(found), 'run')} read", last=True)
+            mapping = propose_mapping(found, corrections, constants)
+        except (SourceError, OSError) as error:
+            refuse(str(error))
+        default = Path(request.places[0]).resolve().stem
+        runs, refused = list[MappedRun](), 0
+        for source_run in found:
+            try:
+                run_to_send = apply_mapping(source_run, mapping, reader.source, default)
+                runs.append(replace(run_to_send, points=put(run_to_send.points)))
+            except SourceError as error:
+                complain(str(error))
+                refused += 1
+        if not json:
+            _print_mapping(reader.source, mapping, found, runs)
+        losses = possible_losses(found)
+        if "val_loss" not in mapping.fields and losses:
+            complain(
+                f"no metric has a name of a validation loss; it could be {', '.join(losses[:MOST_SHOWN])}: choose the "
+                "one to judge by with --map val_loss=NAME"
+            )
+        sent = list[ImportedRun]()
+        if runs and not dry_run:
+            with open_client(url) as client, ProgressLine(quiet=json) as line:
+                for number, run_to_send in enumerate(runs, start=1):
+                    try:
+                        sent.append(send_run(client, run_to_send))
+                    except ClientError as error:
+                        if error.status is None or error.status in (401, 403):  # no other run would fare better
+                            raise
+                        complain(f"{run_to_send.name}: {error}")
+                        refused += 1
+                    line.show(f"{number:,} of {pluralize(len(runs), 'run')} sent", last=number == len(runs))
+        if json:
+            rows = [{"run_id": run.run_id, "name": run.name, **run.header.model_dump()} for run in runs]
+            print_json({"mapping": vars(mapping), "runs": rows, "sent": [vars(each) for each in sent]})
+        elif dry_run:
+            print("nothing was sent; without --dry-run it is")
+        else:
+            _print_sent(sent)
     if refused:
         raise typer.Exit(FAILED)
 
 
-class _Progress:
-    """How many runs are done, on the standard error: now and then, and at the end."""
-
-    def __init__(self, word: str, of: int | None = None) -> None:
-        self._word, self._of = word, "" if of is None else f" of {of:,}"
-        self._count, self._shown_at = 0, time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        print(f"{self._count:,}{self._of} {'run' if self._count == 1 else 'runs'} {self._word}", file=sys.stderr)
-
-    def show(self, count: int) -> None:
-        """Say it, if it was not said for a while."""
-        self._count = count
-        if time.monotonic() - self._shown_at > PROGRESS_SECONDS:
-            self._shown_at = time.monotonic()
-            self.__exit__()
+def _print_sent(sent: Sequence[ImportedRun]) -> None:
+    for name in dict.fromkeys(each.experiment for each in sent):
+        mine = [each for each in sent if each.experiment == name]
+        new = sum(each.is_new for each in mine)
+        values = sum(each.new_values for each in mine)
+        runs_sent, new_values = pluralize(len(mine), "run"), pluralize(values, "new value")
+        print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
+        if went_back := sum(each.went_back for each in mine):
+            print(f"  {went_back} sent whole again, because they went back to an earlier step since the last import")
+        print(f"  adapm-bench compare '{plain(name)}'")
 
 
 def _spool_folders(words: Sequence[str]) -> list[Path]:
     """The folders and files of spools that are meant; empty where other tools' logs are."""
     if not words:
         return [Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)]
-    if words[0] == SPOOLS:
+    if words[0] == "spools":
         return [Path(word) for word in words[1:]] or _spool_folders(())
     paths = [Path(word) for word in words]
     return paths if all(path.match(f"*{SUFFIX}") or (path.is_dir() and find(path)) for path in paths) else []
@@ -234,8 +191,12 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
         for path in paths:
             try:
                 sent.append(RunSpool(path).send(client))
-                if sent[-1].torn:
-                    complain(_torn_words(sent[-1]))
+                if torn := sent[-1].torn:
+                    shown = ", ".join(map(str, torn[:MOST_SHOWN])) + (", …" if len(torn) > MOST_SHOWN else "")
+                    complain(
+                        f"{path}, lines {shown}: no whole JSON in UTF-8, counted as torn; the others are kept. To send "
+                        'them once mended, change "part" in line 1, and import again'
+                    )
             except (SpoolError, OSError) as error:
                 complain(str(error))
                 refused += 1
@@ -256,18 +217,6 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
             print(f"{folders[0]} has no runs; start_run of api.client makes them")
     if refused:
         raise typer.Exit(FAILED)
-
-
-def _torn_words(synced: Synced) -> str:
-    """Which lines of a spool cannot be read, and what becomes of them."""
-    shown = ", ".join(map(str, synced.torn[:MOST_LINES_NAMED])) + (", …" if len(synced.torn) > MOST_LINES_NAMED else "")
-    lines, they, count, them = (
-        ("line", "it", "counts", "it") if len(synced.torn) == 1 else ("lines", "they", "count", "them")
-    )
-    return (
-        f"{synced.path}, {lines} {shown}: no whole JSON in UTF-8; {they} {count} as torn, the others are kept, and the "
-        f'file stays as it is. To send {them} once mended, change "part" in line 1, and import again'
-    )
 
 
 def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str] | None) -> dict[str, str]:

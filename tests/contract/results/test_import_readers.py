@@ -4,11 +4,10 @@ a `SourceError` where a file is damaged."""
 import contextlib
 import dataclasses
 import json
-import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -304,66 +303,6 @@ def test_values_without_a_step_are_numbered_in_time_and_a_database_stays_as_it_i
     with pytest.raises(SourceError, match="does not exist"):
         read("mlflow", f"sqlite:///{tmp_path / 'none.db'}")
     assert not (tmp_path / "none.db").exists()
-
-
-def _files(source: str) -> Iterator[Path]:
-    return (path for path in sorted((FILES / source).rglob("*")) if path.is_file())
-
-
-@pytest.mark.parametrize("source", [*STUDIES, "trainer_state"])
-def test_a_damaged_file_is_said_to_be_damaged_or_read_as_far_as_it_is_whole(source: str, tmp_path: Path) -> None:
-    reader = READERS[source]
-    original = next(path for path in _files(source) if any(map(path.match, reader.files)) and path.stat().st_size > 200)
-    whole = original.read_bytes()
-    place = tmp_path / original.name
-    kept = 0
-    for number in range(40):
-        if number < 20:
-            damaged = whole[: len(whole) * number // 20]
-        else:
-            at = len(whole) * (number - 20) // 20
-            damaged = whole[:at] + bytes(255 - byte for byte in whole[at : at + 8]) + whole[at + 8 :]
-        place.write_bytes(damaged)
-        with contextlib.suppress(SourceError):
-            kept += len(read(source, tmp_path))
-    assert kept or source == "trainer_state", (
-        "a tail that is not there yet, or one value, is no reason to refuse the rest"
-    )
-
-
-@pytest.mark.parametrize("source", [*STUDIES, "trainer_state", "log"])
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_any_file_ends_in_runs_or_a_source_error_and_stays_as_it_is(source: str, data: st.DataObject) -> None:
-    """Parts of real files, cut, repeated and mixed with anything."""
-    patterns = READERS[source].files or ("*.csv",)
-    original = next(path for path in _files("csv" if source == "log" else source) if any(map(path.match, patterns)))
-    whole = original.read_bytes()
-    places = st.integers(0, len(whole))
-    part = st.builds(lambda a, b: whole[min(a, b) : max(a, b)], places, places) | st.binary(max_size=40)
-    content = b"".join(data.draw(st.lists(part, max_size=5)))
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / original.name
-        path.write_bytes(content)
-        with contextlib.suppress(SourceError):
-            mapped(read(source, folder), source)
-        assert path.read_bytes() == content and [*Path(folder).iterdir()] == [path]
-
-
-def test_what_would_never_end_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.csv")
-    os.mkfifo(tmp_path / "hparams.yaml")
-    (tmp_path / "a.csv").write_text("step,val_loss\n0,1\n")
-    for source in ("csv", "trainer_state", "tensorboard", "wandb", "trackio", "log"):
-        with pytest.raises(SourceError, match="neither a file nor a folder"):
-            read(source, tmp_path / "pipe.csv")
-    assert len(read("csv", tmp_path)) == 1
-    endless = "with recursive n(id) as (select 1 union all select id + 1 from n) select id, 'a' as run_name from n"
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as database:
-        database.execute(f"create view metrics as {endless}")
-    for source in ("trackio", "mlflow"):
-        with pytest.raises(SourceError, match="the view metrics"):
-            read(source, tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("source", [name for name, reader in READERS.items() if reader.files])

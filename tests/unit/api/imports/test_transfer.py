@@ -1,6 +1,7 @@
 """What the service has of an imported run is asked for in answers of a size that it gives."""
 
-from api.imports.transfer import MOST_METRICS, _metric_groups
+from api.client.own_runs import MOST_METRICS
+from api.imports.transfer import _metric_groups
 from orchestrator.external_runs import MOST_VALUES, MetricSummary
 from tests.factories.external_runs import external_run
 
