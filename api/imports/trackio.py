@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
-from pathlib import Path
 
 from api.imports.source import (
     ReadRequest,
@@ -31,32 +30,28 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
             closing(sqlite3.connect(copy)) as database,
         ):
             database.row_factory = sqlite3.Row
-            yield from _read_project(path, database)
-
-
-def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRun]:
-    runs: dict[str, SourceRun] = {}
-    for table in ("configs", "metrics", "system_metrics"):
-        if table != "metrics" and not list(database.execute(f"pragma table_info({table})")):  # older files
-            continue
-        for row in database.execute(f"select * from {table} order by id"):  # noqa: S608 - ours
-            key = str(row["run_id"] if "run_id" in row.keys() else row["run_name"])  # noqa: SIM118 - a row is no mapping
-            if key not in runs:
-                name, facts = str(row["run_name"]), {"project": path.stem}
-                runs[key] = SourceRun(source_id=f"{path.stem}/{key}", name=name, facts=facts, sessions=([],))
-            run = runs[key]
-            if table == "configs":
-                for name, value in json.loads(row["config"]).items():
-                    if not name.startswith("_"):
-                        run.config[name] = value
-                    elif value is not None:
-                        run.facts[name.strip("_").lower()] = value
-                continue
-            values, step = json.loads(row["metrics"]), 0
-            if table == "metrics":
-                step = int(row["step"])
-            else:
-                values = {f"system/{name}": value for name, value in values.items()}
-            at = datetime.fromisoformat(row["timestamp"]).timestamp()
-            run.sessions[0].append(SourcePoint(at=at, step=step, metrics=split_metrics(values, run.not_numbers)))
-    yield from runs.values()
+            runs: dict[str, SourceRun] = {}
+            for table in ("configs", "metrics", "system_metrics"):
+                if table != "metrics" and not list(database.execute(f"pragma table_info({table})")):  # older files
+                    continue
+                for row in map(dict, database.execute(f"select * from {table} order by id")):  # noqa: S608 - ours
+                    key = str(row.get("run_id", row["run_name"]))
+                    if key not in runs:
+                        name, facts = str(row["run_name"]), {"project": path.stem}
+                        runs[key] = SourceRun(source_id=f"{path.stem}/{key}", name=name, facts=facts, sessions=([],))
+                    run = runs[key]
+                    if table == "configs":
+                        for name, value in json.loads(row["config"]).items():
+                            if not name.startswith("_"):
+                                run.config[name] = value
+                            elif value is not None:
+                                run.facts[name.strip("_").lower()] = value
+                        continue
+                    values, step = json.loads(row["metrics"]), int(row.get("step", 0))
+                    if table == "system_metrics":
+                        values, step = {f"system/{name}": value for name, value in values.items()}, 0
+                    at = datetime.fromisoformat(row["timestamp"]).timestamp()
+                    run.sessions[0].append(
+                        SourcePoint(at=at, step=step, metrics=split_metrics(values, run.not_numbers))
+                    )
+            yield from runs.values()
