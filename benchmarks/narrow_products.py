@@ -99,7 +99,7 @@ def main() -> None:
         for seed in chosen.seeds:
             residuals = Residuals()
             start = _flat(build_model("gpt2-tiny", seed))
-            with patch.dict(SOLVERS, {"subspace": replace(SOLVERS["subspace"], solve=residuals.solve)}):
+            with patch.dict(SOLVERS, {"subspace": residuals.solve}):
                 model, loss = train(seed, chosen.steps, None, LEARNING_RATE, Path(folder))
             exact = _flat(model)
             trained = {"ieee": (model, loss)}

@@ -81,9 +81,8 @@ class AdaPM(ClosureStep):
         eps: Added to the root of the second moment.
         weight_decay: Decoupled, on matrices; vectors and tables of relative position biases never decay. Scaled by the
             block's learning rate, as in AdamW.
-        solver: "subspace"; "svd" (exact and slow); "scaled_gd", the paper's algorithm 2 made to work (`solvers.py`).
-        inner_iterations: The solver's iterations a step; None for its own default: 1 for "subspace", which is nearly
-            as good as the exact SVD, 5 for "scaled_gd" (the paper's K).
+        solver: "subspace" in the place of the paper's algorithm 2 (`solvers.py`); or "svd", exact and slow.
+        inner_iterations: Of "subspace", a step; None for 1, which is nearly as good as the exact SVD.
         refresh_interval: Every so many steps the factors' search starts from a fresh Gaussian sketch; 0 for never.
             The paper's "update frequency" T = 100, which it does not define, is taken for it.
         clip: Bound on each element of u (paper, algorithm 1, line 9), on low-rank and momentum-free blocks; None for

@@ -23,7 +23,7 @@ from ..plan.sharding import is_distributed
 from . import devices
 from .groups import Group, ParamSlice, cut_parameter, hold, hold_together, make_units
 from .sharded import needs_exchange
-from .solvers import SOLVERS
+from .solvers import DENSE_SOLVER
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
 """Where a parameter's state has its counter, and the copy of its weight."""
@@ -181,7 +181,7 @@ def _make_bucket(
         fused=[hold(parts, largest, compiles, together=False) for parts in fused.values() if parts],
         units=make_units(
             others,
-            forms_momentum=SOLVERS[first.options["solver"]].forms_momentum,
+            forms_momentum=first.options["solver"] == DENSE_SOLVER,
             largest=largest,
             compiles=compiles,
         ),

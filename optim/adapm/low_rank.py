@@ -248,17 +248,38 @@ def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
     return torch.where(are_weak(squares, rows.dtype), sketch(), even)
 
 
-def orthonormal_rows(rows: Tensor) -> Tensor:
-    """An orthonormal basis of the span of r rows, by Cholesky QR, twice; with rows of zeros where they span less.
+def orthonormal_rows(rows: Sequence[Tensor], gram: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Orthonormal bases of the spans of r rows, by Cholesky QR, twice; with rows of zeros where they span less.
+
+    On an accelerator, which would have to wait for the host to look at a value, the r × r matrices of all batches are
+    worked out in one call. The first pass is that for rows of any size that may depend on each other: with Gram
+    matrices in float64 it is as exact as the other, and no other is needed.
+
+    Args:
+        rows: Batches of several shapes and one rank.
+        gram: Gives X X^T in float64; on a CPU it is not asked.
+    """
+    if not devices.is_accelerator(rows[0].device):
+        return [_orthonormal_rows_seen(one) for one in rows]
+    # No square of a float32 leaves the range of float64; rows of the widest type are scaled instead.
+    even = [scaled_rows(one)[0] if one.dtype is _gram_dtype(one) else one for one in rows]
+    grams = _join_blocks([gram(one) for one in even])
+    negligible = are_negligible(grams.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
+    transforms = _split_blocks(spanning_transform(grams, negligible).to(rows[0].dtype), rows)
+    first = [product_of(transform, one) for transform, one in zip(transforms, even, strict=True)]
+    inverses = _split_blocks(inverse_of(second_factor(_join_blocks([product_of(one, one.mT) for one in first]))), rows)
+    return [product_of(inverse, one) for inverse, one in zip(inverses, first, strict=True)]
+
+
+def _orthonormal_rows_seen(rows: Tensor) -> Tensor:
+    """Of one batch, where the host sees whether rows are weak.
 
     The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix.
     Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds
     from above (Yamamoto et al., "Roundoff error analysis of the CholeskyQR2 algorithm", 2015). Where one is too small,
     or the factorisation breaks down (rows that depend on each other, are zero or not finite), `spanning_transform` has
-    the first pass. An accelerator would have to wait for the host to decide: there, it always has.
+    the first pass.
     """
-    if devices.is_accelerator(rows.device):
-        return orthonormal_rows_together([rows])[0]
     even, size = scaled_rows(rows)
     # No row whose largest element is 1 is shorter than 1.
     unit = even / torch.linalg.vector_norm(even, dim=-1, keepdim=True).clamp_min_(1.0)
@@ -274,26 +295,6 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
             first[bad] = _spanning_rows(even[bad], size[bad])
     basis: Tensor = inverse_of(second_factor(first @ first.mT)) @ first
     return basis
-
-
-def orthonormal_rows_together(
-    rows: Sequence[Tensor], *, gram: Callable[[Tensor], Tensor] | None = None
-) -> list[Tensor]:
-    """As `orthonormal_rows`, of batches of several shapes and one rank; `gram` is used instead of `gram_matrix`.
-
-    On an accelerator their r × r matrices are worked out in one call. The first pass is that for rows of any size that
-    may depend on each other: with Gram matrices in float64 it is as exact as the other, and no other is needed.
-    """
-    if not devices.is_accelerator(rows[0].device):
-        return [orthonormal_rows(one) for one in rows]
-    # No square of a float32 leaves the range of float64; rows of the widest type are scaled instead.
-    even = [scaled_rows(one)[0] if one.dtype is _gram_dtype(one) else one for one in rows]
-    grams = _join_blocks([(gram or gram_matrix)(one) for one in even])
-    negligible = are_negligible(grams.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
-    transforms = _split_blocks(spanning_transform(grams, negligible).to(rows[0].dtype), rows)
-    first = [product_of(transform, one) for transform, one in zip(transforms, even, strict=True)]
-    inverses = _split_blocks(inverse_of(second_factor(_join_blocks([product_of(one, one.mT) for one in first]))), rows)
-    return [product_of(inverse, one) for inverse, one in zip(inverses, first, strict=True)]
 
 
 def _join_blocks(values: Sequence[Tensor]) -> Tensor:

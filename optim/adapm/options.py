@@ -13,7 +13,7 @@ from ..plan.blocks import Block, FirstMoment
 from . import devices
 from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, Number, mixture
-from .solvers import SOLVERS
+from .solvers import DENSE_SOLVER, SOLVERS
 
 if TYPE_CHECKING:
     from typing import Self  # in Python since 3.11
@@ -69,7 +69,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         (_is_size(eps), "epsilon value", eps, "finite, at least 0"),
         (_is_size(weight_decay), "weight_decay value", weight_decay, "finite, at least 0"),
         (isinstance(solver, str) and solver in SOLVERS, "solver", solver, f"one of {', '.join(SOLVERS)}"),
-        (has_iterations, "inner_iterations", iterations, "a whole number from 1, or None for the solver's own"),
+        (has_iterations, "inner_iterations", iterations, "a whole number from 1, or None for 1"),
         (_is_whole(interval) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
         (clip is None or (_is_number(clip) and clip > 0.0), "clip", clip, "above 0, or None for no clipping"),
         (precision in known, "matmul_precision", precision, f"{', '.join(MATMUL_PRECISIONS)}, or None for torch's"),
@@ -84,10 +84,9 @@ def check_options(options: Mapping[str, Any]) -> None:
             "master_weights and bf16_stochastic_round are two ways to the same end, and exclude each other; take "
             "master_weights for exact weights at 4 bytes each, or bf16_stochastic_round for none"
         )
-    if options["capturable"] and SOLVERS[options["solver"]].forms_momentum:
+    if options["capturable"] and solver == DENSE_SOLVER:
         raise ValueError(
-            f"capturable does not go with solver={options['solver']!r}: torch's decompositions wait for the device; "
-            f"take {' or '.join(name for name, entry in SOLVERS.items() if not entry.forms_momentum)}"
+            f"capturable does not go with solver={solver!r}: torch's decompositions wait for the device; take subspace"
         )
     if options["capturable"] and options["bf16_stochastic_round"]:
         raise ValueError(
@@ -187,7 +186,7 @@ class StepSettings:
             second_debias=1.0 - beta2**t if debias else 1.0,
             mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=t if debias else None),
             solver=group["solver"],
-            iterations=group["inner_iterations"] or SOLVERS[group["solver"]].inner_iterations,
+            iterations=group["inner_iterations"] or 1,  # nearly as good as the exact SVD (docs/LOG.md)
             fresh=fresh and not devices.is_capturing(),
             seed=group["seed"],
             bf16_stochastic_round=group["bf16_stochastic_round"],

@@ -17,7 +17,7 @@ yield in one round goes out together: a round is one all-reduce for each type of
 Squares are summed in float64, where those of float32 do not underflow: nobody has to agree on a scale beforehand.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -41,7 +41,7 @@ from .low_rank import (
     spanning_transform,
 )
 from .options import StepSettings
-from .solvers import step_size
+from .solvers import DENSE_SOLVER
 from .step import (
     column_square_sums,
     keep_factors,
@@ -82,10 +82,9 @@ def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> Non
     """Raise `ShardedParametersError` where one of them is sharded, and an option of their group needs whole ones."""
     if not any(is_distributed(parameter) for parameter in parameters):
         return
-    if (solver := group["solver"]) not in SHARDED_SOLVERS:
+    if (solver := group["solver"]) == DENSE_SOLVER:
         raise ShardedParametersError(
-            f"solver={solver!r} needs whole matrices, and FSDP2 or tensor parallelism has split them; "
-            f"take one of {', '.join(SHARDED_SOLVERS)}"
+            f"solver={solver!r} needs whole matrices, and FSDP2 or tensor parallelism has split them; take subspace"
         )
     if group["capturable"]:
         raise ShardedParametersError(
@@ -197,8 +196,7 @@ def _factors(shared: SharedBlock) -> Exchange[Factors]:
         return drawn[:, portion.ranges[inputs].start : portion.ranges[inputs].stop]
 
     among = Division(outputs=portion.groups[outputs], inputs=portion.groups[inputs])
-    solve, how = SHARDED_SOLVERS[settings.solver], {"iterations": settings.iterations, "fresh": settings.fresh}
-    return (yield from solve(momentum, among, **how, sketch=sketch))
+    return (yield from subspace(momentum, among, iterations=settings.iterations, fresh=settings.fresh, sketch=sketch))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -209,13 +207,8 @@ class Division:
     inputs: Groups
 
 
-Solver = Callable[..., Exchange[Factors]]
-"""As `solvers.Solver`, of the part that is here, with a `Division` behind the momentum."""
-
-
-def _subspace(
-    momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch
-) -> Exchange[Factors]:
+def subspace(momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch) -> Exchange[Factors]:
+    """As `solvers.subspace`, of the part that is here."""
     rows = momentum.carried.right
     basis = momentum.carried.left.mT
     for k in range(iterations):
@@ -235,36 +228,11 @@ def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) ->
     return torch.where(weak, sketch(), even) if bool(weak.any()) else even
 
 
-def _scaled_gd(
-    momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch
-) -> Exchange[Factors]:
-    left, right = yield from _subspace(momentum, among, iterations=1, fresh=fresh, sketch=sketch)
-    for k in range(1, iterations):
-        eta = step_size(k, iterations)
-        basis = yield from _orthonormal_rows(right, among.inputs)
-        both = torch.cat((basis @ right.mT, momentum.rows_times_transposed(basis)), dim=-1)
-        in_basis, best = torch.split((yield from _total(both, among.inputs)), [len(right), len(left)], dim=-1)
-        rows = torch.lerp(in_basis @ left.mT, best, eta)
-        other = yield from _orthonormal_rows(rows, among.outputs)
-        both = torch.cat((other @ rows.mT, momentum.rows_times(other)), dim=-1)
-        total = yield from _total(both, among.outputs)
-        in_basis, best = torch.split(total, [len(rows), right.shape[-1]], dim=-1)
-        left, right = other.mT, torch.lerp(in_basis @ basis, best, eta)
-    return Factors(left, right)
-
-
 def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
-    """As `low_rank.orthonormal_rows_together`, of rows that are divided: all processes have the same sums."""
+    """As `low_rank.orthonormal_rows`, of rows that are divided: all processes have the same sums."""
     wide = rows.double()
     gram = yield from _total(wide @ wide.mT, outputs)
     negligible = are_negligible(gram.diagonal()[:, None], rows.dtype)
     basis = (spanning_transform(gram, negligible) @ wide).to(rows.dtype)
     again = yield from _total(basis @ basis.mT, outputs)
     return inverse_of(second_factor(again)) @ basis
-
-
-SHARDED_SOLVERS: dict[str, Solver] = {
-    "subspace": _subspace,
-    "scaled_gd": _scaled_gd,
-}
-"""`svd` is not among them: it needs the whole matrix."""

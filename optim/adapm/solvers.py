@@ -2,7 +2,6 @@
 
     subspace     warm-started subspace iteration, the default: nearly as good as the exact SVD
     svd          the exact minimiser, slow
-    scaled_gd    the paper's algorithm 2, K steps of gradient descent, made to work
 
 Every solver takes momenta of one rank, each of one block, or of a batch of blocks of one shape with a leading B.
 
@@ -15,26 +14,18 @@ before, with the step size eta_k = (1 + cos(pi k / K)) / 2. As printed that does
   eta of 1 hardly move them, even from the best start: most of the momentum is missed (`docs/LOG.md`), where `subspace`
   misses far less.
 
-`scaled_gd` starts from a sketch where there is nothing to start from, and measures its steps in the curvature of f:
-
-    L <- L - eta_k (L R - M) R^T (R R^T)^-1           R <- R - eta_k (L^T L)^-1 L^T (L R - M)
-
-so that eta_k ≤ 1 never increases f: R R^T is the Hessian in L (Tong, Ma, Chi, "Accelerating Ill-Conditioned Low-Rank
-Matrix Estimation via Scaled Gradient Descent", 2021). L moves first and R sees it, so that at eta = 1 a step is one of
-alternating least squares; both at once would overshoot. It finds the same L R whatever basis its factors have, so that
-it takes an orthonormal one of the factor that it holds (`orthonormal_rows`), whose Gram matrix is the identity: no
-inverse, and one rule for directions that depend on each other.
+Measured in the curvature of f its steps work (Tong, Ma, Chi, "Accelerating Ill-Conditioned Low-Rank Matrix Estimation
+via Scaled Gradient Descent", 2021): five were no worse than two or three iterations of `subspace` and not shown to be
+better, at twice the products with G (`docs/LOG.md`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import cos, pi
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, orthonormal_rows_together, rows_to_iterate_from
+from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, rows_to_iterate_from
 
 
 class Solver(Protocol):
@@ -68,7 +59,7 @@ def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketc
         starts = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketches=sketches)
         products = [one.start_times_transposed(start) for one, start in zip(momenta, starts, strict=True)]
         del starts
-        bases = orthonormal_rows_together(products, gram=momenta[0].gram)
+        bases = orthonormal_rows(products, gram=momenta[0].gram)
         del products
         rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
     return [Factors(basis.mT, one) for basis, one in zip(bases, rows, strict=True)]
@@ -90,45 +81,6 @@ def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: 
     return found
 
 
-def scaled_gd(
-    momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
-) -> list[Factors]:
-    """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `subspace`.
-
-    The first, of eta = 1, is one of `subspace`, so that the same directions are left out and start from a sketch.
-    """
-    found = subspace(momenta, iterations=1, fresh=fresh, sketches=sketches)
-    for place, momentum in enumerate(momenta):
-        left, right = found[place]
-        for k in range(1, iterations):
-            eta = step_size(k, iterations)
-            basis = orthonormal_rows(right)
-            rows = (basis @ right.mT @ left.mT).lerp_(momentum.rows_times_transposed(basis), eta)
-            other = orthonormal_rows(rows)
-            left, right = other.mT, (other @ rows.mT @ basis).lerp_(momentum.rows_times(other), eta)
-        found[place] = Factors(left, right)
-    return found
-
-
-def step_size(k: int, steps: int) -> float:
-    """eta_k = (1 + cos(pi k / K)) / 2 for k = 0 … K - 1 (paper, appendix "Low-rank approximation")."""
-    return 0.5 * (1.0 + cos(pi * k / steps))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SolverEntry:
-    """One way to find the factors of low-rank momenta."""
-
-    solve: Solver
-    inner_iterations: int
-    """Iterations a step where the user does not say."""
-    forms_momentum: bool = False
-    """Whether it needs M itself, as large as the gradient, whose decomposition by torch waits for the device."""
-
-
-SOLVERS: dict[str, SolverEntry] = {
-    # docs/LOG.md: one iteration is nearly as good as the exact SVD
-    "subspace": SolverEntry(solve=subspace, inner_iterations=1),
-    "scaled_gd": SolverEntry(solve=scaled_gd, inner_iterations=5),  # the paper's K
-    "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True),  # exact at once
-}
+SOLVERS: dict[str, Solver] = {"subspace": subspace, "svd": svd}
+DENSE_SOLVER = "svd"
+"""It needs M itself, whole and as large as the gradient, whose decomposition by torch waits for the device."""

@@ -57,7 +57,7 @@ def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSet
         carried = [Factors(*(one if one.ndim > 2 else one[None] for one in factors)) for factors in carried]
     momentum = momentum_of if kernels is None else _spread_momentum
     momenta = [momentum(*of_group, settings) for of_group in zip(unit, given, carried, strict=True)]
-    found = SOLVERS[settings.solver].solve(
+    found = SOLVERS[settings.solver](
         momenta,
         iterations=settings.iterations,
         fresh=settings.fresh,

@@ -98,15 +98,10 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
     _choice(
         "solver",
         "subspace",
-        "how the factors of the momentum are found; svd is exact and slow, scaled_gd the paper's own, made to work",
-        *("subspace", "scaled_gd", "svd"),
+        "how the factors of the momentum are found; svd is exact and slow",
+        *("subspace", "svd"),
     ),
-    _count(
-        "inner_iterations",
-        None,
-        "the solver's iterations a step; null for its own: 1 for subspace, 5 for the gradient solvers",
-        maximum=100,
-    ),
+    _count("inner_iterations", None, "iterations of subspace a step; null for 1", maximum=100),
     _count("refresh_interval", 100, "steps between fresh starts of the factors; 0 for never", minimum=0),
     replace(
         _positive_number(

@@ -33,7 +33,7 @@ OPTIMIZERS = (
 """Those of them that the catalog has."""
 BOTH_BRANCHES = ("adapm", "adapm-mini", "galore", "muon")
 ADAPM_OPTIONS: tuple[dict[str, object], ...] = (
-    {"solver": "svd"}, {"solver": "scaled_gd"}, {"refresh_interval": 3}, {"clip": None},
+    {"solver": "svd"}, {"inner_iterations": 2}, {"refresh_interval": 3}, {"clip": None},
     {"bias_correction": False}, {"debias_moments": True}, {"state_dtype": "bfloat16"}, {"rank_ratio": 0.5},
 )  # fmt: skip
 KEPT_HEADERS = ("content-type", "content-disposition", "cache-control", "location", "content-security-policy")

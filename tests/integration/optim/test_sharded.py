@@ -140,21 +140,19 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-CASES: dict[str, tuple[str, type[AdaPM], torch.dtype, str]] = {
-    "gpt2": ("gpt2", AdaPM, torch.float64, "subspace"),
-    "gpt2 mini": ("gpt2", AdaPMMini, torch.float64, "subspace"),
-    "gpt2 float32": ("gpt2", AdaPM, torch.float32, "subspace"),
-    "llama": ("llama", AdaPM, torch.float64, "subspace"),
-    "llama mini": ("llama", AdaPMMini, torch.float64, "subspace"),
-    "llama mini float32": ("llama", AdaPMMini, torch.float32, "subspace"),
-    "llama scaled_gd": ("llama", AdaPM, torch.float64, "scaled_gd"),
-    "gpt2 of two tokens scaled_gd": ("gpt2", AdaPM, torch.float64, "scaled_gd"),
-    "phi3": ("phi3", AdaPM, torch.float64, "subspace"),
-    "phi3 mini": ("phi3", AdaPMMini, torch.float64, "subspace"),
-    "mixtral mini": ("mixtral", AdaPMMini, torch.float64, "subspace"),
-    "llama even mini": ("llama even", AdaPMMini, torch.float64, "subspace"),
-    "llama of two tokens": ("llama", AdaPM, torch.float64, "subspace"),
-    "gpt2 of two tokens float32": ("gpt2", AdaPM, torch.float32, "subspace"),
+CASES: dict[str, tuple[str, type[AdaPM], torch.dtype]] = {
+    "gpt2": ("gpt2", AdaPM, torch.float64),
+    "gpt2 mini": ("gpt2", AdaPMMini, torch.float64),
+    "gpt2 float32": ("gpt2", AdaPM, torch.float32),
+    "llama": ("llama", AdaPM, torch.float64),
+    "llama mini": ("llama", AdaPMMini, torch.float64),
+    "llama mini float32": ("llama", AdaPMMini, torch.float32),
+    "phi3": ("phi3", AdaPM, torch.float64),
+    "phi3 mini": ("phi3", AdaPMMini, torch.float64),
+    "mixtral mini": ("mixtral", AdaPMMini, torch.float64),
+    "llama even mini": ("llama even", AdaPMMini, torch.float64),
+    "llama of two tokens": ("llama", AdaPM, torch.float64),
+    "gpt2 of two tokens float32": ("gpt2", AdaPM, torch.float32),
 }
 """Gradients of two tokens have one direction, in some blocks two: fewer than the rank."""
 ASKED: dict[int, tuple[str, ...]] = {
@@ -184,9 +182,9 @@ def batch_of(case: str) -> tuple[int, int]:
 
 @cache
 def one_process(case: str) -> dict[str, Tensor]:
-    family, cls, dtype, solver = CASES[case]
+    family, cls, dtype = CASES[case]
     model = model_of(family, dtype)
-    train(model, cls.for_model(model, solver=solver, **OPTIONS), range(STEPS), batch_of(case))
+    train(model, cls.for_model(model, **OPTIONS), range(STEPS), batch_of(case))
     return whole_weights(model)
 
 
@@ -279,9 +277,9 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {"weights": {}, "exchanged": {}, "resumed": {}}
     for case in ASKED[group.size]:
-        family, cls, dtype, solver = CASES[case]
+        family, cls, dtype = CASES[case]
         model = split(model_of(family, dtype))
-        optimizer = cls.for_model(model, solver=solver, **OPTIONS)
+        optimizer = cls.for_model(model, **OPTIONS)
         train(model, optimizer, range(STEPS), batch_of(case))
         found["weights"][case] = whole_weights(model)
         found["exchanged"][case] = exchanged(model, optimizer)
@@ -402,4 +400,3 @@ def test_a_checkpoint_of_four_processes_goes_on_in_any_number(found, case):
 
 def test_the_exact_solver_says_that_it_needs_whole_matrices(found):
     assert "solver='svd'" in found[2][0]["svd"]
-    assert "subspace, scaled_gd" in found[2][0]["svd"]

@@ -367,10 +367,10 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
         ({"betas": (0.9, -1.0)}, "Invalid beta parameter at index 1: -1.0; it must be in [0, 1)"),
         ({"eps": -1e-8}, "Invalid epsilon value: -1e-08; it must be finite, at least 0"),
         ({"weight_decay": -1.0}, "Invalid weight_decay value: -1.0; it must be finite, at least 0"),
-        ({"solver": "magic"}, "Invalid solver: 'magic'; it must be one of subspace, scaled_gd, svd"),
+        ({"solver": "magic"}, "Invalid solver: 'magic'; it must be one of subspace, svd"),
         (
             {"inner_iterations": 0},
-            "Invalid inner_iterations: 0; it must be a whole number from 1, or None for the solver's own",
+            "Invalid inner_iterations: 0; it must be a whole number from 1, or None for 1",
         ),
         ({"refresh_interval": -1}, "Invalid refresh_interval: -1; it must be a whole number from 0 (never)"),
         ({"clip": 0.0}, "Invalid clip: 0.0; it must be above 0, or None for no clipping"),

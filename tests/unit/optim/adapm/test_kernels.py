@@ -387,7 +387,7 @@ def uses_kernels(monkeypatch, kernels):
         (AdaPMMini, tiny_gpt2, {"debias_moments": True, "clip": None}),
         (AdaPM, tiny_llama, {"bias_correction": False, "debias_moments": True}),
         (AdaPMMini, tiny_llama, {"matmul_precision": "high"}),
-        (AdaPM, tiny_llama, {"matmul_precision": "high", "solver": "scaled_gd", "inner_iterations": 2}),
+        (AdaPM, tiny_llama, {"matmul_precision": "high", "inner_iterations": 2}),
         (AdaPMMini, tiny_gpt2, {"state_dtype": torch.int8}),
         (AdaPMMini, tiny_gpt2, {"state_dtype": torch.bfloat16}),
     ],

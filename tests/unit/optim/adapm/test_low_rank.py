@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from optim.adapm import devices
-from optim.adapm.low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, mixture, orthonormal_rows
+from optim.adapm.low_rank import (
+    Factors,
+    Momentum,
+    gaussian_sketch,
+    gram_matrix,
+    mixed_factors,
+    mixture,
+    orthonormal_rows,
+)
 from optim.adapm.solvers import SOLVERS
 
 pytestmark = pytest.mark.usefixtures("branch")
@@ -25,7 +33,7 @@ def sketch_for(carried: Factors) -> Tensor:
 
 def solve(solver: str, gradient: Tensor, carried: Factors, *, iterations: int = 1, fresh: bool = False) -> Factors:
     momentum, sketch = Momentum(gradient, carried, BETA1), partial(sketch_for, carried)
-    (found,) = SOLVERS[solver].solve([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
+    (found,) = SOLVERS[solver]([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
     return found
 
 
@@ -199,9 +207,9 @@ def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
     how = {"iterations": 2, "fresh": fresh}
     if fresh:
         sketches = [partial(draw, 90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
-    found = SOLVERS["subspace"].solve(momenta, **how, sketches=sketches)
+    found = SOLVERS["subspace"](momenta, **how, sketches=sketches)
     for one, momentum, sketch in zip(found, momenta, sketches, strict=True):
-        (alone,) = SOLVERS["subspace"].solve([momentum], **how, sketches=[sketch])
+        (alone,) = SOLVERS["subspace"]([momentum], **how, sketches=[sketch])
         torch.testing.assert_close(one.left @ one.right, alone.left @ alone.right, rtol=0.0, atol=1e-12)
 
 
@@ -245,14 +253,15 @@ HARD: dict[str, tuple[Tensor, int]] = {
 @pytest.mark.parametrize(("rows", "directions"), HARD.values(), ids=HARD)
 def test_rows_of_any_size_get_an_orthonormal_basis_of_their_span(rows, directions):
     """Alone, and beside a healthy block and one that is not a number, whose bits do not depend on them."""
-    basis = orthonormal_rows(rows)
+    (basis,) = orthonormal_rows([rows], gram_matrix)
     assert dimension(basis) == directions
     lengths = rows.double().norm(dim=-1, keepdim=True)
     unit = torch.where(lengths > 3.5e-29, rows.double() / lengths, 0.0)
     torch.testing.assert_close(unit @ basis.double().mT @ basis.double(), unit, rtol=0.0, atol=1e-4)
     healthy = torch.eye(rows.shape[1])[: len(rows)] + 0.1
-    batch = orthonormal_rows(torch.stack((rows, healthy, torch.full_like(rows, torch.nan))))
-    torch.testing.assert_close(batch[1], orthonormal_rows(healthy), rtol=0.0, atol=1e-6)
+    (batch,) = orthonormal_rows([torch.stack((rows, healthy, torch.full_like(rows, torch.nan)))], gram_matrix)
+    (alone,) = orthonormal_rows([healthy], gram_matrix)
+    torch.testing.assert_close(batch[1], alone, rtol=0.0, atol=1e-6)
     assert dimension(batch[0]) == directions and batch[2].isnan().all()
 
 

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from optim.adapm import sharded
 from optim.adapm.low_rank import Factors, Momentum, gaussian_sketch
-from optim.adapm.sharded import SHARDED_SOLVERS, Division, Exchange
-from optim.adapm.solvers import SOLVERS
+from optim.adapm.sharded import Division, Exchange
+from optim.adapm.solvers import subspace
 from tests.twins.adapm import subspace_iteration
 
 BETA1 = 0.9
 INTERVAL = 4
 STEPS = 6
-ITERATIONS = {"subspace": 1, "scaled_gd": 3}
 sizes = st.integers(1, 20)
 
 
@@ -50,14 +50,13 @@ def is_fresh(step: int) -> bool:
     return step % INTERVAL == 1
 
 
-def found_alone(stream: Sequence[Tensor], rank: int, solver: str = "subspace") -> Iterator[Factors]:
+def found_alone(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
     rows, columns = stream[0].shape
     carried = zeros(rows, columns, rank, stream[0].dtype)
     for step, gradient in enumerate(stream, 1):
         drawn = partial(sketch, step, rank, columns, gradient.dtype)
-        solve = SOLVERS[solver].solve
         momentum = Momentum(gradient, carried, BETA1)
-        (carried,) = solve([momentum], iterations=ITERATIONS[solver], fresh=is_fresh(step), sketches=[drawn])
+        (carried,) = subspace([momentum], iterations=1, fresh=is_fresh(step), sketches=[drawn])
         yield carried
 
 
@@ -70,9 +69,7 @@ def found_literally(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
         yield Factors(L, R)
 
 
-def found_together(
-    stream: Sequence[Tensor], rank: int, parts: int, axis: int, solver: str = "subspace"
-) -> Iterator[Factors]:
+def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -> Iterator[Factors]:
     """By so many processes, among which outputs (axis 0) or inputs (1) are divided; some may have none."""
     rows, columns = stream[0].shape
     everybody: Any = ("all of them",)
@@ -86,10 +83,10 @@ def found_together(
     for step, gradient in enumerate(stream, 1):
         drawn = torch.tensor_split(sketch(step, rank, columns, gradient.dtype), parts if axis == 1 else 1, dim=1)
         work = [
-            SHARDED_SOLVERS[solver](
+            sharded.subspace(
                 Momentum(part, Factors(left[k], right[k]), BETA1),
                 division,
-                iterations=ITERATIONS[solver],
+                iterations=1,
                 fresh=is_fresh(step),
                 sketch=lambda k=k, drawn=drawn: drawn[k if axis == 1 else 0],
             )
@@ -158,17 +155,3 @@ def test_all_find_the_same_momentum(shape, share, ranks, noise, parts, axis, see
 )
 def test_gradients_of_few_directions_leave_no_more_than_rounding(dtype, tolerance, axis, ranks, noise):
     require_agreement(gradients(1, (20, 30), ranks, noise, dtype), 6, 3, axis, tolerance)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance", "axis"), [(torch.float64, 1e-12, 0), (torch.float32, 1e-5, 1)])
-@pytest.mark.parametrize(
-    ("ranks", "noise"), [([1] * STEPS, 1e-4), ([1, 1, 1, 20, 20, 20], 0.0), ([0, 0, 2, 0, 1, 20], 0.0)]
-)
-def test_scaled_gd_leaves_no_more_either(dtype, tolerance, axis, ranks, noise):
-    solver = "scaled_gd"
-    stream = gradients(1, (20, 30), ranks, noise, dtype)
-    together = found_together(stream, 6, 3, axis, solver)
-    size = max(float(gradient.abs().max()) for gradient in stream)
-    for alone, shared in zip(found_alone(stream, 6, solver), together, strict=True):
-        expected = alone.left @ alone.right
-        torch.testing.assert_close(shared.left @ shared.right, expected, rtol=0.0, atol=tolerance * size)

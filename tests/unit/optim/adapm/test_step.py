@@ -26,7 +26,7 @@ def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @CLASSES
-@pytest.mark.parametrize("solver", ["subspace", "scaled_gd", "svd"])
+@pytest.mark.parametrize("solver", ["subspace", "svd"])
 def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, solver):
     together, apart = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
     optimizer = cls.for_model(together, 1e-3, solver=solver, refresh_interval=3)
@@ -100,13 +100,12 @@ def route(model: nn.Module, steps: range, *, sick_from: int = 99) -> Iterator[No
 
 @CLASSES
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("solver", ["subspace", "scaled_gd"])
-def test_a_stack_of_experts_moves_as_its_experts_do_one_by_one(monkeypatch, cls, turned, solver):
+def test_a_stack_of_experts_moves_as_its_experts_do_one_by_one(monkeypatch, cls, turned):
     together, apart = experts(turned), experts(turned)
     for model, one_by_one in ((together, False), (apart, True)):
         if one_by_one:
             chunks_of(1, monkeypatch)
-        optimizer = cls.for_model(model, 1e-3, solver=solver, refresh_interval=5)
+        optimizer = cls.for_model(model, 1e-3, refresh_interval=5)
         for _ in route(model, range(8), sick_from=7):
             optimizer.step()
     for one, other in zip(together.parameters(), apart.parameters(), strict=True):
@@ -188,14 +187,13 @@ class _Uneven(nn.Module):
 @CLASSES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("vocabulary", "layers"), [(8000, 2), (20, 8)])
-@pytest.mark.parametrize("solver", ["subspace", "scaled_gd"])
 def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(
-    monkeypatch, cls, dtype, vocabulary, layers, solver
+    monkeypatch, cls, dtype, vocabulary, layers
 ):
     """In float32, the type of the arithmetic, also where the weights are bfloat16."""
     monkeypatch.setattr(groups, "ALWAYS_ELEMENTS", 1)
     model = _Uneven(vocabulary, layers).to(dtype)
-    optimizer = cls.for_model(model, 1e-3, solver=solver, compile=False)
+    optimizer = cls.for_model(model, 1e-3, compile=False)
     for value in model.parameters():
         value.grad = torch.randn_like(value)
     optimizer.step()
