@@ -6,13 +6,11 @@ optimizer = build("adapm", model, lr=6e-4, options={"rank_ratio": 0.02})
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import isfinite
-from typing import cast
 
 import torch
 from torch import nn
 
 from . import catalog
-from .catalog import OptimizerEntry
 from .errors import MissingPackageError, OptionError
 from .plan.rules import Rule
 from .plan.sharding import refuse_sharded
@@ -62,9 +60,6 @@ def build(
     # With a block plan it is AdaPM or Adam-mini, which look at each parameter themselves.
     refuse_sharded(model.named_parameters(), name, elementwise=entry.elementwise or entry.has_plan)
     more = {"rules": rules} if rules else {}
-    return _factory(entry)(model, lr=lr, **{**entry.defaults(), **given}, **more)
-
-
-def _factory(entry: OptimizerEntry) -> Callable[..., torch.optim.Optimizer]:
     module, _, attribute = entry.factory.partition(":")
-    return cast("Callable[..., torch.optim.Optimizer]", getattr(import_module(module, __package__), attribute))
+    factory: Callable[..., torch.optim.Optimizer] = getattr(import_module(module, __package__), attribute)
+    return factory(model, lr=lr, **{**entry.defaults(), **given}, **more)

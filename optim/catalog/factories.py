@@ -3,7 +3,7 @@
 All decay alike: matrices by a decoupled weight decay, vectors never. Libraries are imported where they are needed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -25,96 +25,102 @@ from ..baselines.shampoo import Shampoo
 from ..errors import UnplacedWeightsError
 from ..plan.blocks import BlockKind
 from ..plan.groups import Group, Weight, decay_groups, drop_empty_groups, matrix_groups, params, weights
-from ..plan.placement import Unknown
 
 # The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
 # some six times faster than the foreach one.
 _FUSED_DEVICES = frozenset({"cpu", "cuda"})
+_BETAS = ("beta1", "beta2", "beta3")
 
 
-def adapm(model: nn.Module, *, lr: float, **options: Any) -> AdaPM:
-    """AdaPM on every trainable parameter of the model."""
-    return AdaPM.for_model(model, lr, **_adapm_arguments(**options))
+Factory = Callable[..., torch.optim.Optimizer]
 
 
-def adapm_mini(model: nn.Module, *, lr: float, **options: Any) -> AdaPMMini:
-    """AdaPM-mini on every trainable parameter of the model."""
-    return AdaPMMini.for_model(model, lr, **_adapm_arguments(**options))
+def _join_betas(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a class, whose `betas` are several options of an entry: an option is a scalar."""
+    rest = {name: value for name, value in options.items() if name not in _BETAS}
+    betas = tuple(options[name] for name in _BETAS if name in options)
+    return {**rest, "betas": betas} if betas else rest
 
 
-def adamw(
-    model: nn.Module, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
-) -> torch.optim.AdamW:
+def _planned(cls: type[AdaPM]) -> Factory:
+    """What builds that class, by its block plan, on every trainable parameter of a model."""
+
+    def factory(model: nn.Module, *, lr: float, state_dtype: str | None = None, **options: Any) -> AdaPM:
+        dtype = None if state_dtype is None else cast("torch.dtype", getattr(torch, state_dtype))
+        return cls.for_model(model, lr, state_dtype=dtype, **_join_betas(options))
+
+    return factory
+
+
+def _decaying(make: Factory, decay: str = "weight_decay") -> Factory:
+    """What builds that optimizer in two groups: matrices decay by the option that the optimizer calls so."""
+
+    def factory(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.Optimizer:
+        return make(decay_groups(model, weight_decay, decay), lr=lr, **_join_betas(options))
+
+    return factory
+
+
+def _of_library(name: str, *, decays: bool = True, matrices: bool = False, plain_root: bool = False) -> Factory:
+    """What builds that class of `pytorch_optimizer` with what it lacks.
+
+    Args:
+        name: The class.
+        decays: Whether it has a decoupled decay.
+        matrices: Whether its formulas are for matrices.
+        plain_root: Whether to leave nothing but v inside the root.
+    """
+    decay = "weight_decay" if decays else "decoupled_weight_decay"
+
+    def factory(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.Optimizer:
+        made = complete_class(name, decay=not decays, matrices=matrices, plain_root=plain_root)
+        groups = decay_groups(model, weight_decay, decay, stacks=matrices)
+        return made(groups, lr=lr, **_join_betas(options))
+
+    return factory
+
+
+def _without_lists(factory: Factory) -> Factory:
+    """The same, which on a CPU works on one tensor at a time: there lists of tensors save no launch, and their
+    temporaries are as large as the model, mapped anew at each step."""
+
+    def made(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
+        on_cpu = all(value.is_cpu for value in model.parameters())
+        return factory(model, foreach=False if on_cpu else None, **options)
+
+    return made
+
+
+adapm, adapm_mini, adam_mini = _planned(AdaPM), _planned(AdaPMMini), _planned(AdamMini)
+sgd = _decaying(DecoupledSGD, "decoupled_weight_decay")
+asgd, ademamix, adopt = _decaying(AcceleratedSGD), _decaying(AdEMAMix), _decaying(Adopt)
+lion, signsgd = _without_lists(_of_library("Lion")), _without_lists(_of_library("SignSGD"))
+schedule_free_adamw = _without_lists(_of_library("ScheduleFreeAdamW", plain_root=True))
+came, soap = _of_library("CAME", matrices=True), _of_library("SOAP", matrices=True)
+sm3 = _of_library("SM3", matrices=True, decays=False)
+
+
+def adamw(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.AdamW:
     """torch's fused AdamW. Matrices decay and vectors do not, as for AdaPM, so that the two compare."""
     groups = decay_groups(model, weight_decay)
     fused = all(value.device.type in _FUSED_DEVICES for group in groups for value in group["params"])
-    return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, fused=fused or None)
+    return torch.optim.AdamW(groups, lr=lr, fused=fused or None, **_join_betas(options))
 
 
-def _adapm_arguments(
-    *, beta1: float, beta2: float, state_dtype: str | None, unknown: str, **options: Any
-) -> dict[str, Any]:
-    dtype = None if state_dtype is None else cast("torch.dtype", getattr(torch, state_dtype))
-    return {**options, "betas": (beta1, beta2), "state_dtype": dtype, "unknown": cast(Unknown, unknown)}
-
-
-def sgd(model: nn.Module, *, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Plain SGD."""
-    return DecoupledSGD(decay_groups(model, weight_decay, "decoupled_weight_decay"), lr=lr)
-
-
-def nesterov(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
+def nesterov(model: nn.Module, *, momentum: float, **options: Any) -> torch.optim.Optimizer:
     """SGD with Nesterov's momentum."""
-    groups = decay_groups(model, weight_decay, "decoupled_weight_decay")
-    return DecoupledSGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0.0)
+    return sgd(model, momentum=momentum, nesterov=momentum > 0.0, **options)
 
 
-def asgd(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> AcceleratedSGD:
-    """Accelerated SGD."""
-    return AcceleratedSGD(decay_groups(model, weight_decay), lr, **options)
-
-
-def adam_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> AdamMini:
-    """Adam-mini; weights that no rule places keep Adam's second moment where `unknown` is "full"."""
-    return AdamMini.for_model(model, lr, betas=(beta1, beta2), **options)
-
-
-def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Lion."""
-    groups = decay_groups(model, weight_decay)
-    return complete_class("Lion")(groups, lr=lr, betas=(beta1, beta2), foreach=_foreach(model))
-
-
-def signsgd(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Signum, which is signSGD without momentum."""
-    groups = decay_groups(model, weight_decay)
-    return complete_class("SignSGD")(groups, lr=lr, momentum=momentum, foreach=_foreach(model))
-
-
-def ademamix(
-    model: nn.Module, *, lr: float, beta1: float, beta2: float, beta3: float, weight_decay: float, **options: Any
-) -> AdEMAMix:
-    """AdEMAMix."""
-    return AdEMAMix(decay_groups(model, weight_decay), lr, betas=(beta1, beta2, beta3), **options)
-
-
-def adopt(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Adopt:
-    """ADOPT."""
-    return Adopt(decay_groups(model, weight_decay), lr, betas=(beta1, beta2), **options)
-
-
-def adafactor(
-    model: nn.Module, *, lr: float, beta1: float, weight_decay: float, **options: float
-) -> torch.optim.Optimizer:
+def adafactor(model: nn.Module, *, beta1: float, **options: Any) -> torch.optim.Optimizer:
     """Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t).
 
     Decay is relative as well, W <- W - lr max(eps2, rms(W)) weight_decay W, as transformers' is; torch's Adafactor
     decays by lr, which at the default of 0.1 sets weights 13 to 41 % of their way apart.
     """
     # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
-    return complete_class("AdaFactor", matrices=True)(
-        decay_groups(model, weight_decay, stacks=True),
-        lr=lr,
+    return _of_library("AdaFactor", matrices=True)(
+        model,
         betas=(beta1, 1.0 - 1e-12),
         relative_step=False,
         scale_parameter=True,
@@ -123,21 +129,7 @@ def adafactor(
     )
 
 
-def came(
-    model: nn.Module, *, lr: float, beta1: float, beta2: float, beta3: float, weight_decay: float, **options: float
-) -> torch.optim.Optimizer:
-    """CAME."""
-    groups = decay_groups(model, weight_decay, stacks=True)
-    return complete_class("CAME", matrices=True)(groups, lr=lr, betas=(beta1, beta2, beta3), **options)
-
-
-def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
-    """SM3-II."""
-    groups = decay_groups(model, weight_decay, "decoupled_weight_decay", stacks=True)
-    return complete_class("SM3", matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
-
-
-def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Scale:
+def scale(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> Scale:
     """SCALE, with AdamW for vectors."""
     _refuse_other_tensors(model, "SCALE")
     chosen = weights(model)
@@ -148,7 +140,7 @@ def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_dec
             alike = [one for one in chosen if one.is_matrix and _scale_axis(one, tied_to) == (axis, last)]
             groups.append({**params(alike), "weight_decay": weight_decay, "output_axis": axis, "last": last})
     groups.append({**params(one for one in chosen if one.is_vector), "weight_decay": 0.0})
-    return Scale(drop_empty_groups(groups), lr, betas=(beta1, beta2), **options)
+    return Scale(drop_empty_groups(groups), lr, **_join_betas(options))
 
 
 def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
@@ -162,51 +154,22 @@ def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
     return one.output_axis, BlockKind.LM_HEAD in one.kinds
 
 
-def soap(
-    model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any
-) -> torch.optim.Optimizer:
-    """SOAP."""
-    groups = decay_groups(model, weight_decay, stacks=True)
-    return complete_class("SOAP", matrices=True)(groups, lr=lr, betas=(beta1, beta2), **options)
-
-
-def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Shampoo:
+def shampoo(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> Shampoo:
     """Shampoo, grafted onto Adam."""
     _refuse_other_tensors(model, "Shampoo")
-    return Shampoo(_groups_of_vectors(model, weight_decay), lr, betas=(beta1, beta2), **options)
+    return Shampoo(_groups_of_vectors(model, weight_decay), lr, **_join_betas(options))
 
 
-def mars(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Mars:
+def mars(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> Mars:
     """MARS-AdamW, with AdamW for vectors."""
-    return Mars(_groups_of_vectors(model, weight_decay), lr, betas=(beta1, beta2), **options)
+    return Mars(_groups_of_vectors(model, weight_decay), lr, **_join_betas(options))
 
 
-def schedule_free_adamw(
-    model: nn.Module, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    """Schedule-Free AdamW; it has `train()` and `eval()`."""
-    groups = decay_groups(model, weight_decay)
-    return complete_class("ScheduleFreeAdamW", plain_root=True)(
-        groups, lr=lr, betas=(beta1, beta2), eps=eps, foreach=_foreach(model)
-    )
-
-
-def _foreach(model: nn.Module) -> bool | None:
-    """Whether the library is to work on lists of tensors; None for its own choice. On a CPU lists save no launch, and
-    their temporaries are as large as the model, mapped anew at each step."""
-    return False if all(value.is_cpu for value in model.parameters()) else None
-
-
-def _hidden_factory(
-    cls: type[PerParameterOptimizer], mark: str = "projected", **fixed: Any
-) -> Callable[..., PerParameterOptimizer]:
+def _hidden_factory(cls: type[PerParameterOptimizer], mark: str = "projected", **fixed: Any) -> Factory:
     """What builds that class for attention and MLP matrices, in groups with the mark, and AdamW elsewhere."""
 
-    def factory(
-        model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any
-    ) -> PerParameterOptimizer:
-        groups = _hidden_groups(model, weight_decay, mark)
-        return cls(groups, lr, betas=(beta1, beta2), **fixed, **options)
+    def factory(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> PerParameterOptimizer:
+        return cls(_hidden_groups(model, weight_decay, mark), lr, **fixed, **_join_betas(options))
 
     return factory
 

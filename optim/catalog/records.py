@@ -51,22 +51,14 @@ class Option:
             return isinstance(value, bool)
         if self.kind == "choice":
             return isinstance(value, str) and value in self.choices
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int if self.kind == "int" else int | float):
             return False
-        if self.kind == "int" and not isinstance(value, int):
-            return False
-        # Not NaN, and no whole number that no float can be.
-        return abs(value) <= sys.float_info.max and self._above_minimum(value) and self._below_maximum(value)
-
-    def _above_minimum(self, value: float) -> bool:
-        if self.minimum is None:
-            return True
-        return value > self.minimum if self.exclusive_minimum else value >= self.minimum
-
-    def _below_maximum(self, value: float) -> bool:
-        if self.maximum is None:
-            return True
-        return value < self.maximum if self.exclusive_maximum else value <= self.maximum
+        low, high = self.minimum, self.maximum
+        return (
+            abs(value) <= sys.float_info.max  # not NaN, and no whole number that no float can be
+            and (low is None or value > low or (value == low and not self.exclusive_minimum))
+            and (high is None or value < high or (value == high and not self.exclusive_maximum))
+        )
 
     def _interval(self) -> str:
         if self.minimum is None and self.maximum is None:
@@ -121,7 +113,8 @@ class OptimizerEntry:
     claims: frozenset[Claim] = frozenset()
     elementwise: bool = False
     """Whether each weight moves by its own gradient alone: then parameters may be sharded by FSDP2 (`sharding.py`)."""
-
+    has_more_options: bool = False
+    """Whether it takes options that are not listed here, which are known when it is built."""
     package: str | None = None
     """What it imports besides torch."""
     extra: str | None = None
@@ -153,21 +146,12 @@ class OptimizerEntry:
     def faults(self, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         """Yield (option name, what is allowed) for every option that this optimizer would refuse."""
         for name, value in options.items():
-            known = self.option(name)
-            if known is None:
+            if (known := self.option(name)) is not None:
+                if (fault := known.fault(value)) is not None:
+                    yield name, fault
+            elif not self.has_more_options:
                 yield name, f"unknown option of {self.name}; {hint(name, (option.name for option in self.options))}"
-            elif (fault := known.fault(value)) is not None:
-                yield name, fault
 
     def defaults(self) -> dict[str, Scalar]:
         """Every option at its default."""
         return {option.name: option.default for option in self.options}
-
-
-@dataclass(frozen=True, kw_only=True)
-class UncheckedEntry(OptimizerEntry):
-    """A class of a library by its own name: its options but the ones here are known when it is built."""
-
-    def faults(self, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-        """Yield (option name, what is allowed) for those that are known here."""
-        return super().faults({name: value for name, value in options.items() if self.option(name) is not None})

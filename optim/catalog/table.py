@@ -9,8 +9,9 @@ Adam's size; a comment says where it is not.
 
 import re
 from dataclasses import replace
+from functools import partial
 
-from .records import Claim, Need, OptimizerEntry, Option, UncheckedEntry
+from .records import Claim, Need, OptimizerEntry, Option
 
 
 def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maximum: float | None = None) -> Option:
@@ -75,9 +76,11 @@ _UNKNOWN = _choice(
 _STOCHASTIC_ROUNDING = _flag("bf16_stochastic_round", False, "round bfloat16 weights up or down by chance")
 
 _TORCH = "BSD-3-Clause (PyTorch)"
-_LIBRARY = "Apache-2.0 (pytorch_optimizer)"
-_OWN = "Apache-2.0"
-_TORCHAO = "BSD-3-Clause (torchao)"
+_ours = partial(OptimizerEntry, licence="Apache-2.0")
+_of_library = partial(
+    OptimizerEntry, licence="Apache-2.0 (pytorch_optimizer)", package="pytorch_optimizer", extra="baselines"
+)
+_of_torchao = partial(OptimizerEntry, licence="BSD-3-Clause (torchao)", package="torchao", extra="low-bit")
 
 
 def _projection_options(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
@@ -151,7 +154,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         elementwise=True,
     ),
-    OptimizerEntry(
+    _ours(
         name="adapm",
         title="AdaPM",
         factory=".catalog.factories:adapm",
@@ -159,10 +162,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_ADAPM_OPTIONS,
         summary="Adam with no, low-rank or full momentum, block by block; about half of AdamW's state.",
         paper=_ADAPM_PAPER,
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="adapm-mini",
         title="AdaPM-mini",
         factory=".catalog.factories:adapm_mini",
@@ -170,10 +172,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_ADAPM_OPTIONS,
         summary="AdaPM with Adam-mini's second moment; about a twentieth of AdamW's state.",
         paper=_ADAPM_PAPER,
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="adam-mini",
         title="Adam-mini",
         factory=".catalog.factories:adam_mini",
@@ -181,10 +182,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=(*_ADAM, _UNKNOWN),
         summary="AdamW with one second moment a head, neuron or token; half of AdamW's state.",
         paper="Zhang et al.: Adam-mini, Use Fewer Learning Rates To Gain More, arXiv 2406.16793",
-        licence=_OWN,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START, Claim.NEURONS_APART}),
     ),
-    OptimizerEntry(
+    _of_torchao(
         name="adamw-8bit",
         title="AdamW 8-bit",
         factory=".baselines.low_bit:adamw_8bit",
@@ -192,12 +192,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=(*_ADAM, _STOCHASTIC_ROUNDING),
         summary="AdamW with moments of 8 bits, by blocks of 256 values; needs the extra low-bit (torchao).",
         paper="Dettmers et al.: 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861",
-        licence=_TORCHAO,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
-        package="torchao",
-        extra="low-bit",
     ),
-    OptimizerEntry(
+    _of_torchao(
         name="adamw-4bit",
         title="AdamW 4-bit",
         factory=".baselines.low_bit:adamw_4bit",
@@ -205,12 +202,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=(*_ADAM, _STOCHASTIC_ROUNDING),
         summary="AdamW with moments of 4 bits, by blocks of 128 values; needs the extra low-bit (torchao).",
         paper="Li et al.: Memory Efficient Optimizers with 4-bit States, arXiv 2309.01507",
-        licence=_TORCHAO,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
-        package="torchao",
-        extra="low-bit",
     ),
-    OptimizerEntry(
+    _of_library(
         name="adafactor",
         title="Adafactor",
         factory=".catalog.factories:adafactor",
@@ -226,12 +220,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="Second moments as row and column means, steps relative to the weights, with momentum.",
         paper="Shazeer, Stern: Adafactor, Adaptive Learning Rates with Sublinear Memory Cost, arXiv 1804.04235",
-        licence=_LIBRARY,
         claims=frozenset({Claim.SCALE_FREE}),
-        package="pytorch_optimizer",
-        extra="baselines",
     ),
-    OptimizerEntry(
+    _of_library(
         name="came",
         title="CAME",
         factory=".catalog.factories:came",
@@ -245,12 +236,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="Adafactor with momentum, damped where momentum and update disagree.",
         paper="Luo et al.: CAME, Confidence-guided Adaptive Memory Efficient Optimization, arXiv 2307.02047",
-        licence=_LIBRARY,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
-        package="pytorch_optimizer",
-        extra="baselines",
     ),
-    OptimizerEntry(
+    _of_library(
         name="sm3",
         title="SM3",
         factory=".catalog.factories:sm3",
@@ -258,12 +246,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=(_rate("momentum", 0.9, "decay rate of the momentum"), _NO_DECAY),  # the paper's experiments
         summary="AdaGrad with one accumulator a row and a column, and momentum.",
         paper="Anil et al.: Memory-Efficient Adaptive Optimization, arXiv 1901.11150",
-        licence=_LIBRARY,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
-        package="pytorch_optimizer",
-        extra="baselines",
     ),
-    OptimizerEntry(
+    _ours(
         name="galore",
         title="GaLore",
         factory=".catalog.factories:galore",
@@ -271,10 +256,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_projection_options(0.5, 0.25),  # AdaPM's paper, section 5.1
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
-        licence=_OWN,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="golore",
         title="GoLore",
         factory=".catalog.factories:golore",
@@ -282,10 +266,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_projection_options(0.5, 0.25, _PROJECTION_SEED),  # GaLore's
         summary="GaLore with random subspaces, into which the momentum is turned.",
         paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
-        licence=_OWN,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="fira",
         title="Fira",
         factory=".catalog.factories:fira",
@@ -293,10 +276,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_projection_options(0.5, 0.25),
         summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
         paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="apollo",
         title="APOLLO",
         factory=".catalog.factories:apollo",
@@ -304,10 +286,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_projection_options(0.25, 1.0, _PROJECTION_SEED),
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="apollo-mini",
         title="APOLLO-mini",
         factory=".catalog.factories:apollo_mini",
@@ -317,10 +298,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),  # the authors' scripts say 128, their code takes the root
         summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="scale",
         title="SCALE",
         factory=".catalog.factories:scale",
@@ -328,10 +308,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=(_rate("momentum", 0.9, "decay rate of the last layer's momentum"), *_ADAM),
         summary="Gradients normalised neuron by neuron, momentum in the last layer alone; AdamW for vectors.",
         paper="Glentis et al.: A Minimalist Optimizer Design for LLM Pretraining, arXiv 2506.16659",
-        licence=_OWN,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START, Claim.NEURONS_APART}),
     ),
-    OptimizerEntry(
+    _ours(
         name="muon",
         title="Muon",
         factory=".catalog.factories:muon",
@@ -351,10 +330,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="Orthogonalised momentum on attention and MLP matrices; AdamW elsewhere.",
         paper="Jordan et al.: Muon, kellerjordan.github.io/posts/muon; Liu et al., arXiv 2502.16982",
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="normuon",
         title="NorMuon",
         factory=".catalog.factories:normuon",
@@ -367,10 +345,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="Muon whose neurons take steps of one size.",
         paper="Li et al.: NorMuon, Making Muon more efficient and scalable, arXiv 2510.05491",
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _of_library(
         name="soap",
         title="SOAP",
         factory=".catalog.factories:soap",
@@ -385,11 +362,8 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
         paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
-        licence=_LIBRARY,
-        package="pytorch_optimizer",
-        extra="baselines",
     ),
-    OptimizerEntry(
+    _ours(
         name="shampoo",
         title="Shampoo",
         factory=".catalog.factories:shampoo",
@@ -402,10 +376,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="Momentum preconditioned from both sides by inverse fourth roots, with steps of Adam's size.",
         paper="Gupta et al., arXiv 1802.09568; Anil et al.: Scalable Second Order Optimization, arXiv 2002.09018",
-        licence=_OWN,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _of_library(
         name="lion",
         title="Lion",
         factory=".catalog.factories:lion",
@@ -418,13 +391,10 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="The sign of a momentum; half of AdamW's state.",
         paper="Chen et al.: Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675",
-        licence=_LIBRARY,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
-        package="pytorch_optimizer",
-        extra="baselines",
         elementwise=True,
     ),
-    OptimizerEntry(
+    _of_library(
         name="signsgd",
         title="Signum",
         factory=".catalog.factories:signsgd",
@@ -435,13 +405,10 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="The sign of the momentum; half of AdamW's state.",
         paper="Bernstein et al.: signSGD, Compressed Optimisation for Non-Convex Problems, arXiv 1802.04434",
-        licence=_LIBRARY,
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
-        package="pytorch_optimizer",
-        extra="baselines",
         elementwise=True,
     ),
-    OptimizerEntry(
+    _ours(
         name="ademamix",
         title="AdEMAMix",
         factory=".catalog.factories:ademamix",
@@ -457,10 +424,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="AdamW with a second momentum that remembers ten thousand steps.",
         paper="Pagliardini, Ablin, Grangier: The AdEMAMix Optimizer, Better, Faster, Older, arXiv 2409.03137",
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="adopt",
         title="ADOPT",
         factory=".catalog.factories:adopt",
@@ -473,10 +439,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="Adam that divides by the second moment of the step before; its first step only looks.",
         paper="Taniguchi et al.: ADOPT, Modified Adam Can Converge with Any b2, arXiv 2411.02853",
-        licence=_OWN,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _ours(
         name="mars",
         title="MARS",
         factory=".catalog.factories:mars",
@@ -490,10 +455,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="AdamW on gradients corrected by the change since the last one (MARS-AdamW, approximate).",
         paper="Yuan et al.: MARS, Unleashing the Power of Variance Reduction, arXiv 2411.10438",
-        licence=_OWN,
         claims=frozenset({Claim.FRESH_START}),
     ),
-    OptimizerEntry(
+    _of_library(
         name="schedule-free-adamw",
         title="Schedule-Free AdamW",
         factory=".catalog.factories:schedule_free_adamw",
@@ -508,10 +472,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="AdamW that averages its iterates instead of following a schedule; its rate is constant.",
         paper="Defazio et al.: The Road Less Scheduled, arXiv 2405.15682",
-        licence=_LIBRARY,
         claims=frozenset({Claim.SCALE_FREE}),
-        package="pytorch_optimizer",
-        extra="baselines",
         elementwise=True,
         needs=frozenset({Need.MODES, Need.CONSTANT_RATE}),
     ),
@@ -539,7 +500,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         claims=frozenset({Claim.FRESH_START}),
         elementwise=True,
     ),
-    OptimizerEntry(
+    _ours(
         name="asgd",
         title="Accelerated SGD",
         factory=".catalog.factories:asgd",
@@ -560,7 +521,6 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         ),
         summary="The accelerated SGD of AdaPM's theory: a short and a long step from one gradient.",
         paper="Jain et al.: Accelerating SGD for Least Squares Regression, arXiv 1704.08227",
-        licence=_OWN,
         claims=frozenset({Claim.FRESH_START}),
         needs=frozenset({Need.MODES}),
     ),
@@ -570,14 +530,14 @@ CATALOG: tuple[OptimizerEntry, ...] = (
 _CLASS = re.compile(r"pytorch_optimizer\.([A-Za-z]\w*)", re.ASCII)
 
 
-def unchecked(name: str) -> UncheckedEntry | None:
+def unchecked(name: str) -> OptimizerEntry | None:
     """The entry of a class of `pytorch_optimizer` by its name, `pytorch_optimizer.Prodigy`; None for any other name.
 
     Whether there is such a class is known where it is built: nothing here imports the library.
     """
     if (match := _CLASS.fullmatch(name)) is None:
         return None
-    return UncheckedEntry(
+    return _of_library(
         name=name,
         title=f"{match[1]} (unchecked)",
         factory=f".baselines.unchecked:{match[1]}",
@@ -585,7 +545,5 @@ def unchecked(name: str) -> UncheckedEntry | None:
         options=(WEIGHT_DECAY,),
         summary="Not checked here; all defaults but the decay's are the library's, as options are.",
         paper="Kim: pytorch_optimizer, github.com/kozistr/pytorch_optimizer",
-        licence=_LIBRARY,
-        package="pytorch_optimizer",
-        extra="baselines",
+        has_more_options=True,
     )
