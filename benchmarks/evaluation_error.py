@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from worker.reporting.reporter import MemoryReporter
+from worker.reporting.reporter import Reporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 from worker.tasks.next_token import NextTokenTask
@@ -69,7 +69,7 @@ def main() -> None:
                 spec = _spec(model, length, sequences, optimizer, lr)
                 folders = Folders(run_folder=Path(folder, model, optimizer), dataset_folder=Path(folder, "data"))
                 folders.run_folder.mkdir(parents=True)
-                run(spec, MemoryReporter(), folders)
+                run(spec, Reporter(), folders)
                 losses[optimizer] = token_losses.newest
             for one, other in itertools.combinations(losses, 2):
                 of_sequences = (losses[one] - losses[other]).mean(1)

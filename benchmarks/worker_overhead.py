@@ -39,7 +39,8 @@ from worker.data.shards import TokenDataset
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
 from worker.models import build_model
-from worker.reporting.reporter import FileReporter, read_points
+from worker.records.result import Point
+from worker.reporting.reporter import FileReporter, read_reports
 from worker.run import CHECKPOINT_FOLDER, CHECKPOINT_SECONDS
 from worker.spec.run import Budget, DataSpec, Evaluation, OptimizerSpec, Resources, RunSpec, Workload
 from worker.tasks.next_token import Pretraining
@@ -56,10 +57,10 @@ _RSS = (
     "import sys, json\n"
     "from pathlib import Path\n"
     "from worker.run import Folders, run\n"
-    "from worker.reporting.reporter import MemoryReporter\n"
+    "from worker.reporting.reporter import Reporter\n"
     "from worker.spec.run import RunSpec\n"
     "spec, folder, datasets = RunSpec.model_validate_json(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])\n"
-    "result = run(spec, MemoryReporter(), Folders(run_folder=folder, dataset_folder=datasets))\n"
+    "result = run(spec, Reporter(), Folders(run_folder=folder, dataset_folder=datasets))\n"
     "print(result.peak_memory.host_rss_before_bytes)\n"
 )
 
@@ -105,7 +106,7 @@ def measure(spec: RunSpec, folder: Path, device: torch.device, rounds: int) -> d
     }
     times = _take_turns(loops, rounds, device)
     checkpoint_seconds = _checkpoint_seconds(worker)
-    points = [point for point in read_points(run_folder) if point.step > WARMUP]
+    points = [point for point in read_reports(run_folder, Point) if point.step > WARMUP]
     data_share = sum(point.data_seconds or 0.0 for point in points) / sum(point.step_seconds or 1.0 for point in points)
     return {
         "load_average_at_end": os.getloadavg()[0],

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.records import RunRecord
+from tests.factories.reporters import MemoryReporter
 from worker.records.result import Point, Result
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 
 PointValues = tuple[int, int, float | None, float | None, float | None, float | None]

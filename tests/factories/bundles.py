@@ -24,8 +24,8 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.records import ExperimentRecord, Progress, RunRecord, StateCounts
 from orchestrator.services.analysis import validation_curve
+from tests.factories.reporters import MemoryReporter
 from worker.records.result import Result
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders
 from worker.run import run as train
 

@@ -1,12 +1,56 @@
-"""A reporter that stops a run, and what of its points does not depend on the clock."""
+"""Reporters that keep what a run reports, and stop it; and what of its points does not depend on the clock."""
 
 import os
 import signal
 from collections.abc import Iterable
 
-from worker.records.protocol import Command
-from worker.records.result import Point
-from worker.reporting.reporter import MemoryReporter
+from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
+from worker.records.result import Observation, Point, Result, TextSamples
+from worker.reporting.reporter import Reporter, valid_reports
+
+
+class MemoryReporter(Reporter):
+    """Keeps everything that it is told, in plain lists."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.observations: list[Observation] = []
+        self.samples: list[TextSamples] = []
+        self.checkpoints: list[CheckpointNotice] = []
+        self.notes: list[str] = []
+        self.result: Result | None = None
+        self.ending: Stopped | Failure | None = None
+        self.next_command = Command.CONTINUE
+        """Set it to have the run stop at its next step."""
+
+    def begin(self, after_step: int | None) -> None:
+        self.points = valid_reports(self.points, after_step)
+        self.observations = valid_reports(self.observations, after_step)
+        self.samples = valid_reports(self.samples, after_step)
+
+    def command(self) -> Command:
+        return self.next_command
+
+    def point(self, point: Point) -> None:
+        self.points.append(point)
+
+    def observe(self, seen: Observation | TextSamples) -> None:
+        self.samples.append(seen) if isinstance(seen, TextSamples) else self.observations.append(seen)
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        self.checkpoints.append(notice)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def finish(self, result: Result) -> None:
+        self.result = result
+
+    def report_stop(self, stopped: Stopped) -> None:
+        self.ending = stopped
+
+    def fail(self, failure: Failure) -> None:
+        self.ending = failure
 
 
 class StoppingReporter(MemoryReporter):

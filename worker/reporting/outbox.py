@@ -26,11 +26,9 @@ from worker.files import write_atomically
 from worker.records.protocol import PointsBatch
 from worker.records.result import Observation, Point, TextSamples
 from worker.reporting.client import POINTS, Verb
-from worker.reporting.reporter import valid_reports
+from worker.reporting.reporter import Report, valid_reports
 
 logger = logging.getLogger(__name__)
-
-Report = Observation | TextSamples | Point
 
 _NAME: Final = re.compile(r"a(\d+)-(\d+)\.json")
 

@@ -1,7 +1,6 @@
 """The port between a training and whoever listens: points while it runs, one result at its end.
 
-Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
-         ◄── FileReporter    a folder: runs without a service
+Reporter ◄── FileReporter    a folder: runs without a service
          ◄── HttpReporter    the service (worker/reporting/http.py)
          ◄── LoggedReporter  another one, with what people want to read of it in the log
 
@@ -9,9 +8,8 @@ Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
 """
 
 import logging
-from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -62,56 +60,14 @@ class Reporter:
         """Deliver that the run broke down; may wait like `finish`."""
 
 
+Report = Point | Observation | TextSamples
+"""What a run reports of a step."""
 Reported = TypeVar("Reported", Point, Observation, TextSamples)
 
 
 def valid_reports(reported: list[Reported], after_step: int | None) -> list[Reported]:
     """What earlier attempts reported that the attempt going on after that step does not report again."""
     return [one for one in reported if after_step is not None and one.step <= after_step]
-
-
-class MemoryReporter(Reporter):
-    """Keeps everything that it is told, in plain lists."""
-
-    def __init__(self) -> None:
-        self.points: list[Point] = []
-        self.observations: list[Observation] = []
-        self.samples: list[TextSamples] = []
-        self.checkpoints: list[CheckpointNotice] = []
-        self.notes: list[str] = []
-        self.result: Result | None = None
-        self.ending: Stopped | Failure | None = None
-        self.next_command = Command.CONTINUE
-        """Set it to have the run stop at its next step."""
-
-    def begin(self, after_step: int | None) -> None:
-        self.points = valid_reports(self.points, after_step)
-        self.observations = valid_reports(self.observations, after_step)
-        self.samples = valid_reports(self.samples, after_step)
-
-    def command(self) -> Command:
-        return self.next_command
-
-    def point(self, point: Point) -> None:
-        self.points.append(point)
-
-    def observe(self, seen: Observation | TextSamples) -> None:
-        self.samples.append(seen) if isinstance(seen, TextSamples) else self.observations.append(seen)
-
-    def checkpoint(self, notice: CheckpointNotice) -> None:
-        self.checkpoints.append(notice)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def finish(self, result: Result) -> None:
-        self.result = result
-
-    def report_stop(self, stopped: Stopped) -> None:
-        self.ending = stopped
-
-    def fail(self, failure: Failure) -> None:
-        self.ending = failure
 
 
 class LoggedReporter(Reporter):
@@ -212,17 +168,19 @@ class LoggedReporter(Reporter):
         self._reporter.fail(failure)
 
 
-POINTS_NAME: Final = "points.jsonl"
-OBSERVATIONS_NAME: Final = "observations.jsonl"
-SAMPLES_NAME: Final = "samples.jsonl"
+FILES: Final[dict[Any, str]] = {
+    Point: "points.jsonl",
+    Observation: "observations.jsonl",
+    TextSamples: "samples.jsonl",
+}
+"""Where each kind of report is, a line each; there where there are any, and always of points."""
 RESULT_NAME: Final = "result.json"
 ENDING_NAME: Final = "ending.json"
 
 
 class FileReporter(Reporter):
-    """Writes `points.jsonl` (a point a line), `observations.jsonl` where there are probes, `samples.jsonl` where texts
-    are asked for, and at the end `result.json` or, where there is no result, `ending.json`. Of checkpoints and notes
-    the checkpoint folder and the log tell."""
+    """Writes the `FILES` of its reports, and at the end `result.json` or, where there is no result, `ending.json`. Of
+    checkpoints and notes the checkpoint folder and the log tell."""
 
     def __init__(self, folder: Path) -> None:
         """Report into `folder`, which is made."""
@@ -231,43 +189,43 @@ class FileReporter(Reporter):
         self._files: dict[str, IO[str]] = {}
 
     def begin(self, after_step: int | None) -> None:
-        """Rewrite the points of earlier attempts without the void ones, and drop what said how they ended."""
+        """Rewrite the reports of earlier attempts without the void ones, and drop what said how they ended."""
         self._close()
         for name in (RESULT_NAME, ENDING_NAME):
             (self.folder / name).unlink(missing_ok=True)
-        _write_lines(self.folder / POINTS_NAME, valid_reports(read_points(self.folder), after_step))
-        if (self.folder / OBSERVATIONS_NAME).exists():
-            _write_lines(self.folder / OBSERVATIONS_NAME, valid_reports(read_observations(self.folder), after_step))
-        if (self.folder / SAMPLES_NAME).exists():
-            _write_lines(self.folder / SAMPLES_NAME, valid_reports(read_samples(self.folder), after_step))
+        for kind, name in FILES.items():
+            if kind is Point or (self.folder / name).exists():
+                valid = valid_reports(read_reports(self.folder, kind), after_step)
+                write_atomically(self.folder / name, "".join(f"{report.model_dump_json()}\n" for report in valid))
 
     def point(self, point: Point) -> None:
-        self._append(POINTS_NAME, point)
+        self._append(point)
 
     def observe(self, seen: Observation | TextSamples) -> None:
-        self._append(SAMPLES_NAME if isinstance(seen, TextSamples) else OBSERVATIONS_NAME, seen)
+        self._append(seen)
 
     def persist(self) -> None:
         """Hand all lines to the system, and the files with them: this may be the last call."""
         self._close()
 
     def finish(self, result: Result) -> None:
-        self._end(RESULT_NAME, result.model_dump_json(indent=2))
+        self._end(RESULT_NAME, result)
 
     def report_stop(self, stopped: Stopped) -> None:
-        self._end(ENDING_NAME, stopped.model_dump_json(indent=2))
+        self._end(ENDING_NAME, stopped)
 
     def fail(self, failure: Failure) -> None:
-        self._end(ENDING_NAME, failure.model_dump_json(indent=2))
+        self._end(ENDING_NAME, failure)
 
-    def _end(self, name: str, text: str) -> None:
+    def _end(self, name: str, record: Record) -> None:
         self._close()
-        write_atomically(self.folder / name, text + "\n")
+        write_atomically(self.folder / name, record.model_dump_json(indent=2) + "\n")
 
-    def _append(self, name: str, record: Record) -> None:
+    def _append(self, report: Report) -> None:
+        name = FILES[type(report)]
         if name not in self._files:
             self._files[name] = (self.folder / name).open("a")
-        self._files[name].write(f"{record.model_dump_json()}\n")
+        self._files[name].write(f"{report.model_dump_json()}\n")
 
     def _close(self) -> None:
         for file in self._files.values():
@@ -275,24 +233,10 @@ class FileReporter(Reporter):
         self._files = {}
 
 
-def read_points(folder: Path) -> list[Point]:
-    """The points in a `FileReporter`'s folder; a last line that a kill cut short is left out."""
-    return _read_lines(folder / POINTS_NAME, Point)
-
-
-def read_observations(folder: Path) -> list[Observation]:
-    """The observations in a `FileReporter`'s folder, alike; none where there were no probes."""
-    return _read_lines(folder / OBSERVATIONS_NAME, Observation)
-
-
-def read_samples(folder: Path) -> list[TextSamples]:
-    """The texts in a `FileReporter`'s folder, alike; none where none were asked for."""
-    return _read_lines(folder / SAMPLES_NAME, TextSamples)
-
-
-def _read_lines(path: Path, kind: type[Reported]) -> list[Reported]:
+def read_reports(folder: Path, kind: type[Reported]) -> list[Reported]:
+    """The reports of that kind in a `FileReporter`'s folder; a last line that a kill cut short is left out."""
     try:
-        lines = path.read_text().splitlines()
+        lines = (folder / FILES[kind]).read_text().splitlines()
     except FileNotFoundError:
         return []
     found = []
@@ -303,7 +247,3 @@ def _read_lines(path: Path, kind: type[Reported]) -> list[Reported]:
             if number < len(lines):
                 raise
     return found
-
-
-def _write_lines(path: Path, records: Iterable[Record]) -> None:
-    write_atomically(path, "".join(f"{record.model_dump_json()}\n" for record in records))

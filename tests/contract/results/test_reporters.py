@@ -8,6 +8,7 @@ from typing import Protocol
 import pytest
 
 from tests.factories.record import made_result
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.meters.clock import DeviceClock
@@ -15,7 +16,7 @@ from worker.records.protocol import Assignment, CheckpointNotice, Command, Failu
 from worker.records.result import Observation, Point, Record
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
-from worker.reporting.reporter import FileReporter, MemoryReporter, Reporter, read_observations, read_points
+from worker.reporting.reporter import FileReporter, Reporter, read_reports
 
 
 class Listener(Protocol):
@@ -59,10 +60,10 @@ class FileListener:
         return FileReporter(self.folder)
 
     def points(self) -> list[Point]:
-        return read_points(self.folder)
+        return read_reports(self.folder, Point)
 
     def observations(self) -> list[Observation]:
-        return read_observations(self.folder)
+        return read_reports(self.folder, Observation)
 
     def ending(self) -> Record | None:
         if (self.folder / "result.json").exists():

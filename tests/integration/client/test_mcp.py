@@ -15,9 +15,9 @@ from mcp.types import TextContent
 
 from api.client.client import Client
 from orchestrator.keys import KeyRequest, Scope
+from tests.factories.reporters import MemoryReporter
 from tests.factories.stores import claim
 from tests.integration.api_service import Service, serving
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 
 WORKLOAD: dict[str, Any] = {

@@ -12,9 +12,9 @@ from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from tests.chaos.processes import attempts_of
+from tests.factories.reporters import MemoryReporter
 from tests.factories.waiting import until
 from worker.records.result import Point
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.fork_server import fork_server
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
@@ -14,7 +15,6 @@ from worker.records.protocol import Failure, FailureKind
 from worker.records.result import Result
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 
 SPEC = made_spec(steps=90, optimizer="adapm")

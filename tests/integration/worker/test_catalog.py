@@ -12,11 +12,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from optim.catalog import entry, names
 from optim.catalog.records import Need
 from tests.factories.dataset import prepare_made_dataset
-from tests.factories.reporters import StoppingReporter, losses
+from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
 from worker.records.result import Verdict
-from worker.reporting.reporter import MemoryReporter
 from worker.run import CHECKPOINT_FOLDER, Folders, run
 from worker.tasks.next_token import Pretraining, TokenMicroBatch
 from worker.tasks.registry import TASKS

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.factories.dataset import prepare_made_dataset
-from tests.factories.reporters import StoppingReporter
+from tests.factories.reporters import MemoryReporter, StoppingReporter
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker.errors import RunStoppedError
 from worker.models import reset_compiler
 from worker.records.result import Point, Verdict
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 
 pytestmark = [

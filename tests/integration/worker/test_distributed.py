@@ -13,6 +13,7 @@ import torch
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.process_group import exit_codes, started
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker import rank_attempt
@@ -21,7 +22,7 @@ from worker.distributed.process_group import ProcessGroup
 from worker.errors import RankLostError, WorkerError
 from worker.records.protocol import CheckpointNotice, Command
 from worker.records.result import Point, Result, Verdict
-from worker.reporting.reporter import FileReporter, MemoryReporter, Reporter, read_points
+from worker.reporting.reporter import FileReporter, Reporter, read_reports
 from worker.run import Folders, run
 from worker.spec.run import Resources, RunSpec
 from worker.training.step import Stepper
@@ -138,7 +139,7 @@ def test_two_processes_have_the_losses_of_one(
     folders = Folders(run_folder=tmp_path / "alone", dataset_folder=datasets)
     expected = run(alone(spec_of(**execution)), whole, folders)
 
-    found, result = read_points(by_two(**execution)), result_in(by_two(**execution))
+    found, result = read_reports(by_two(**execution), Point), result_in(by_two(**execution))
     assert len(found) == len(whole.points)
     for ours, theirs in zip(losses(found), losses(whole.points), strict=True):
         assert ours == pytest.approx(theirs, rel=2e-4)
@@ -162,7 +163,7 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
     assert "2 processes" in said
 
     assert exit_codes(started(train, tmp_path / "c" / "ranks", spec, tmp_path / "run", datasets)) == [0, 0]
-    assert losses(read_points(tmp_path / "run")) == losses(read_points(by_two()))
+    assert losses(read_reports(tmp_path / "run", Point)) == losses(read_reports(by_two(), Point))
     assert result_in(tmp_path / "run").resumed_from_step == 6
 
 
@@ -201,7 +202,7 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
     result = run(sharded(1), reporter, Folders(run_folder=two, dataset_folder=datasets))
     assert (result.processes, result.resumed_from_step) == (1, 6)
     assert result.optimizer_state_bytes == expected.optimizer_state_bytes
-    found = losses(read_points(two))
+    found = losses(read_reports(two, Point))
     assert len(found) == len(whole.points) == 11
     for ours, theirs in zip(found, losses(whole.points), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-5)
@@ -212,7 +213,7 @@ def test_a_command_reaches_all_processes_before_the_same_step(datasets: Path, tm
     processes = started(train, tmp_path / "ranks", spec_of(), tmp_path / "run", datasets, "cancel", 4)
 
     assert exit_codes(processes) == [0, 0]
-    assert len(read_points(tmp_path / "run")) == 5
+    assert len(read_reports(tmp_path / "run", Point)) == 5
     assert (tmp_path / "run" / "error").read_text().startswith("RunStoppedError")
     assert sorted((tmp_path / "run" / "checkpoints").glob("*.pt"))[-1].name == "step-000000004.pt"
 

@@ -21,7 +21,7 @@ from worker.distributed.process_group import ProcessGroup
 from worker.errors import WorkerError
 from worker.records.result import Point, Result
 from worker.remote.checkpoints import RemoteCheckpoints, complete_checkpoints
-from worker.reporting.reporter import FileReporter, Reporter, read_points
+from worker.reporting.reporter import FileReporter, Reporter, read_reports
 from worker.run import Folders, run
 from worker.spec.run import Resources
 
@@ -95,5 +95,5 @@ def test_a_distributed_run_goes_on_from_storage_where_its_machine_was_lost(s3: S
     assert exit_codes(started(train, tmp_path / "c", second, s3.variables, 2, {1: last.step})) == [0, 0]
     result = Result.model_validate_json((second / "run" / "result.json").read_bytes())
     assert (result.processes, result.resumed_from_step) == (2, 4)
-    assert losses(read_points(second / "run")) == losses(read_points(whole / "run"))[5:]
+    assert losses(read_reports(second / "run", Point)) == losses(read_reports(whole / "run", Point))[5:]
     assert [path.name for path in (second / "datasets").iterdir() if path.is_dir()] == ["python-stdlib-byte"]

@@ -24,6 +24,7 @@ from orchestrator.storage import Storage
 from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.fork_server import fork_server
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
@@ -44,7 +45,6 @@ from worker.remote.folder import RemoteFolder
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
 from worker.reporting.log import log_path, log_to_file
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.training.checkpoint import CheckpointStore
 from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_checkpoint

@@ -10,11 +10,12 @@ import pytest
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.fork_server import fork_server
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Point, Result
-from worker.reporting.reporter import FileReporter, MemoryReporter, read_points
+from worker.reporting.reporter import FileReporter, read_reports
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 
@@ -113,7 +114,7 @@ def test_four_kills_and_a_damaged_checkpoint_change_no_bit(
             content[5_000] ^= 1
             newest.write_bytes(content)
 
-    assert losses(read_points(folder)) == losses(whole.points)
+    assert losses(read_reports(folder, Point)) == losses(whole.points)
     result = Result.model_validate_json((folder / "result.json").read_bytes())
     assert result.resumed_from_step == 8
     measured = {

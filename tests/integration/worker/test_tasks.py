@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.factories.reporters import StoppingReporter
+from tests.factories.reporters import MemoryReporter, StoppingReporter
 from worker.errors import RunStoppedError
 from worker.records.result import Point
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 from worker.spec.task import KINDS

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from worker.errors import DeviceError
 from worker.models import build_model, prepare, reset_compiler
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Execution
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
-from tests.factories.reporters import StoppingReporter, losses
+from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.weights import find_weights
@@ -20,7 +20,6 @@ from worker.errors import CheckpointError, OptimizerError, RunStoppedError, Term
 from worker.models import build_model
 from worker.records.protocol import Command
 from worker.records.result import Result, Verdict
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS

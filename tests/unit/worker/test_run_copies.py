@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from worker import run as story
 from worker.distributed.process_group import ProcessGroup
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import RemoteFolder
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Resources
 from worker.training.device import configured_device

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from worker.data.conversations import ensure_conversations
 from worker.data.preparation import ensure_dataset, prepare
@@ -18,7 +19,6 @@ from worker.data.remote_datasets import fetch_missing, push
 from worker.errors import LeaseRevokedError, RunStoppedError, TerminatedError
 from worker.files import hold_lock
 from worker.records.protocol import Command
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import DataSpec
 from worker.termination import Termination

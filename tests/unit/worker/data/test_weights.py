@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from worker.data.weights import InitialWeights, find_weights
 from worker.errors import WeightsError
 from worker.models import build_model
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 

@@ -9,13 +9,12 @@ import torch
 from optim.adapm import AdaPM
 from optim.builder import build
 from optim.catalog import entry, names
-from tests.factories.reporters import StoppingReporter, losses
+from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
 from worker.meters.probes import Probing, residual, spectrum
 from worker.models import build_model
 from worker.records.result import Observation
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.parts import Probes
 from worker.spec.run import RunSpec

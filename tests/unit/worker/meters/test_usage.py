@@ -5,12 +5,12 @@ import time
 
 import pytest
 
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from worker.meters import usage
 from worker.meters.nvml import DeviceUse, NvmlMeter
 from worker.meters.usage import PERIOD_SECONDS, UsageMeter
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 
 

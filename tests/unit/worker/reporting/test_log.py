@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from worker.attempt import forget_checkpoints
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Point
 from worker.reporting.log import log_path, steady_stream
-from worker.reporting.reporter import MOST_LOGGED, LoggedReporter, MemoryReporter
+from worker.reporting.reporter import MOST_LOGGED, LoggedReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from tests.factories.reporters import MemoryReporter
 from worker.records.result import Point, Verdict
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 from worker.tasks.regression import LinearModel, LinearProblem, Regression

@@ -7,9 +7,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from tests.factories.reporters import MemoryReporter
 from worker.models import build_model
 from worker.records.result import Point, TextSamples
-from worker.reporting.reporter import FileReporter, MemoryReporter, read_samples
+from worker.reporting.reporter import FileReporter, read_reports
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 from worker.tasks.samples import SampleWriter
@@ -58,7 +59,7 @@ def test_running_text_has_them_in_files_too(folders: Folders) -> None:
     assert writing.content_hash() != plain.content_hash()
     reporter = FileReporter(folders.run_folder / "reports")
     run(writing, reporter, folders)
-    written = read_samples(reporter.folder)
+    written = read_reports(reporter.folder, TextSamples)
     assert [one.step for one in written] == [0, 2, 4, 5]
     assert TextSamples.model_validate_json(written[0].model_dump_json()) == written[0]
 

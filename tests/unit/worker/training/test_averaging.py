@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.factories.reporters import StoppingReporter, losses
+from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
 from worker.records.result import Point
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 from worker.training.averaging import WeightAverage

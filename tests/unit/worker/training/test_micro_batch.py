@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from worker.errors import OutOfMemoryError
 from worker.meters.breakdown import BreakdownMeter
 from worker.records.result import Result, Verdict
-from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, RunSpec
 from worker.tasks.registry import TASKS
