@@ -23,8 +23,6 @@ planning, saving, loading.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from math import prod
 from operator import attrgetter, itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,7 +50,6 @@ from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
-from .groups import largest_block
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
 from .options import OPTIONS, Options, StepSettings, check_group, check_options
 from .sharded import SharedBlock, check_sharded, update_together
@@ -163,8 +160,8 @@ class AdaPM(ClosureStep):
             self._model = ref(params)
             params = [(name, value) for name, value in params.named_parameters() if value.requires_grad]
         groups = as_groups(params)
-        planning = _choices(rank_ratio, state_dtype, unknown, rules)
-        if plan is not None and (heads is not None or planning != _choices()):
+        planning = PlanOptions(rank_ratio=rank_ratio, state_dtype=state_dtype, unknown=unknown, rules=rules)
+        if plan is not None and (heads is not None or planning != _USUAL_PLAN):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
         self.plan = BlockPlan(()) if plan is None else plan
         self._heads, self._planning = heads, planning if plan is None else None
@@ -211,7 +208,7 @@ class AdaPM(ClosureStep):
             RuleError: a rule fits no block, or asks of one what it cannot keep.
             ValueError: a parameter of `params` is not the model's.
         """
-        planning = _choices(rank_ratio, state_dtype, unknown, rules)
+        planning = PlanOptions(rank_ratio=rank_ratio, state_dtype=state_dtype, unknown=unknown, rules=rules)
         plan = plan_blocks(model, **cls._plan_options(planning))
         if params is None:
             params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
@@ -282,9 +279,8 @@ class AdaPM(ClosureStep):
                 self._refuse_unfit(group, name, parameter)
                 moving.append(Moving(group, name, parameter, self.state[parameter]))
         device = moving[0].parameter.device if moving else torch.device("cpu")
-        largest, elements = self._sizes
-        compiles = compiled.should_compile(self.compile, elements, device)
-        return Layout(self.plan, moving, facts, self.state, largest=largest, compiles=compiles)
+        compiles = compiled.should_compile(self.compile, sum(self.plan.elements.values()), device)
+        return Layout(self.plan, moving, facts, self.state, compiles=compiles)
 
     def _prepare_captures(self) -> None:
         self._layout = None
@@ -462,8 +458,6 @@ class AdaPM(ClosureStep):
         )
         added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
-        vars(self).pop("_sizes", None)
-        vars(self).pop("_elements", None)
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
@@ -471,16 +465,6 @@ class AdaPM(ClosureStep):
             {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
         )
         self._check_parameters(group)
-
-    @cached_property
-    def _elements(self) -> Mapping[str, int]:
-        """Parameter name → elements of its blocks, which are all of its own."""
-        return {name: sum(prod(block.shape) for block in blocks) for name, blocks in self.plan.by_parameter.items()}
-
-    @cached_property
-    def _sizes(self) -> tuple[int, int]:
-        """Elements of the plan's largest block, and of all."""
-        return largest_block(self.plan), sum(prod(block.shape) for block in self.plan)
 
     def _state_keys(self, name: str) -> Iterator[tuple[str, Block, str]]:
         """(key, block, name of the block's state) of every state tensor of that parameter's blocks."""
@@ -499,7 +483,7 @@ class AdaPM(ClosureStep):
     def _refuse_unfit(self, group: Mapping[str, Any], name: str, parameter: Tensor) -> None:
         """Raise for what no step is for, before any weight has moved; it may have become so since it was given."""
         # Torch's kernels would read beyond the state of one that has grown.
-        has_grown = parameter.numel() not in (0, self._elements.get(name, parameter.numel()))
+        has_grown = parameter.numel() not in (0, self.plan.elements.get(name, parameter.numel()))
         if has_grown or not self.state[parameter]:
             refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
             check_sharded([parameter], group)
@@ -603,6 +587,7 @@ class AdaPMMini(AdaPM):
     second_moments = ADAM_MINI_SECOND_MOMENTS
 
 
+_USUAL_PLAN = PlanOptions(rank_ratio=0.05, state_dtype=None, unknown="warn", rules=())
 _OPTIONS_SINCE: Mapping[str, Any] = {
     "master_weights": False,
     "bf16_stochastic_round": False,
@@ -615,16 +600,6 @@ _OPTIONS_SINCE: Mapping[str, Any] = {
 def _listing(names: Sequence[str], most: int = 6) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _choices(
-    rank_ratio: float = 0.05,
-    state_dtype: torch.dtype | None = None,
-    unknown: Unknown = "warn",
-    rules: Rules = (),
-) -> PlanOptions:
-    """What a user may choose about a plan."""
-    return {"rank_ratio": rank_ratio, "state_dtype": state_dtype, "unknown": unknown, "rules": rules}
 
 
 def _sharded_state() -> ModuleType:

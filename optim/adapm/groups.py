@@ -15,7 +15,6 @@ Groups are bounded, so that what a step takes for a while does not grow with a m
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from math import prod
 from operator import methodcaller
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..plan.blocks import SCALE, Block, BlockPlan, FirstMoment, SecondMoment
+from ..plan.blocks import SCALE, Block, FirstMoment, SecondMoment
 from ..plan.sharding import Portion, is_distributed, local_view, portion_of
 from . import compiled, devices
 from .devices import chunk_elements
@@ -171,11 +170,6 @@ class Group:
     def is_compiled(self, gradient: Tensor) -> bool:
         """Whether compiled code moves them, with a gradient like this."""
         return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient)
-
-
-def largest_block(plan: BlockPlan) -> int:
-    """Elements of the plan's largest block."""
-    return max((prod(block.shape) for block in plan), default=0)
 
 
 def limit_of(weight: Tensor, *, largest: int) -> int:

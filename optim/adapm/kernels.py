@@ -111,16 +111,10 @@ class Chances(NamedTuple):
 
     keys: Sequence[RoundingKey]
     """One a block."""
-    origin: Sequence[int]
-    """Row and column of the whole block at which each of these blocks begins; empty for 0, 0."""
+    first_place: int
+    """The place of the first weight in the whole block, row by row, which chances are drawn by."""
     columns: int
-    """Of the whole block."""
-
-    @property
-    def places(self) -> tuple[int, int]:
-        """What chances are drawn by: the place in the whole block of the first weight, and how far rows are apart."""
-        row, column = self.origin or (0, 0)
-        return row * self.columns + column, self.columns
+    """Of the whole block: how far rows are apart."""
 
 
 def move(
@@ -171,7 +165,7 @@ def move(
                 *weight.stride(),
                 *gradient.stride(),
                 *_strides(divisor),
-                *(chances.places if chances is not None else (0, 0)),
+                *(chances[1:] if chances is not None else (0, 0)),
                 HAS_AVERAGE=average is not None,
                 V="given" if moment is None else "row" if means_rows else "element",
                 BY_CHANCE=chances is not None,

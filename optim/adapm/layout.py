@@ -80,7 +80,6 @@ class Layout:
         facts: object,
         states: Mapping[Tensor, dict[str, Tensor]],
         *,
-        largest: int,
         compiles: bool,
     ) -> None:
         """Put what moves into groups, and allocate its state.
@@ -90,7 +89,6 @@ class Layout:
             moving: In the order of the gradients that a step is given.
             facts: What else the groups go by.
             states: Of all parameters.
-            largest: Elements of the plan's largest block.
             compiles: Whether compiled code may move blocks.
         """
         self._facts, self._states, self._all_states = facts, [one.state for one in moving], list(states.values())
@@ -103,7 +101,7 @@ class Layout:
             counted = one.state.get(STEP)
             step = 0.0 if counted is None or counted.is_meta else float(counted)
             alike.setdefault((id(one.options), step, trained.dtype, trained.device), []).append((place, trained))
-        self.buckets = [_make_bucket(plan, moving, members, largest, compiles) for members in alike.values()]
+        self.buckets = [_make_bucket(plan, moving, members, compiles) for members in alike.values()]
         for one in moving:  # in the order of the plan, as it is printed and saved
             planned = [block.key(name) for block in plan.by_parameter.get(one.name, ()) for name in block.state_shapes]
             for key in (*planned, MASTER_WEIGHT):
@@ -153,9 +151,9 @@ class Layout:
 
 
 def _make_bucket(
-    plan: BlockPlan, moving: Sequence[Moving], members: Sequence[tuple[int, Tensor]], largest: int, compiles: bool
+    plan: BlockPlan, moving: Sequence[Moving], members: Sequence[tuple[int, Tensor]], compiles: bool
 ) -> Bucket:
-    first = moving[members[0][0]]
+    first, largest = moving[members[0][0]], plan.largest
     # On the CPU, as torch's own counters: reading it must not wait for the device.
     device = first.parameter.device if first.options["capturable"] else torch.device("cpu")
     owners = [(moving[place].state, STEP) for place, _ in members]

@@ -18,7 +18,6 @@ Squares are summed in float64, where those of float32 do not underflow: nobody h
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -195,27 +194,22 @@ def _factors(shared: SharedBlock) -> Exchange[Factors]:
         drawn = draw_sketch(settings.seed, settings.step, [block.name], whole, fresh=settings.fresh)
         return drawn[:, portion.ranges[inputs].start : portion.ranges[inputs].stop]
 
-    among = Division(outputs=portion.groups[outputs], inputs=portion.groups[inputs])
-    return (yield from subspace(momentum, among, iterations=settings.iterations, fresh=settings.fresh, sketch=sketch))
+    among = {"outputs": portion.groups[outputs], "inputs": portion.groups[inputs]}
+    iterations, fresh = settings.iterations, settings.fresh
+    return (yield from subspace(momentum, **among, iterations=iterations, fresh=fresh, sketch=sketch))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Division:
-    """The processes that M's outputs and its inputs are divided among."""
-
-    outputs: Groups
-    inputs: Groups
-
-
-def subspace(momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch) -> Exchange[Factors]:
-    """As `solvers.subspace`, of the part that is here."""
+def subspace(
+    momentum: Momentum, *, outputs: Groups, inputs: Groups, iterations: int, fresh: bool, sketch: Sketch
+) -> Exchange[Factors]:
+    """As `solvers.subspace`, of the part that is here, where M's outputs and inputs are divided among these."""
     rows = momentum.carried.right
     basis = momentum.carried.left.mT
     for k in range(iterations):
-        start = yield from _start_rows(rows, among.inputs, fresh=fresh and k == 0, sketch=sketch)
-        product = yield from _total(momentum.rows_times_transposed(start), among.inputs)
-        basis = yield from _orthonormal_rows(product, among.outputs)
-        rows = yield from _total(momentum.rows_times(basis), among.outputs)
+        start = yield from _start_rows(rows, inputs, fresh=fresh and k == 0, sketch=sketch)
+        product = yield from _total(momentum.rows_times_transposed(start), inputs)
+        basis = yield from _orthonormal_rows(product, outputs)
+        rows = yield from _total(momentum.rows_times(basis), outputs)
     return Factors(basis.mT, rows)
 
 

@@ -94,7 +94,7 @@ def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTens
     """Send the rows of a part to where a `DTensor` of the state's shape has them; or from there to where they are."""
     portion = portion_of(block, parameter)
     followed = followed_axes(block, state_name)
-    (uneven,) = _uneven_axes(block, portion)
+    uneven = _uneven_axis(block, portion)
     if uneven not in followed:
         return local
     mesh_dimension = portion.axes.index(uneven)
@@ -113,11 +113,9 @@ def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTens
     return made.movedim(0, dimension).contiguous()
 
 
-def _uneven_axes(block: Block, portion: Portion) -> tuple[int, ...]:
+def _uneven_axis(block: Block, portion: Portion) -> int:
     """The axis that is divided otherwise than a `DTensor` of the block's shape would be."""
-    if block.part is not None and block.part.axis in portion.axes:
-        return (block.part.axis,)
-    return (0,)
+    return block.part.axis if block.part is not None and block.part.axis in portion.axes else 0
 
 
 def _owned_range(block: Block, parameter: DTensor, mesh_dimension: int, axis: int, rank: int, size: int) -> range:

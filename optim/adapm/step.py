@@ -226,7 +226,8 @@ def _move_by_kernel(
     chances = None
     if _rounds_by_chance(group.weights[0], settings):
         keys = [rounding_key(settings.seed, settings.step, one.name) for one in group.blocks]
-        chances = kernels.Chances(keys, _origin(group.slices[0]), block.shape[1])
+        row, column = _origin(group.slices[0]) or (0, 0)
+        chances = kernels.Chances(keys, row * block.shape[1] + column, block.shape[1])
     blocks = kernels.Blocks(
         [weight.detach() for weight in singles.weights],
         gradients,

@@ -7,6 +7,7 @@ blocks, keep moments of their own type. torchao is an extra (`low-bit`) and impo
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from logging import ERROR, getLogger
 from typing import Any
 
@@ -18,18 +19,8 @@ from ..plan.groups import decay_groups
 from .adapters import Copyable
 
 
-def adamw_8bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
-    """AdamW with 8-bit moments."""
-    return _build("AdamW8bit", model, lr=lr, betas=(beta1, beta2), **options)
-
-
-def adamw_4bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
-    """AdamW with 4-bit moments."""
-    return _build("AdamW4bit", model, lr=lr, betas=(beta1, beta2), **options)
-
-
 def _build(
-    cls: str, model: nn.Module, *, weight_decay: float, bf16_stochastic_round: bool, **options: Any
+    cls: str, model: nn.Module, *, beta1: float, beta2: float, weight_decay: float, **options: Any
 ) -> torch.optim.Optimizer:
     with _quiet_import():
         import torchao.optim  # an extra
@@ -39,10 +30,11 @@ def _build(
         with torch.device("cpu"):
             _let_clone(type(base._subclass_zeros(torch.empty(4096), signed, 256)))
     made = type(cls, (_Eager, Copyable, base), {})
-    optimizer: torch.optim.Optimizer = made(
-        decay_groups(model, weight_decay), bf16_stochastic_round=bf16_stochastic_round, **options
-    )
+    optimizer: torch.optim.Optimizer = made(decay_groups(model, weight_decay), betas=(beta1, beta2), **options)
     return optimizer
+
+
+adamw_8bit, adamw_4bit = partial(_build, "AdamW8bit"), partial(_build, "AdamW4bit")
 
 
 @contextmanager

@@ -72,7 +72,9 @@ class Muon(PerParameterOptimizer):
 
     def scaled(self, polar: Tensor, batch: Batch, group: Group) -> Tensor:
         """s U of each matrix, stacked as U is; U is overwritten."""
-        return polar.mul_(_size(polar, group["adjust_lr"]))
+        outputs, inputs = polar.shape[-2:]
+        is_jordans = group["adjust_lr"] == "original"
+        return polar.mul_(max(1.0, outputs / inputs) ** 0.5 if is_jordans else 0.2 * max(outputs, inputs) ** 0.5)
 
 
 class NorMuon(Muon):
@@ -110,10 +112,3 @@ def polar_factors(matrix: Tensor, iterations: int) -> Tensor:
         found = torch.baddbmm(found, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), found, beta=a)
     found = found.view(wide.shape)
     return found.mT if tall else found
-
-
-def _size(polar: Tensor, adjust_lr: str) -> float:
-    """s, for outputs × inputs."""
-    outputs, inputs = polar.shape[-2:]
-    size: float = max(1.0, outputs / inputs) ** 0.5 if adjust_lr == "original" else 0.2 * max(outputs, inputs) ** 0.5
-    return size

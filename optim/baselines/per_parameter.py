@@ -133,8 +133,9 @@ class PerParameterOptimizer(ClosureStep, ABC):
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
-        for group, name, parameter in self._parameters():
-            self._state_of(name, parameter, group)
+        for group in self.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                self._state_of(name, parameter, group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does."""
@@ -180,11 +181,6 @@ class PerParameterOptimizer(ClosureStep, ABC):
                             f"the state of {name} projects its square matrix on the other side; begin anew, or go on "
                             f"with the version that saved it"
                         )
-
-    def _parameters(self) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-        for group in self.param_groups:
-            for name, parameter in zip(group["param_names"], group["params"], strict=True):
-                yield group, name, parameter
 
     def _state_of(self, name: str, parameter: Tensor, group: Group) -> State:
         state: State = self.state[parameter]

@@ -32,9 +32,8 @@ class Option:
 
     def fault(self, value: object) -> str | None:
         """Say what is allowed where `value` is not; None where it is fine."""
-        if value is None:
-            return None if self.nullable else f"must be {self.allowed_values()}"
-        return None if self._admits(value) else f"must be {self.allowed_values()}"
+        is_allowed = self.nullable if value is None else self._admits(value)
+        return None if is_allowed else f"must be {self.allowed_values()}"
 
     def allowed_values(self) -> str:
         """The allowed values in words: `a number in [0, 1)`, `one of subspace, svd`."""

@@ -236,20 +236,27 @@ class BlockPlan:
             found[block.parameter] = (*found.get(block.parameter, ()), block)
         return found
 
+    @cached_property
+    def elements(self) -> Mapping[str, int]:
+        """Parameter name → elements of its blocks, which are all of its own."""
+        return {name: sum(prod(block.shape) for block in blocks) for name, blocks in self.by_parameter.items()}
+
+    @cached_property
+    def largest(self) -> int:
+        """Elements of the largest block."""
+        return max((prod(block.shape) for block in self.blocks), default=0)
+
     @property
     def state_bytes(self) -> int:
         """Bytes of everything that is kept, step counters (4 bytes a parameter) excepted."""
         return sum(block.state_bytes for block in self.blocks)
 
-    def table(self) -> str:
-        """The plan as text: parameter, slice, shape, block, first moment, second moment, rank, state bytes."""
+    def __str__(self) -> str:
+        """The plan as a table: parameter, slice, shape, block, first moment, second moment, rank, state bytes."""
         total = ("total", *[""] * (len(_HEADINGS) - 2), f"{self.state_bytes:,}")
         rows = [_HEADINGS, *map(_row, self.blocks), total]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
         return "\n".join(_line(row, widths) for row in rows)
-
-    def __str__(self) -> str:
-        return self.table()
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self.blocks)

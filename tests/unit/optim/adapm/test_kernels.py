@@ -199,9 +199,9 @@ def test_bfloat16_is_rounded_to_even_and_by_chance_exactly_as_torch_does(kernels
     weight, key = exact.bfloat16(), rounding_key(3, 5, "block")
     for chances, expected in (
         (None, (weight.float() * 0.75).bfloat16()),
-        (kernels.Chances([key], (), 50), round_stochastically(weight.float() * 0.75, key)),
+        (kernels.Chances([key], 0, 50), round_stochastically(weight.float() * 0.75, key)),
         (
-            kernels.Chances([key], (4, 60), 200),
+            kernels.Chances([key], 4 * 200 + 60, 200),
             round_stochastically(weight.float() * 0.75, key, origin=(4, 60), whole_shape=(99, 200)),
         ),
     ):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from optim.adapm import sharded
 from optim.adapm.low_rank import Factors, Momentum, gaussian_sketch
-from optim.adapm.sharded import Division, Exchange
+from optim.adapm.sharded import Exchange
 from optim.adapm.solvers import subspace
 from tests.twins.adapm import subspace_iteration
 
@@ -73,7 +73,7 @@ def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -
     """By so many processes, among which outputs (axis 0) or inputs (1) are divided; some may have none."""
     rows, columns = stream[0].shape
     everybody: Any = ("all of them",)
-    division = Division(outputs=everybody if axis == 0 else (), inputs=everybody if axis == 1 else ())
+    outputs, inputs = (everybody, ()) if axis == 0 else ((), everybody)
     whole = zeros(rows, columns, rank, stream[0].dtype)
     left, right = (list(torch.tensor_split(part, parts, dim=axis)) for part in whole)
     if axis == 0:
@@ -85,7 +85,8 @@ def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -
         work = [
             sharded.subspace(
                 Momentum(part, Factors(left[k], right[k]), BETA1),
-                division,
+                outputs=outputs,
+                inputs=inputs,
                 iterations=1,
                 fresh=is_fresh(step),
                 sketch=lambda k=k, drawn=drawn: drawn[k if axis == 1 else 0],

@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.transient_memory import peak_transient_bytes
 from optim.adapm import AdaPM, AdaPMMini, devices, groups
-from optim.adapm.groups import largest_block
 from worker.checks.tiny_models import tiny_gpt2, train
 
 pytestmark = pytest.mark.usefixtures("branch")
@@ -200,4 +199,4 @@ def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(
     steps: Tensor = optimizer.state[model.wte.weight]["step"]
     peak = peak_transient_bytes(optimizer.step, torch.device("cpu"))
     assert steps == 2
-    assert peak <= 3 * 4 * largest_block(optimizer.plan)
+    assert peak <= 3 * 4 * optimizer.plan.largest

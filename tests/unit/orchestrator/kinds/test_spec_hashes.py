@@ -36,3 +36,11 @@ def test_grids_of_earlier_versions_are_read_as_the_given_rates_and_may_be_sent_b
     assert ComparisonSpec.model_validate(old.model_dump(mode="json")) == old
     with pytest.raises(ValidationError, match="extend_grid"):
         ComparisonSpec.model_validate(fields | {"tuning": stored})
+
+
+def test_a_solver_that_is_gone_is_read_where_it_was_stored_and_refused_anew() -> None:
+    run = RunSpec(workload=WORKLOAD, optimizer=OptimizerSpec(name="adapm", lr=1e-3), seed=1).model_dump(mode="json")
+    run["optimizer"]["options"] = {"solver": "scaled_gd"}
+    assert read_stored(RunSpec, json.dumps(run)).optimizer.options == {"solver": "scaled_gd"}
+    with pytest.raises(ValidationError, match="must be one of subspace, svd"):
+        RunSpec.model_validate(run)
