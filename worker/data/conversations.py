@@ -111,11 +111,10 @@ class UltraFeedback:
     without a prompt or an answer are left out.
     """
 
-    def __init__(self, path: str = REPOSITORY, data_files: Mapping[str, str] | None = None) -> None:
-        """Read the repository `path`, or {split: file} by `datasets`' loader of that name ("json", "parquet")."""
-        self._path, self._data_files = path, data_files
-        self._revision = None if data_files else REVISION
-        self.version = f"{path} at {self._revision}" if self._revision else path
+    def __init__(self, repository: str = REPOSITORY) -> None:
+        """Read that repository: `owner/name`, or a local folder with the same files."""
+        self._repository = repository
+        self.version = f"{repository} at {REVISION}"
         self.skipped = 0
 
     def conversations(self) -> Iterator[Conversation]:
@@ -128,7 +127,7 @@ class UltraFeedback:
         self.skipped = 0
         for split, name in SPLITS.items():
             for number, row in enumerate(self._rows(name)):
-                conversation = _conversation(row, split, f"row {number} of {name} in {self._path}")
+                conversation = _conversation(row, split, f"row {number} of {name} in {self._repository}")
                 if conversation is None:
                     self.skipped += 1
                 else:
@@ -137,9 +136,8 @@ class UltraFeedback:
     def _rows(self, split: str) -> Iterator[Mapping[str, Any]]:
         from worker.data.hub import explain_hub_errors, open_stream  # as in `sources.py`
 
-        files = dict(self._data_files) if self._data_files else None
-        with explain_hub_errors(f"{self._path} (split {split})", AGAIN):
-            yield from open_stream(self._path, None, split=split, revision=self._revision, data_files=files)
+        with explain_hub_errors(f"{self._repository} (split {split})", AGAIN):
+            yield from open_stream(self._repository, None, split=split, revision=REVISION)
 
 
 def _conversation(row: Mapping[str, Any], split: Split, where: str) -> Conversation | None:
@@ -283,13 +281,8 @@ def _encode_conversations(source: ConversationSource, tokenizer: Tokenizer) -> I
 def open_conversations(folder: Path) -> ConversationDataset:
     """Open what is prepared in `folder`; raises `CorruptShardError` where a file contradicts the manifest."""
     manifest = ConversationManifest.read(folder)
-    for name, expected in manifest.sha256.items():
-        found = file_sha256(folder / name) if (folder / name).is_file() else "none, for it is missing"
-        if found != expected:
-            raise CorruptShardError(
-                f"the file {folder / name} has SHA-256 {found}; the manifest says {expected}. "
-                f"{manifest.way_out.format(folder=folder)}"
-            )
+    if fault := next(manifest.faults(folder), None):
+        raise CorruptShardError(fault)
     return ConversationDataset(manifest, _map(folder, Split.TRAIN), _map(folder, Split.VALIDATION))
 
 

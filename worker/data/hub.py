@@ -11,11 +11,9 @@ from datasets.exceptions import DatasetsError
 from worker.errors import HubError
 
 
-def open_stream(
-    repository: str, subset: str | None, *, split: str, revision: str | None, data_files: dict[str, str] | None = None
-) -> Any:
+def open_stream(repository: str, subset: str | None, *, split: str, revision: str) -> Any:
     """The streaming dataset. No code of the repository runs: `datasets` has dropped loading scripts."""
-    return load_dataset(repository, subset, data_files=data_files, split=split, streaming=True, revision=revision)
+    return load_dataset(repository, subset, split=split, streaming=True, revision=revision)
 
 
 @contextmanager

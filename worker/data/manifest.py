@@ -5,7 +5,7 @@ No numpy, no torch.
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -13,10 +13,10 @@ from pydantic import Field, ValidationError
 
 from worker.data.documents import VALIDATION_PERCENT, Split
 from worker.errors import CorruptShardError
+from worker.files import file_sha256
 from worker.records.result import Record
 from worker.schema import canonical_json
 
-MANIFEST_NAME: Final = "manifest.json"
 TOKENIZER_FILE: Final = "tokenizer.json"
 """Beside the shards, where the tokenizer is made from a file."""
 
@@ -63,6 +63,15 @@ class FolderManifest(Record):
     def file_hashes(self) -> dict[str, str]:
         """File name → SHA-256 of every other file in the folder."""
 
+    def faults(self, folder: Path) -> Iterator[str]:
+        """Yield a sentence with its way out for each file that is not what this says."""
+        for name, expected in self.file_hashes().items():
+            path = folder / name
+            found = f"has SHA-256 {file_sha256(path)}" if path.is_file() else "is missing"
+            if found != f"has SHA-256 {expected}":
+                way_out = self.way_out.format(folder=folder)
+                yield f"the file {path} {found}; the manifest says {expected}. {way_out}"
+
 
 class ShardEntry(Record):
     """One shard file, beside the manifest."""
@@ -73,27 +82,33 @@ class ShardEntry(Record):
     sha256: Sha256
 
 
-class Recipe(Record):
-    """All that determines the tokens: equal recipes give equal shards, to the bit."""
+class Order(Record):
+    """What a user wants prepared."""
 
     dataset: str
-    tokenizer: str
+    tokenizer: str = "byte"
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """End with the document that reaches so many training tokens; None: take all documents."""
+    documents: Annotated[int, Field(ge=1)] | None = None
+    """End with so many documents."""
+    validation_percent: Annotated[int, Field(ge=1, le=50)] = VALIDATION_PERCENT
+    section_bytes: Annotated[int, Field(ge=1)] = 128 * 2**20
+    """Text from which one shard of each split is made: its tokens fit into memory twice, and a kill loses less than a
+    minute of work."""
+
+
+class Recipe(Order):
+    """All that determines the tokens: equal recipes give equal shards, to the bit."""
+
     source_version: str
     tokenizer_sha256: Sha256 | None = None
     """Of the file that was given for the tokenizer; None for bytes, and for one that is trained."""
-    tokens: Annotated[int, Field(ge=1)] | None = None
-    """Preparation ended with the document that reached so many training tokens; None: it took all documents."""
-    documents: Annotated[int, Field(ge=1)] | None = None
-    """Preparation ended with so many documents."""
-    validation_percent: Annotated[int, Field(ge=1, le=50)] = VALIDATION_PERCENT
-    section_bytes: Annotated[int, Field(ge=1)]
-    """Text from which one shard of each split is made."""
 
 
 class Manifest(FolderManifest):
     """All that is known about a prepared dataset."""
 
-    file_name = MANIFEST_NAME
+    file_name = "manifest.json"
     way_out = "Delete the folder {folder} and prepare it again with `adapm-bench data prepare`."
 
     version: Literal[2] = 2

@@ -12,15 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field
-
 from worker.catalog import datasets
-from worker.data.documents import VALIDATION_PERCENT, DocumentSource, Split
-from worker.data.manifest import MANIFEST_NAME, TOKENIZER_FILE, Manifest, Recipe, hash_shards
+from worker.data.documents import DocumentSource, Split
+from worker.data.manifest import TOKENIZER_FILE, Manifest, Order, Recipe, hash_shards
 from worker.data.prepared import can_prepare, list_prepared, preparation_hint
 from worker.data.sections import (
     PLACE_NAME,
-    SECTION_BYTES,
     OnProgress,
     PreparationState,
     Sections,
@@ -32,27 +29,11 @@ from worker.data.sources import source_of
 from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, token_bytes, tokenizer_file, train
 from worker.errors import DISK_FULL, CorruptShardError, DataError, StorageFullError
 from worker.files import UNFINISHED, hold_lock, sync
-from worker.records.result import Record
 
 logger = logging.getLogger(__name__)
 
 FULL: Final = DISK_FULL | {errno.EFBIG}
 """What the system says where a disk, a quota or a limit of file sizes is exhausted."""
-
-
-class Order(Record):
-    """What a user wants prepared."""
-
-    dataset: str
-    tokenizer: str = "byte"
-    tokenizer_file: Path | None = None
-    """`tokenizer.json` or a folder with it; None: from the hub, or trained here."""
-    tokens: int | None = Field(default=None, ge=1)
-    """End with the document that reaches so many training tokens."""
-    documents: int | None = Field(default=None, ge=1)
-    """End with so many documents."""
-    validation_percent: int = Field(default=VALIDATION_PERCENT, ge=1, le=50)
-    section_bytes: int = Field(default=SECTION_BYTES, ge=1)
 
 
 def ensure_dataset(
@@ -104,14 +85,16 @@ def prepare_once(
     on_progress: OnProgress = lambda reached: None,
     say: Callable[[str], None] = logger.info,
     check_stop: Callable[[], None] = lambda: None,
+    *,
+    tokenizer_file: Path | None = None,
 ) -> Manifest:
     """Prepare what is ordered, unless it is there already; wait where another process is at it, `say` so,
-    and `check_stop`.
+    and `check_stop`. `tokenizer_file` is `tokenizer.json` or a folder with it; None: from the hub, or trained here.
 
     Raises `DataError` for sources and tokenizers that cannot be read, and where the same name stands for other data.
     """
     _require_known_names(order.dataset, order.tokenizer)
-    recipe = _recipe(source, order)
+    recipe = _recipe(source, order, tokenizer_file)
     folder = dataset_folder / datasets.folder_name(order.dataset, order.tokenizer)
     with _explain_errors(folder):
         dataset_folder.mkdir(parents=True, exist_ok=True)
@@ -119,11 +102,10 @@ def prepare_once(
             if folder.exists():
                 return _require_same_recipe(Manifest.read(folder), recipe, folder)
             _refuse_other_files(recipe, dataset_folder)
-            return prepare(source, recipe, folder, order.tokenizer_file, on_progress, say)
+            return prepare(source, recipe, folder, tokenizer_file, on_progress, say)
 
 
-def _recipe(source: DocumentSource, order: Order) -> Recipe:
-    given = order.tokenizer_file
+def _recipe(source: DocumentSource, order: Order, given: Path | None) -> Recipe:
     if order.tokenizer != "byte" and datasets.trained_size(order.tokenizer) is None:
         given = tokenizer_file(order.tokenizer, given)
         BpeTokenizer(given, name=order.tokenizer)  # a wrong file is refused before anything is written
@@ -132,7 +114,7 @@ def _recipe(source: DocumentSource, order: Order) -> Recipe:
     return Recipe(
         source_version=source.version,
         tokenizer_sha256=hashlib.sha256(given.read_bytes()).hexdigest() if given else None,
-        **order.model_dump(exclude={"tokenizer_file"}),
+        **dict(order),
     )
 
 
@@ -200,7 +182,7 @@ def prepare(
     place = Sections(source, tokenizer, unfinished, place, on_progress).write()
     _refuse_empty(place, unfinished)
     manifest = _manifest(place, tokenizer)
-    (unfinished / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n")
+    (unfinished / Manifest.file_name).write_text(manifest.model_dump_json(indent=2) + "\n")
     (unfinished / PLACE_NAME).unlink()
     for leftover in unfinished.glob(f"*{UNFINISHED}"):  # of an earlier call that was killed while it wrote a file
         leftover.unlink()

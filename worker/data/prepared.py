@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker.catalog import datasets, presets
-from worker.data.manifest import MANIFEST_NAME, Manifest
+from worker.data.manifest import Manifest
 from worker.data.remote_datasets import has_weights, remote_manifest
 from worker.data.weights import missing_weights_hint, own_weights_folder
 from worker.errors import CorruptShardError, RemoteFolderError
@@ -18,7 +18,7 @@ from worker.spec.run import Workload
 
 def list_prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptShardError]]:
     """Every finished folder with its manifest, or with what is wrong with it; sorted by name."""
-    for path in sorted(dataset_folder.glob(f"*/{MANIFEST_NAME}")):
+    for path in sorted(dataset_folder.glob(f"*/{Manifest.file_name}")):
         if path.parent.suffix == UNFINISHED:
             continue
         try:

@@ -21,8 +21,6 @@ from worker.files import write_atomically
 from worker.records.result import Record
 
 PLACE_NAME: Final = "unfinished.json"
-SECTION_BYTES: Final = 128 * 2**20
-"""Text a section: its tokens fit into memory twice, and a kill loses less than a minute of work."""
 BATCH_BYTES: Final = 2**20
 """Text that is tokenised in one call: enough to keep all cores busy."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from worker.data.documents import Split
-from worker.data.manifest import TOKENIZER_FILE, Manifest, ShardEntry
+from worker.data.manifest import Manifest, ShardEntry
 from worker.data.tokenizers import Tokens, token_dtype
 from worker.errors import CorruptShardError
 from worker.files import file_sha256
@@ -83,23 +83,6 @@ def verify_shard(folder: Path, shard: ShardEntry, token_bytes: int, *, with_hash
         raise CorruptShardError(f"the shard {path} {found}; the manifest says {expected} bytes. {way_out}")
     if with_hash and (found := file_sha256(path)) != shard.sha256:
         raise CorruptShardError(f"the shard {path} has SHA-256 {found}; the manifest says {shard.sha256}. {way_out}")
-
-
-def verify_folder(folder: Path, manifest: Manifest) -> list[str]:
-    """One sentence with its way out for each file that is not what the manifest says."""
-    faults = []
-    for shard in manifest.shards:
-        try:
-            verify_shard(folder, shard, manifest.token_bytes, with_hash=True)
-        except CorruptShardError as error:
-            faults.append(str(error))
-    tokenizer = folder / TOKENIZER_FILE
-    if manifest.tokenizer_sha256 is not None and not (
-        tokenizer.is_file() and file_sha256(tokenizer) == manifest.tokenizer_sha256
-    ):
-        way_out = Manifest.way_out.format(folder=folder)
-        faults.append(f"the tokenizer {tokenizer} is missing or not the one of the shards. {way_out}")
-    return faults
 
 
 def write_shard(

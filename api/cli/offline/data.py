@@ -27,12 +27,11 @@ from worker.catalog import datasets
 from worker.data.conversations import TOKEN_DTYPE
 from worker.data.documents import Split
 from worker.data.files import READERS
-from worker.data.manifest import ConversationManifest, Manifest
-from worker.data.preparation import Order, prepare_once
+from worker.data.manifest import ConversationManifest, Manifest, Order
+from worker.data.preparation import prepare_once
 from worker.data.prepared import list_prepared
 from worker.data.remote_datasets import push as push_folder
 from worker.data.sections import SectionProgress
-from worker.data.shards import verify_folder
 from worker.data.sources import source_of
 from worker.data.weights import OWN_FOLDER
 from worker.errors import CorruptShardError, WorkerError
@@ -123,7 +122,7 @@ def _texts(folder: Path, *, verify: bool) -> Iterator[dict[str, Any]]:
             "data_hash": manifest.data_hash,
             "source_version": manifest.recipe.source_version,
             "folder": path,
-            **({"faults": verify_folder(path, manifest)} if verify else {}),
+            **({"faults": list(manifest.faults(path))} if verify else {}),
         }
 
 
@@ -185,13 +184,7 @@ def prepare(
 ) -> None:
     """Tokenise a dataset into the data folder; an interrupted preparation continues where it stopped."""
     limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
-    order = Order(
-        dataset=dataset,
-        tokenizer=tokenizer,
-        tokenizer_file=tokenizer_file,
-        validation_percent=validation_percent,
-        **limits,
-    )
+    order = Order(dataset=dataset, tokenizer=tokenizer, validation_percent=validation_percent, **limits)
     settings = environment_settings(data_folder=data)
     folder = settings.datasets_folder() / datasets.folder_name(dataset, tokenizer)
     try:
@@ -201,7 +194,14 @@ def prepare(
         complain(f"preparing {folder}")
         with ProgressLine(quiet=json) as line:
             progress = PreparationProgress(line, source.total_bytes, order)
-            manifest = prepare_once(source, order, settings.datasets_folder(), progress.update, complain)
+            manifest = prepare_once(
+                source,
+                order,
+                settings.datasets_folder(),
+                progress.update,
+                complain,
+                tokenizer_file=tokenizer_file,
+            )
     except KeyboardInterrupt:
         fail("stopped; the same command continues from the last finished shard", INTERRUPTED)
     except (WorkerError, OSError) as error:

@@ -12,8 +12,8 @@ import pytest
 from tests.factories.dataset import MadeSource, made_recipe
 from worker.data import sources
 from worker.data.documents import Document
-from worker.data.manifest import Manifest
-from worker.data.preparation import Order, ensure_dataset, prepare, prepare_once
+from worker.data.manifest import Manifest, Order
+from worker.data.preparation import ensure_dataset, prepare, prepare_once
 from worker.data.sections import PLACE_NAME
 from worker.data.shards import open_dataset
 from worker.errors import DataError, StorageFullError

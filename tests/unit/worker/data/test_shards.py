@@ -8,7 +8,7 @@ import pytest
 
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from worker.data.documents import Split
-from worker.data.manifest import MANIFEST_NAME
+from worker.data.manifest import Manifest
 from worker.data.preparation import prepare
 from worker.data.shards import open_dataset
 from worker.errors import CorruptShardError
@@ -66,7 +66,7 @@ def test_a_damaged_shard_is_named_with_the_way_out(folder: Path, damage: str) ->
 @pytest.mark.parametrize("change", ["version", "data_hash", "file", "broken"])
 def test_a_manifest_that_is_not_ours_is_refused_with_the_way_out(folder: Path, change: str) -> None:
     """Another version, a hash that does not fit, a shard outside the folder, and text that is not JSON."""
-    path = folder / MANIFEST_NAME
+    path = folder / Manifest.file_name
     manifest = json.loads(path.read_text())
     if change == "version":
         manifest["version"] = 1

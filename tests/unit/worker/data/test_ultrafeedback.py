@@ -27,10 +27,23 @@ def row(prompt: str, answer: str) -> dict[str, Any]:
     return {"prompt": prompt, "prompt_id": "x", "chosen": turns, "rejected": rejected, "messages": turns, **scores}
 
 
-def files(folder: Path, train: list[dict[str, Any]], test: list[dict[str, Any]]) -> dict[str, str]:
+CARD = """---
+configs:
+- config_name: default
+  data_files:
+  - {split: train_sft, path: train_sft.jsonl}
+  - {split: test_sft, path: test_sft.jsonl}
+---
+"""
+
+
+def repository(folder: Path, train: list[dict[str, Any]], test: list[dict[str, Any]]) -> str:
+    """A local folder with the files of such a repository."""
+    (folder / "hub").mkdir()
+    (folder / "hub" / "README.md").write_text(CARD)
     for name, rows in (("train_sft", train), ("test_sft", test)):
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
-    return {name: str(folder / f"{name}.jsonl") for name in ("train_sft", "test_sft")}
+        (folder / "hub" / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    return str(folder / "hub")
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +55,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prompts_and_chosen_answers_are_read_and_prepared(tmp_path: Path) -> None:
     """In order; those without a prompt or an answer are counted and left out; NUL, an end, is replaced."""
     train = [row("Why? ", "Because."), row("Empty", "  "), row("How?", "S\0o."), row(" ", "?")]
-    source = UltraFeedback("json", files(tmp_path, train, [row("When?", "Now.")]))
+    source = UltraFeedback(repository(tmp_path, train, [row("When?", "Now.")]))
 
     assert list(source.conversations()) == [
         Conversation(prompt="Why?", answer="Because.", split=Split.TRAIN),
@@ -53,22 +66,23 @@ def test_prompts_and_chosen_answers_are_read_and_prepared(tmp_path: Path) -> Non
     prepare_conversations(source, "ultrafeedback", "byte", tmp_path / "prepared")
     manifest = open_conversations(tmp_path / "prepared").manifest
     assert manifest.conversations == {Split.TRAIN: 2, Split.VALIDATION: 1}
-    assert (manifest.skipped, manifest.source_version) == (2, "json")
+    assert (manifest.skipped, manifest.source_version) == (2, f"{tmp_path / 'hub'} at {REVISION}")
 
 
 def test_other_columns_are_refused_by_name(tmp_path: Path) -> None:
     other = {"question": "Why?", "chosen": "Because."}
-    source = UltraFeedback("json", files(tmp_path, [other], [other]))
+    source = UltraFeedback(repository(tmp_path, [other], [other]))
     with pytest.raises(
-        DataError, match=r"row 0 of train_sft in json has the columns question, chosen; needed are prompt"
+        DataError, match=r"row 0 of train_sft in .*hub has the columns question, chosen; needed are prompt"
     ):
         list(source.conversations())
 
 
 def test_a_dataset_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
-    absent = {name: str(tmp_path / "absent.jsonl") for name in ("train_sft", "test_sft")}
-    with pytest.raises(HubError, match=r"cannot read json \(split train_sft\) .*`chats` needs no download"):
-        list(UltraFeedback("json", absent).conversations())
+    source = UltraFeedback(repository(tmp_path, [], []))
+    (tmp_path / "hub" / "train_sft.jsonl").unlink()
+    with pytest.raises(HubError, match=r"cannot read .*hub \(split train_sft\) .*`chats` needs no download"):
+        list(source.conversations())
 
 
 def test_what_is_published_is_pinned_to_a_commit() -> None:
