@@ -6,7 +6,7 @@ for it; `worker/tasks/registry.py` has its losses.
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -14,27 +14,12 @@ from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.datasets import DataKind
 from worker.schema import Spec, SpecFault
-from worker.spec.parts import DataSpec, Execution, Precision, Probes
+
+if TYPE_CHECKING:
+    from worker.spec.run import Workload
 
 LINEAR_MODEL: Final = "linear"
 """The model of a regression: one weight a covariate."""
-
-
-class TaskContext(Protocol):
-    """What a task looks at in the workload that it belongs to."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def initial_weights(self) -> str | None: ...
-    @property
-    def data(self) -> DataSpec: ...
-    @property
-    def precision(self) -> Precision: ...
-    @property
-    def execution(self) -> Execution: ...
-    @property
-    def probes(self) -> Probes | None: ...
 
 
 class TaskSpec(Spec):
@@ -59,14 +44,14 @@ class TaskSpec(Spec):
     """Whether a step computes no more than forward and backward pass of its batch: else its FLOPs are not known."""
 
     @abstractmethod
-    def misfits(self, workload: TaskContext) -> list[SpecFault]:
+    def misfits(self, workload: "Workload") -> list[SpecFault]:
         """Every field of the workload around it that this task cannot be trained with."""
 
 
 class LanguageTask(TaskSpec):
     """The base of the tasks that train a language model."""
 
-    def misfits(self, workload: TaskContext) -> list[SpecFault]:
+    def misfits(self, workload: "Workload") -> list[SpecFault]:
         """A model that is none, sequences longer than its positions, tokens that it does not know."""
         if workload.model == LINEAR_MODEL:
             allowed = f"is no language model, which the task {self.kind} trains: {', '.join(presets.names())}"
@@ -101,7 +86,7 @@ class ConversationTask(LanguageTask):
     data_kind = DataKind.CONVERSATIONS
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"dataset": "chats"}}
 
-    def misfits(self, workload: TaskContext) -> list[SpecFault]:
+    def misfits(self, workload: "Workload") -> list[SpecFault]:
         """Besides a language task's, a tokenizer that is not the catalog's."""
         faults, name = super().misfits(workload), workload.data.tokenizer
         known = tuple(entry.name for entry in data_catalog.TOKENIZERS)
@@ -136,7 +121,7 @@ class RlhfTask(ConversationTask):
     only_passes = False  # it generates, rewards and scores answers too
     divisible = False  # the answers of a batch are weighed together
 
-    def misfits(self, workload: TaskContext) -> list[SpecFault]:
+    def misfits(self, workload: "Workload") -> list[SpecFault]:
         """Besides a language task's, answers that leave no room for a prompt."""
         faults, length = super().misfits(workload), workload.data.sequence_length_tokens
         if self.answer_tokens >= length:
@@ -179,7 +164,7 @@ class RegressionTask(TaskSpec):
         "clip_grad_norm": None,
     }
 
-    def misfits(self, workload: TaskContext) -> list[SpecFault]:
+    def misfits(self, workload: "Workload") -> list[SpecFault]:
         """Another model than the linear one, sequences of more than one sample, low precision."""
         faults: list[SpecFault] = []
         if workload.model != LINEAR_MODEL:
@@ -201,10 +186,7 @@ class RegressionTask(TaskSpec):
 
 
 KINDS: Final[Mapping[str, type[TaskSpec]]] = {
-    "pretrain": PretrainTask,
-    "sft": SftTask,
-    "rlhf": RlhfTask,
-    "regression": RegressionTask,
+    task.model_fields["kind"].default: task for task in (PretrainTask, SftTask, RlhfTask, RegressionTask)
 }
 
 

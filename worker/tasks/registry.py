@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from torch import nn
 
@@ -15,7 +15,7 @@ from worker.distributed.process_group import ProcessGroup
 from worker.models import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.next_token import FineTuning, Pretraining
-from worker.tasks.regression import LinearModel, LinearProblem, Regression, linear_problem
+from worker.tasks.regression import LinearModel, LinearProblem, Regression
 from worker.tasks.remax import ReMax
 from worker.tasks.task import Task
 
@@ -23,20 +23,16 @@ CheckStop = Callable[[], None]
 """Called while something is prepared or waited for; raises where the run is to end."""
 
 
-class TaskData(Protocol):
-    """What a task is trained on, open and checked."""
-
-    @property
-    def data_hash(self) -> str:
-        """SHA-256 over all of it."""
+TaskData = TokenDataset | ConversationDataset | LinearProblem
+"""What a task is trained on, open and checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEntry:
     """One kind of task."""
 
-    data: Callable[[RunSpec, Path, CheckStop], Any]
-    """Opens the data that a spec names in the folder of prepared datasets, or prepares them there: a `TaskData`."""
+    data: Callable[[RunSpec, Path, CheckStop], TaskData]
+    """Opens the data that a spec names in the folder of prepared datasets, or prepares them there."""
     model: Callable[[RunSpec, Any, InitialWeights | None], nn.Module]
     """The model for that data with its initial weights, on the CPU; None draws them."""
     task: Callable[[Any, Any, RunSpec, ProcessGroup], Task[Any]]
@@ -53,11 +49,6 @@ def _conversations(spec: RunSpec, dataset_folder: Path, check_stop: CheckStop) -
     return ensure_conversations(data.dataset, data.tokenizer, dataset_folder, data.data_hash, check_stop)
 
 
-def _problem(spec: RunSpec, dataset_folder: Path, check_stop: CheckStop) -> LinearProblem:
-    del dataset_folder, check_stop  # nothing is stored
-    return linear_problem(spec)
-
-
 def _language_model(
     spec: RunSpec, data: TokenDataset | ConversationDataset, weights: InitialWeights | None
 ) -> nn.Module:
@@ -65,22 +56,19 @@ def _language_model(
     return build_model(spec.workload.model, spec.seed, vocabulary_size=vocabulary_size, weights=weights)
 
 
-def _linear_model(spec: RunSpec, data: LinearProblem, weights: InitialWeights | None) -> nn.Module:
-    del spec, weights  # W starts at 0
-    return LinearModel(data.dimension)
-
-
-def _single_process(
-    task: Callable[[Any, Any, RunSpec], Task[Any]],
-) -> Callable[[Any, Any, RunSpec, ProcessGroup], Task[Any]]:
-    """A task that one process alone trains: its specification refuses several."""
-    return lambda model, data, spec, group: task(model, data, spec)
-
-
 TASKS: Final[dict[str, TaskEntry]] = {
     "pretrain": TaskEntry(data=_text, model=_language_model, task=Pretraining),
     "sft": TaskEntry(data=_conversations, model=_language_model, task=FineTuning),
-    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=_single_process(ReMax)),
-    "regression": TaskEntry(data=_problem, model=_linear_model, task=_single_process(Regression)),
+    # One process alone trains the others: their specifications refuse several.
+    "rlhf": TaskEntry(
+        data=_conversations,
+        model=_language_model,
+        task=lambda model, data, spec, group: ReMax(model, data, spec),
+    ),
+    "regression": TaskEntry(
+        data=lambda spec, dataset_folder, check_stop: LinearProblem(spec.workload.task),  # nothing is stored
+        model=lambda spec, data, weights: LinearModel(data.dimension),  # W starts at 0
+        task=lambda model, data, spec, group: Regression(model, data, spec),
+    ),
 }
 """By `kind`."""

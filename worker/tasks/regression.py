@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from worker.schema import canonical_json
 from worker.spec.run import RunSpec
-from worker.spec.task import RegressionTask
+from worker.spec.task import AnyTask, RegressionTask
 
 _UNIT: Final = 2.0**-53
 
@@ -34,7 +34,8 @@ class LinearProblem:
     The paper's section 3.1 prints Sigma_ii W_i = i^-b; its appendix has the square, which the proof needs.
     """
 
-    def __init__(self, task: RegressionTask) -> None:
+    def __init__(self, task: AnyTask) -> None:
+        assert isinstance(task, RegressionTask)
         index = torch.arange(1, task.dimension + 1, dtype=torch.float64)
         self.dimension, self._noise = task.dimension, task.noise
         self.eigenvalues: Tensor = index**-task.a
@@ -122,10 +123,3 @@ class Regression:
         """The excess risk, exactly."""
         del micro_batch_sequences  # nothing is sampled
         return self._problem.excess_risk(self._weight)
-
-
-def linear_problem(spec: RunSpec) -> LinearProblem:
-    """The problem that a spec with the task `regression` names."""
-    task = spec.workload.task
-    assert isinstance(task, RegressionTask)
-    return LinearProblem(task)

@@ -73,7 +73,7 @@ class ReMax:
         self._end_of_text, self._conversations = dataset.manifest.end_of_text, dataset.train
         self._reference = copy.deepcopy(model)
         nn.Module.eval(self._reference).requires_grad_(requires_grad=False)
-        self._reward = REWARDS[task.reward](task, model, self._end_of_text)
+        self._reward = RULES.get(task.reward) or RewardModel(task, model, self._end_of_text)
         held_out = spread_indices(dataset.validation, workload.evaluation.sequences)
         self._validation = prompt_rows(dataset.validation, held_out, self._prompt_tokens)
 
@@ -218,26 +218,17 @@ class RewardModel:
         return scores
 
 
-def _printable(task: RlhfTask, policy: "PreTrainedModel", end_of_text: int) -> Reward:
-    def reward(answers: GeneratedAnswers) -> Tensor:
-        """Bytes that are printable ASCII, over the longest answer's bytes."""
-        tokens = answers.tokens[:, -answers.answer_mask.shape[1] :]
-        printable = (tokens >= FIRST_PRINTABLE) & (tokens <= LAST_PRINTABLE) & answers.answer_mask
-        return printable.sum(dim=1) / task.answer_tokens
-
-    return reward
+def _printable(answers: GeneratedAnswers) -> Tensor:
+    """Bytes that are printable ASCII, over the longest answer's bytes."""
+    length = answers.answer_mask.shape[1]
+    tokens = answers.tokens[:, -length:]
+    return ((tokens >= FIRST_PRINTABLE) & (tokens <= LAST_PRINTABLE) & answers.answer_mask).sum(dim=1) / length
 
 
-def _brevity(task: RlhfTask, policy: "PreTrainedModel", end_of_text: int) -> Reward:
-    def reward(answers: GeneratedAnswers) -> Tensor:
-        """1 for an answer that ends at once, 0 for the longest."""
-        return 1.0 - (answers.lengths() - 1) / max(1, task.answer_tokens - 1)
-
-    return reward
+def _brevity(answers: GeneratedAnswers) -> Tensor:
+    """1 for an answer that ends at once, 0 for the longest."""
+    return 1.0 - (answers.lengths() - 1) / max(1, answers.answer_mask.shape[1] - 1)
 
 
-REWARDS: Final[dict[str, Callable[[RlhfTask, "PreTrainedModel", int], Reward]]] = {
-    "model": RewardModel,
-    "printable": _printable,
-    "brevity": _brevity,
-}
+RULES: Final[dict[str, Reward]] = {"printable": _printable, "brevity": _brevity}
+"""What needs no reward model."""
