@@ -26,7 +26,7 @@ from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStop
 from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
-from worker.meters.flops import device_peak, flops_per_token
+from worker.meters.flops import flops_per_token, peak_flops_per_second
 from worker.meters.memory import Measurements, MemoryMeter, combine_measurements
 from worker.meters.usage import UsageMeter
 from worker.models import is_compiler_fault, is_pretrained, parameter_counts, prepare
@@ -404,7 +404,9 @@ class _Execution:
         length = workload.data.sequence_length_tokens
         flops = flops_per_token(self._model(), length) if workload.task.only_passes else None
         achieved = flops * tokens_per_second if flops and tokens_per_second else None
-        peak = device_peak(self._context.device, workload.precision)
+        device = self._context.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+        peak = peak_flops_per_second(name, workload.precision)
         return {
             "tokens_per_second": tokens_per_second,
             "flops_per_token": flops,

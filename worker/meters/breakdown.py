@@ -36,6 +36,7 @@ class Allocation:
 
     address: int
     size_bytes: int
+    """Below zero of one that was there before the recording, and was given back at its start."""
     start_ns: int
     end_ns: int | None = None
     """None while it lives."""
@@ -45,22 +46,12 @@ class Allocation:
         return self.start_ns <= at_ns and (self.end_ns is None or at_ns < self.end_ns)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Release:
-    """A block was given back that had been allocated before the recording."""
-
-    address: int
-    size_bytes: int
-    at_ns: int
-
-
 @dataclass(kw_only=True)
 class Recording:
     """What was recorded; filled when the recorded stretch ends."""
 
     allocations: list[Allocation] = field(default_factory=list)
     """In the order of their starts."""
-    releases: list[Release] = field(default_factory=list)
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Name of a `torch.profiler.record_function` → (start, end) of its last use."""
 
@@ -90,13 +81,12 @@ def _fill(recorded: Recording, tree: list[Any], device: torch.device, marks: tup
             recorded.marks[event.name] = max(recorded.marks.get(event.name, span), span)
     living: dict[int, Allocation] = {}
     for at_ns, address, size_bytes in sorted(blocks, key=lambda block: block[0]):
-        if size_bytes >= 0:
-            living[address] = Allocation(address=address, size_bytes=size_bytes, start_ns=at_ns)
-            recorded.allocations.append(living[address])
-        elif address in living:
+        if size_bytes < 0 and address in living:
             living.pop(address).end_ns = at_ns
-        else:
-            recorded.releases.append(Release(address=address, size_bytes=-size_bytes, at_ns=at_ns))
+            continue
+        recorded.allocations.append(Allocation(address=address, size_bytes=size_bytes, start_ns=at_ns))
+        if size_bytes >= 0:
+            living[address] = recorded.allocations[-1]
 
 
 def _events(tree: list[Any]) -> Iterator[Any]:
@@ -138,11 +128,9 @@ class ObservedStep:
 
     def highest_ns(self) -> int:
         """The first moment at which the most memory was held; 0 where that was before anything was allocated."""
-        changes = [(block.start_ns, block.size_bytes) for block in self.recorded.allocations]
-        changes += [
-            (block.end_ns, -block.size_bytes) for block in self.recorded.allocations if block.end_ns is not None
-        ]
-        changes += [(release.at_ns, -release.size_bytes) for release in self._releases()]
+        blocks = list(self._counted())
+        changes = [(block.start_ns, block.size_bytes) for block in blocks]
+        changes += [(block.end_ns, -block.size_bytes) for block in blocks if block.end_ns is not None]
         held = highest = highest_ns = 0
         for at_ns, change in sorted(changes):
             held += change
@@ -159,12 +147,9 @@ class ObservedStep:
         kept = self._gradient_bytes_before()
         parts[BreakdownPart.GRADIENTS] += kept
         parts[BreakdownPart.OTHER] -= kept if self.unnamed_bytes else 0
-        for block in self.recorded.allocations:
+        for block in self._counted():
             if block.is_alive(at_ns):
                 parts[self._part(block)] += block.size_bytes
-        for release in self._releases():
-            if release.at_ns <= at_ns:
-                parts[self._find_part_before(release.address) or BreakdownPart.OTHER] -= release.size_bytes
         return parts
 
     def phase(self, at_ns: int) -> Phase:
@@ -175,7 +160,9 @@ class ObservedStep:
         return Phase.BACKWARD if at_ns >= marks[mark(Phase.BACKWARD)][0] else Phase.FORWARD
 
     def _part(self, block: Allocation) -> BreakdownPart:
-        """What an allocation of the step was for."""
+        """What an allocation of the step was for, or what was given back."""
+        if block.size_bytes < 0:
+            return self._find_part_before(block.address) or BreakdownPart.OTHER
         marks = self.recorded.marks
         if block.address in self.gradients and block.is_alive(marks[mark(Phase.BACKWARD)][1]):
             return BreakdownPart.GRADIENTS
@@ -185,15 +172,15 @@ class ObservedStep:
 
     def _gradient_bytes_before(self) -> int:
         """Gradients that lie in memory from before the step: DDP's buffers."""
-        allocated = {block.address for block in self.recorded.allocations}
+        allocated = {block.address for block in self.recorded.allocations if block.size_bytes >= 0}
         kept = (a for a in self.gradients if a not in allocated and self._find_part_before(a) is None)
         return sum(self.gradients[address] for address in kept)
 
-    def _releases(self) -> Iterator[Release]:
-        """Releases of what was counted when the recording began."""
-        for release in self.recorded.releases:
-            if self.unnamed_bytes or self._find_part_before(release.address):
-                yield release
+    def _counted(self) -> Iterator[Allocation]:
+        """Allocations, and what was given back of what was counted when the recording began."""
+        for block in self.recorded.allocations:
+            if block.size_bytes >= 0 or self.unnamed_bytes or self._find_part_before(block.address):
+                yield block
 
     def _find_part_before(self, address: int) -> BreakdownPart | None:
         return next((part for part, storages in self.before.items() if address in storages), None)
@@ -234,11 +221,7 @@ class BreakdownMeter:
             phase=self._observed.phase(at_ns),
             micro_batch_sequences=micro_batch_sequences,
             peak_bytes=sum(parts.values()),
-            parameters_bytes=parts[BreakdownPart.PARAMETERS],
-            gradients_bytes=parts[BreakdownPart.GRADIENTS],
-            optimizer_state_bytes=parts[BreakdownPart.OPTIMIZER_STATE],
-            activations_bytes=parts[BreakdownPart.ACTIVATIONS],
-            other_bytes=parts[BreakdownPart.OTHER],
+            **{f"{part}_bytes": size_bytes for part, size_bytes in parts.items()},
         )
 
     def _stock(self) -> ObservedStep:

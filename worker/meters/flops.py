@@ -12,7 +12,6 @@ experts those count that a token is sent to; routers, some thousandths, are left
 
 from typing import Final
 
-import torch
 from torch import nn
 
 from optim.plan.modules import expert_stacks, linear_map
@@ -65,8 +64,3 @@ def peak_flops_per_second(device_name: str, precision: Precision) -> float | Non
         if set(name.split()) <= set(words):
             return 1e12 * (bf16 if precision == "bf16" else fp32)
     return None
-
-
-def device_peak(device: torch.device, precision: Precision) -> float | None:
-    """`peak_flops_per_second` of the run's device."""
-    return peak_flops_per_second(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None

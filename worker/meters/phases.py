@@ -7,9 +7,7 @@ they are wall-clock time.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Self
 
 import torch
 
@@ -29,31 +27,6 @@ class Phase(StrEnum):
 def mark(phase: Phase) -> str:
     """The phase's name in a profiler's trace."""
     return f"step/{phase}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhaseSeconds:
-    """One step's times; `whole` is wall-clock and holds, beyond the phases, clipping and reading the loss."""
-
-    whole: float
-    data: float
-    forward: float
-    backward: float
-    optimizer: float
-
-    def fields(self) -> dict[str, float]:
-        """By the names that records have for them."""
-        return {
-            "step_seconds": self.whole,
-            "data_seconds": self.data,
-            "forward_seconds": self.forward,
-            "backward_seconds": self.backward,
-            "optimizer_seconds": self.optimizer,
-        }
-
-    def exclude_probes(self, *, optimizer_seconds: float) -> Self:
-        """The same without time inside `optimizer.step()` that was not the optimizer's: that of probes."""
-        return replace(self, whole=self.whole - optimizer_seconds, optimizer=self.optimizer - optimizer_seconds)
 
 
 class PhaseClock:
@@ -80,13 +53,16 @@ class PhaseClock:
                 yield
                 self._seconds[phase] += time.perf_counter() - started
 
-    def seconds(self) -> PhaseSeconds:
-        """The times up to now; the device must have finished its work."""
+    def seconds(self) -> dict[str, float]:
+        """The times up to now, by the names that records have for them; the device must have finished its work.
+
+        `step_seconds` is wall-clock and holds, beyond the phases, clipping and reading the loss.
+        """
         whole = time.perf_counter() - self._started
         for phase, start, end in self._spans:
             self._seconds[phase] += start.elapsed_time(end) / 1e3
         self._spans.clear()
-        return PhaseSeconds(whole=whole, **{phase.value: seconds for phase, seconds in self._seconds.items()})
+        return {"step_seconds": whole, **{f"{phase}_seconds": seconds for phase, seconds in self._seconds.items()}}
 
 
 def _event() -> torch.cuda.Event:

@@ -57,7 +57,8 @@ class Probing:
         self._by_parameter = {name: blocks for name, blocks in plan.by_parameter.items() if name in names}
         self._parameters = {name: model.get_parameter(name) for name in self._by_parameter}
         self._momenta = Momenta(optimizer, self._parameters)
-        self._residues = Residues(optimizer, self._parameters, self._momenta)
+        self._optimizer = optimizer
+        self._factors_before: dict[str, tuple[Tensor, Tensor]] = {}
         self._keeps_momenta = bool({"momentum-spectrum", "residual"} & set(probes.kinds))
         optimizer.register_step_pre_hook(self._pre_step_hook)
         optimizer.register_step_post_hook(self._post_step_hook)
@@ -111,30 +112,56 @@ class Probing:
     @torch.no_grad()
     def _observe_gradients(self) -> None:
         if "gradient-sparsity" in self._probes.kinds:
-            self._observe(
-                "gradient-sparsity", {block.name: self._sparsity(block) for block in self._blocks_with_gradients()}
-            )
+            found = {block.name: sparsity(block.view(gradient)) for block, gradient in self._blocks_with_gradients()}
+            self._observe("gradient-sparsity", found)
         if "residual" in self._probes.kinds:
-            for block in self._blocks_with_gradients():
-                self._residues.begin(block)
+            for block, _ in self._blocks_with_gradients():
+                if (factors := self._factors(block)) is not None:
+                    self._factors_before[block.name] = (factors[0].clone(), factors[1].clone())
 
     @torch.no_grad()
     def _observe_momenta(self) -> None:
         if "momentum-spectrum" in self._probes.kinds:
-            found = {block.name: spectrum(self._momenta.momentum(block)) for block in self._blocks_with_gradients()}
+            found = {block.name: spectrum(self._momenta.momentum(block)) for block, _ in self._blocks_with_gradients()}
             self._observe("momentum-spectrum", found)
         if "residual" in self._probes.kinds:
-            found = {block.name: residual(*self._residues.residue(block)) for block in self._blocks_with_gradients()}
+            found = {
+                block.name: residual(*self._residue(block, gradient))
+                for block, gradient in self._blocks_with_gradients()
+            }
             self._observe("residual", found)
 
-    def _sparsity(self, block: Block) -> Values:
-        gradient = self._parameters[block.parameter].grad
-        assert gradient is not None
-        return sparsity(block.view(gradient))
+    def _residue(self, block: Block, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """(r, m), m × n each: what a low rank drops of a block's momentum, the r_t of AdaPM's assumption 1, and that.
 
-    def _blocks_with_gradients(self) -> Iterator[Block]:
-        """The blocks that this step has a gradient for."""
-        return (block for block in self._blocks if self._parameters[block.parameter].grad is not None)
+        Where the optimizer keeps low-rank factors (AdaPM), it is the paper's own, algorithm 1, line 6:
+
+            r = L R - m,    m = (1 - b1) G + b1 L' R'        L', R': the factors before the step
+
+        Of any other block it is what the best approximation of its momentum at `RANK_RATIO` leaves out.
+        """
+        factors, parameter = self._factors(block), self._parameters[block.parameter]
+        if factors is None:
+            momentum = self._momenta.momentum(block).float()
+            return truncate_rank(momentum, rank_of(block.shape, RANK_RATIO)) - momentum, momentum
+        groups = self._optimizer.param_groups
+        beta1 = next(group["betas"][0] for group in groups if any(one is parameter for one in group["params"]))
+        momentum = (1.0 - beta1) * block.view(gradient).float()
+        if (before := self._factors_before.pop(block.name, None)) is not None:
+            momentum = momentum + beta1 * _product(*before)
+        return _product(*factors) - momentum, momentum
+
+    def _factors(self, block: Block) -> tuple[Tensor, Tensor] | None:
+        """L and R of a block; None where the optimizer keeps none, or none yet."""
+        state: Mapping[str, Any] = self._optimizer.state.get(self._parameters[block.parameter], {})
+        left, right = (state.get(block.key(name)) for name in ("momentum_left", "momentum_right"))
+        return None if left is None or right is None else (left, right)
+
+    def _blocks_with_gradients(self) -> Iterator[tuple[Block, Tensor]]:
+        """The blocks that this step has a gradient for, with their parameters' gradients."""
+        for block in self._blocks:
+            if (gradient := self._parameters[block.parameter].grad) is not None:
+                yield block, gradient
 
     def _observe(self, probe: str, blocks: dict[str, Values]) -> None:
         self._observed.append(Observation(step=self._step, probe=probe, blocks=blocks))
@@ -187,55 +214,6 @@ def _plain(tensor: Any) -> Tensor:
     quantised: Any = tensor if is_traceable_wrapper_subclass(tensor) else None
     plain: Tensor = tensor if quantised is None else quantised.dequantize()
     return plain
-
-
-LEFT, RIGHT = "momentum_left", "momentum_right"
-
-
-class Residues:
-    """What a low rank drops of the momenta of one optimizer's blocks: the r_t of AdaPM's assumption 1.
-
-    For a block of which the optimizer keeps low-rank factors (AdaPM), it is the paper's own, algorithm 1, line 6:
-
-        r = L R - m,    m = (1 - b1) G + b1 L' R'        L', R': the factors before the step
-
-    For any other block it is what the best approximation of its momentum at `RANK_RATIO` leaves out.
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], momenta: Momenta) -> None:
-        self._optimizer, self._parameters, self._momenta = optimizer, parameters, momenta
-        self._before: dict[str, tuple[Tensor, Tensor]] = {}
-        self._beta1 = {
-            parameter: group["betas"][0]
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if "betas" in group
-        }
-
-    def begin(self, block: Block) -> None:
-        """Before the optimizer's step: remember the block's factors, if it has any."""
-        if (factors := self._factors(block)) is not None:
-            left, right = factors
-            self._before[block.name] = (left.clone(), right.clone())
-
-    def residue(self, block: Block) -> tuple[Tensor, Tensor]:
-        """(r, m) of a block after the optimizer's step, while its gradient is still there; m × n each."""
-        factors = self._factors(block)
-        if factors is None:
-            momentum = self._momenta.momentum(block).float()
-            return truncate_rank(momentum, rank_of(block.shape, RANK_RATIO)) - momentum, momentum
-        parameter = self._parameters[block.parameter]
-        assert parameter.grad is not None
-        beta1, gradient = self._beta1[parameter], block.view(parameter.grad).float()
-        momentum = (1.0 - beta1) * gradient
-        if (before := self._before.pop(block.name, None)) is not None:
-            momentum = momentum + beta1 * _product(*before)
-        return _product(*factors) - momentum, momentum
-
-    def _factors(self, block: Block) -> tuple[Tensor, Tensor] | None:
-        state: Mapping[str, Any] = self._optimizer.state.get(self._parameters[block.parameter], {})
-        left, right = state.get(block.key(LEFT)), state.get(block.key(RIGHT))
-        return None if left is None or right is None else (left, right)
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

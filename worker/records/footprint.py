@@ -2,8 +2,6 @@
 what the AdaPM paper publishes about it (arXiv 2510.09103, table 2), to be held against.
 """
 
-from dataclasses import dataclass
-
 from pydantic import Field
 
 from optim.catalog import Scalar
@@ -174,37 +172,14 @@ class Footprint(Record):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedState:
-    """One figure of the table."""
-
-    models: tuple[str, ...]
-    """The presets that it can be held against."""
-    optimizer: str
-    """The catalog's name of it."""
-    gigabytes: float
-    """Optimizer state in float32, in units of 1e9 bytes, to two digits behind the point."""
-
-
-# The paper's Llama-350M has 340 M parameters by its AdamW figure, and no sizes are given: both presets are near it.
-_LLAMA = ("llama-340m", "llama-350m")
-_GPT2 = ("gpt2-1.5b",)
-
-PAPER_STATES: tuple[PublishedState, ...] = (
-    PublishedState(models=_LLAMA, optimizer="adamw", gigabytes=2.72),
-    PublishedState(models=_LLAMA, optimizer="adam-mini", gigabytes=1.36),
-    PublishedState(models=_LLAMA, optimizer="adapm", gigabytes=1.48),
-    PublishedState(models=_LLAMA, optimizer="adapm-mini", gigabytes=0.12),
-    PublishedState(models=_GPT2, optimizer="adamw", gigabytes=12.48),
-    PublishedState(models=_GPT2, optimizer="adam-mini", gigabytes=6.24),
-    PublishedState(models=_GPT2, optimizer="adapm", gigabytes=6.98),
-    PublishedState(models=_GPT2, optimizer="adapm-mini", gigabytes=0.74),
-)
+PAPER_STATES = {
+    # The paper's Llama-350M has 340 M parameters by its AdamW figure, and no sizes are given: both presets are near it.
+    ("llama-340m", "llama-350m"): {"adamw": 2.72, "adam-mini": 1.36, "adapm": 1.48, "adapm-mini": 0.12},
+    ("gpt2-1.5b",): {"adamw": 12.48, "adam-mini": 6.24, "adapm": 6.98, "adapm-mini": 0.74},
+}
+"""The table: presets that it can be held against → optimizer → state in float32, in 1e9 bytes, to two digits."""
 
 
 def published_gigabytes(model: str, optimizer: str) -> float | None:
     """The paper's figure for that preset and optimizer; None where it is silent."""
-    for figure in PAPER_STATES:
-        if model in figure.models and optimizer == figure.optimizer:
-            return figure.gigabytes
-    return None
+    return next((states.get(optimizer) for models, states in PAPER_STATES.items() if model in models), None)

@@ -24,8 +24,6 @@ from worker.records.result import MemoryBreakdown
 from worker.spec.run import Resources
 from worker.words import pluralize
 
-_FILL: Final = "fill_uninitialized_memory"  # a property that torch gives the module when it is imported
-
 
 def choose_device(resources: Resources, group: ProcessGroup = ALONE) -> torch.device:
     """The CPU, or this process's one GPU; raises `DeviceError` where that, or the rest of the group, is not there."""
@@ -52,25 +50,18 @@ def configured_device(resources: Resources, group: ProcessGroup = ALONE) -> Iter
     if device.type == "cuda":
         torch.cuda.set_device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses to be deterministic
-    before = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), _fills_memory())
+    switches: Any = torch.utils.deterministic  # of which no types know the one that is a property
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    fills = switches.fill_uninitialized_memory
     torch.set_num_threads(resources.cpus)
     torch.use_deterministic_algorithms(True)
-    _fill_memory(False)  # NaN in every fresh tensor helps to debug and costs a write of each
+    switches.fill_uninitialized_memory = False  # NaN in every fresh tensor helps to debug and costs a write of each
     try:
         yield device
     finally:
-        threads, deterministic, fills = before
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
-        _fill_memory(fills)
-
-
-def _fills_memory() -> bool:
-    return bool(getattr(torch.utils.deterministic, _FILL))
-
-
-def _fill_memory(on: bool) -> None:
-    setattr(torch.utils.deterministic, _FILL, on)
+        switches.fill_uninitialized_memory = fills
 
 
 def synchronize(device: torch.device) -> None:

@@ -158,7 +158,7 @@ class Training:
         if point is not None:
             self._context.reporter.point(point)
             if self._keeps_best() and point.val_loss is not None and self.progress.is_best:
-                self._save_best_if_possible(point.val_loss)
+                self._save_if_possible(point.val_loss)
 
     def _keeps_best(self) -> bool:
         return self._context.keep_best and self._has_part_in_checkpoints()
@@ -196,7 +196,7 @@ class Training:
             lr=self._peak_lr * factor,
             grad_norm=taken.grad_norm,
             host_rss_bytes=self._context.memory.sample(),
-            **taken.seconds.fields(),
+            **taken.seconds,
             **self._context.usage.figures(),
             **(self._figured.figures if self._figured else {}),
         )
@@ -209,7 +209,8 @@ class Training:
             taken = self._take(step)
         for observation in self._probing.take_observations():
             self._context.reporter.observe(observation)
-        return replace(taken, seconds=taken.seconds.exclude_probes(optimizer_seconds=self._probing.seconds))
+        inside = {name: taken.seconds[name] - self._probing.seconds for name in ("step_seconds", "optimizer_seconds")}
+        return replace(taken, seconds={**taken.seconds, **inside})
 
     def _take(self, step: int) -> StepTaken:
         """Take the step; where memory runs out on the way to the update, again in smaller pieces if the run may."""
@@ -308,38 +309,32 @@ class Training:
         command = self._context.reporter.command()
         return None if command is Command.CONTINUE and self._context.termination.is_requested else command
 
-    def _save_if_possible(self) -> bool:
-        """Write a checkpoint of the present step; whether there is one. A full disk must not end a training that is in
-        good health, nor keep it from obeying; the next checkpoint may find room."""
+    def _save_if_possible(self, val_loss: float | None = None) -> bool:
+        """Write a checkpoint as `save` does; whether there is one. A full disk must not end a training that is in good
+        health, nor keep it from obeying; the next checkpoint may find room."""
         started = time.monotonic()
         try:
-            self.save()
+            self.save(val_loss)
         except OSError as error:
-            logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
+            kind = "checkpoint" if val_loss is None else "best checkpoint"
+            logger.warning("no %s at step %d: %s", kind, self.progress.step, error)
             return False
         finally:
-            self._timer.restart(time.monotonic() - started)
+            if val_loss is None:
+                self._timer.restart(time.monotonic() - started)
         return True
 
-    def _save_best_if_possible(self, val_loss: float) -> None:
-        """Keep the state that has the lowest validation loss so far; a full disk ends no training here either."""
-        state = self._state()
-        if not self._context.group.is_rank_zero:
-            return
-        try:
-            self._context.reporter.persist()
-            notice = self._context.checkpoints.save_best(self.progress.step, state, val_loss)
-        except OSError as error:
-            logger.warning("the best checkpoint, of step %d, is not kept: %s", self.progress.step, error)
-        else:
-            self._tell(notice)
+    def save(self, val_loss: float | None = None) -> None:
+        """Write a checkpoint of the present step, as rank 0 of what all give; raises `OSError` on a full disk.
 
-    def save(self) -> None:
-        """Write a checkpoint of the present step, as rank 0 of what all give; raises `OSError` on a full disk."""
-        state = self._state()
+        With a validation loss, the lowest so far, it is the best one.
+        """
+        state, checkpoints, step = self._state(), self._context.checkpoints, self.progress.step
         if self._context.group.is_rank_zero:
             self._context.reporter.persist()  # the points up to here must outlive this process like the state does
-            self._tell(self._context.checkpoints.save(self.progress.step, state))
+            self._tell(
+                checkpoints.save(step, state) if val_loss is None else checkpoints.save_best(step, state, val_loss)
+            )
 
     def _tell(self, notice: CheckpointNotice) -> None:
         """The service first: what it has not heard of is not gone on from elsewhere."""

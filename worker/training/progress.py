@@ -3,12 +3,12 @@
 import math
 import statistics
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from worker.meters.phases import PhaseSeconds
 from worker.records.result import MemoryBreakdown, Verdict
 
 TIMES = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
@@ -61,14 +61,14 @@ class TrainingProgress:
         """Whether there is no further step to take."""
         return self.fault is not None or self.stopped_early or self.step >= self.steps
 
-    def add_step(self, train_loss: float, seconds: PhaseSeconds, *, warmup: bool = False) -> None:
-        """Count one optimizer step."""
+    def add_step(self, train_loss: float, seconds: Mapping[str, float], *, warmup: bool = False) -> None:
+        """Count one optimizer step, which took so long, by the names in `TIMES`."""
         self.step += 1
         if warmup:
             self.warmup_steps += 1
-            self.warmup_seconds += seconds.whole
+            self.warmup_seconds += seconds["step_seconds"]
         self.train_losses.append(train_loss)
-        for name, value in seconds.fields().items():
+        for name, value in seconds.items():
             getattr(self, name).append(value)
 
     def add_evaluation(self, val_loss: float) -> None:

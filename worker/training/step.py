@@ -7,7 +7,7 @@ whole, so that norm, clipping and update are the same in each.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from optim.plan.sharding import is_distributed
 from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.meters.breakdown import BreakdownMeter
-from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
+from worker.meters.phases import Phase, PhaseClock
 from worker.spec.run import Workload
 from worker.tasks.task import Task
 from worker.training.averaging import WeightAverage
@@ -35,7 +35,8 @@ class StepTaken:
     """Mean over the batch, before the step; nats per token."""
     grad_norm: float
     """Global L2 norm before clipping."""
-    seconds: PhaseSeconds
+    seconds: Mapping[str, float]
+    """Of the step and its phases, as `PhaseClock` has them."""
 
     def is_finite(self) -> bool:
         """Whether the step was taken."""

@@ -47,10 +47,9 @@ def memory(factors: Mapping[str, float]) -> Finding:
     return computed(
         "memory-table",
         {
-            f"{model}/{state.optimizer}/float32": factors.get(state.optimizer, 1.0) * state.gigabytes * 1e9
-            for model in ("llama-340m", "gpt2-1.5b")
-            for state in PAPER_STATES
-            if model in state.models
+            f"{models[0]}/{optimizer}/float32": factors.get(optimizer, 1.0) * gigabytes * 1e9
+            for models, states in PAPER_STATES.items()
+            for optimizer, gigabytes in states.items()
         },
     )
 

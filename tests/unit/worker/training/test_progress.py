@@ -4,16 +4,15 @@ import math
 
 import pytest
 
-from worker.meters.phases import PhaseSeconds
 from worker.records.result import Verdict
-from worker.training.progress import TrainingProgress, finite_or_none
+from worker.training.progress import TIMES, TrainingProgress, finite_or_none
 
 
 def progress(*losses: float, steps: int = 20, initial: float = 5.0) -> TrainingProgress:
     made = TrainingProgress(steps=steps)
     made.add_evaluation(initial)
     for loss in losses:
-        made.add_step(loss, PhaseSeconds(whole=0.5, data=0.01, forward=0.1, backward=0.2, optimizer=0.1))
+        made.add_step(loss, dict(zip(TIMES, (0.5, 0.01, 0.1, 0.2, 0.1), strict=True)))
     return made
 
 
