@@ -231,12 +231,6 @@ def main() -> None:
     _ForkServer(listener, address, owner).serve()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Child:
-    process: int
-    connection: socket.socket
-
-
 class _ForkServer:
     """One thread, which waits: for requests, for the ends of attempts and of their actors."""
 
@@ -244,7 +238,8 @@ class _ForkServer:
         self._listener, self._address, self._owner = listener, address, owner
         self._changed_at = {file: modification_time(file) for file in own_files()}
         self._selector = selectors.DefaultSelector()
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, socket.socket] = {}
+        """Process of an attempt → the connection to its actor."""
         self._is_open = True
         self._asked_at = time.monotonic()
 
@@ -263,14 +258,14 @@ class _ForkServer:
                 with contextlib.suppress(BlockingIOError):
                     os.read(ends, 4096)
             self._reap()
-            for child in [each for each in self._children.values() if each.connection in ready]:
-                self._end(child)
+            for process in [process for process, connection in self._children.items() if connection in ready]:
+                self._end(process)
             if self._is_open and self._listener in ready:
                 self._accept()
             if self._is_open and not self._children and time.monotonic() - self._asked_at > IDLE_SECONDS:
                 self._close()
-        for child in self._children.values():
-            self._end(child)
+        for process in self._children:
+            self._end(process)
         if self._is_open:
             self._close()
 
@@ -297,7 +292,7 @@ class _ForkServer:
         finally:
             for output in outputs:
                 os.close(output)
-        self._children[process] = _Child(process=process, connection=connection)
+        self._children[process] = connection
         self._selector.register(connection, selectors.EVENT_READ)
         _tell(connection, process=process)
 
@@ -316,7 +311,7 @@ class _ForkServer:
             self._selector.close()
             self._listener.close()
             for other in self._children.values():
-                other.connection.close()
+                other.close()
             for theirs, ours in zip(outputs, (1, 2), strict=True):
                 os.dup2(theirs, ours)
             os.environ.clear()
@@ -339,16 +334,16 @@ class _ForkServer:
             process, status = os.waitpid(-1, os.WNOHANG)
             if process == 0:
                 return
-            child = self._children.pop(process)
-            self._forget(child.connection)
-            _tell(child.connection, status=os.waitstatus_to_exitcode(status))
-            child.connection.close()
+            connection = self._children.pop(process)
+            self._forget(connection)
+            _tell(connection, status=os.waitstatus_to_exitcode(status))
+            connection.close()
 
-    def _end(self, child: _Child) -> None:
+    def _end(self, process: int) -> None:
         """Its actor has gone, or we go."""
-        self._forget(child.connection)
+        self._forget(self._children[process])
         with contextlib.suppress(ProcessLookupError):
-            os.kill(child.process, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
 
     def _forget(self, waited_for: socket.socket) -> None:
         with contextlib.suppress(KeyError):

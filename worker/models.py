@@ -5,7 +5,6 @@ model goes afterwards, and the global random state is left as it was found.
 """
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
@@ -13,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from worker.catalog.presets import Family, ModelPreset, preset
+from worker.catalog.presets import ModelPreset, preset
 from worker.data.weights import InitialWeights, require_same_architecture
 from worker.errors import WeightsError
 from worker.families import family_classes
@@ -43,7 +42,7 @@ def build_model(
     chosen = preset_for(name, vocabulary_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _make(chosen)
+        model = make_model(chosen)
     if weights is not None:
         model = _load_pretrained(model, weights)
     model.train()
@@ -105,7 +104,7 @@ def outline_model(name: str, device: str = "meta", *, layers: int | None = None)
     chosen = preset(name)
     chosen = chosen if layers is None else replace(chosen, layers=layers)
     with torch.device(device):
-        return _make(chosen)
+        return make_model(chosen)
 
 
 def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
@@ -114,61 +113,24 @@ def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
     return sum(p.numel() for p in parameters), sum(p.numel() * p.element_size() for p in parameters)
 
 
-def _make(chosen: ModelPreset) -> "PreTrainedModel":
-    return BUILDERS[chosen.family](chosen)
+GPT2_SIZES: Final = ("n_positions", "n_embd", "n_layer", "n_head")
+LLAMA_SIZES: Final = ("max_position_embeddings", "hidden_size", "num_hidden_layers", "num_attention_heads")
+"""What the configurations of GPT-2, and of Llama and its kin, call positions, width, layers and heads."""
 
 
-def _gpt2(chosen: ModelPreset) -> "PreTrainedModel":
-    config_class, model_class = family_classes("gpt2")
-    config = config_class(
-        vocab_size=chosen.vocabulary_size,
-        n_positions=chosen.max_positions,
-        n_embd=chosen.hidden_size,
-        n_layer=chosen.layers,
-        n_head=chosen.heads,
-        # GPT-2's own tanh approximation as one kernel; the configuration's default, "gelu_new", computes it in eight.
-        activation_function="gelu_pytorch_tanh",
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        **_common(chosen),
-    )
-    model: PreTrainedModel = model_class(config)
-    return model
-
-
-def _llama_like(chosen: ModelPreset) -> "PreTrainedModel":
-    """Llama and its kin share the words for a shape."""
+def make_model(chosen: ModelPreset) -> "PreTrainedModel":
+    """The model of a preset, its weights drawn by torch's global generator."""
     config_class, model_class = family_classes(chosen.family)
-    config = config_class(
-        vocab_size=chosen.vocabulary_size,
-        max_position_embeddings=chosen.max_positions,
-        hidden_size=chosen.hidden_size,
-        num_hidden_layers=chosen.layers,
-        num_attention_heads=chosen.heads,
-        **_common(chosen),
-    )
-    model: PreTrainedModel = model_class(config)
+    sizes = (chosen.max_positions, chosen.hidden_size, chosen.layers, chosen.heads)
+    own: dict[str, Any] = dict(zip(GPT2_SIZES if chosen.family == "gpt2" else LLAMA_SIZES, sizes, strict=True))
+    if chosen.family == "gpt2":
+        # GPT-2's own tanh approximation as one kernel; the configuration's default, "gelu_new", computes it in eight.
+        own |= {"activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    # No key-value cache, and no special tokens, whose default ids exceed 256.
+    tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    fields = {**own, "attn_implementation": "sdpa", "use_cache": False, **tokens, **chosen.extra}
+    model: PreTrainedModel = model_class(config_class(vocab_size=chosen.vocabulary_size, **fields))
     return model
-
-
-def _common(chosen: ModelPreset) -> dict[str, Any]:
-    """Fields of every family: no key-value cache, and no special tokens (their default ids exceed 256)."""
-    return {
-        "attn_implementation": "sdpa",
-        "use_cache": False,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-        **chosen.extra,
-    }
-
-
-BUILDERS: "Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]]" = {
-    "gpt2": _gpt2,
-    "llama": _llama_like,
-    "mixtral": _llama_like,
-}
 
 
 def prepare(model: "PreTrainedModel", execution: Execution) -> None:

@@ -47,29 +47,20 @@ def field_docs(record: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in reversed(record.__mro__):
         if issubclass(each, BaseModel) and not each.__module__.startswith("pydantic"):
-            found |= _docs_in(each.__module__).get(each.__qualname__, {})
+            found |= _docs_in(each.__module__).get(each.__name__, {})
     return found
 
 
 @cache
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
-    """Of every class of a module, by its qualified name; nothing where there is no source."""
+    """Of every class of a module, by its name; nothing where there is no source."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):
         return {}
-    return {name: dict(_docs_under(each)) for name, each in _classes(ast.parse(source), "")}
-
-
-def _classes(tree: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
-    for each in ast.iter_child_nodes(tree):
-        if isinstance(each, ast.ClassDef):
-            yield prefix + each.name, each
-            yield from _classes(each, f"{prefix}{each.name}.")
-        elif isinstance(each, ast.FunctionDef):
-            yield from _classes(each, f"{prefix}{each.name}.<locals>.")
-        elif isinstance(each, ast.If):
-            yield from _classes(each, prefix)
+    return {
+        each.name: dict(_docs_under(each)) for each in ast.walk(ast.parse(source)) if isinstance(each, ast.ClassDef)
+    }
 
 
 def _docs_under(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:

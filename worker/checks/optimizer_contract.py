@@ -296,14 +296,6 @@ def keeps_what_meta_tensors_foretell(subject: Subject) -> None:
     require_promise(found == (foretold, foretold), f"foretold {foretold} bytes; after 1 and 4 steps there are {found}")
 
 
-def has_the_defaults_of_its_entry(subject: Subject) -> None:
-    """Its defaults are the catalog's."""
-    explicit, implicit = tiny_gpt2(), tiny_gpt2()
-    train(explicit, subject.build_on(explicit, **entry(subject.name).defaults()), range(2))
-    train(implicit, subject.build_on(implicit), range(2))
-    _require_same_bits(explicit, implicit)
-
-
 PROMISES: tuple[Promise, ...] = (
     holds_every_parameter_once,
     learns_a_gpt2,
@@ -326,7 +318,6 @@ PROMISES: tuple[Promise, ...] = (
     survives_zero_gradients,
     outlives_an_idle_matrix,
     keeps_what_meta_tensors_foretell,
-    has_the_defaults_of_its_entry,
     *STEP_PROMISES,
 )
 """What every optimizer promises."""

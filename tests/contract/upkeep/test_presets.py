@@ -13,7 +13,7 @@ from optim.builder import build
 from optim.catalog import entry, names
 from optim.state import allocated_state_bytes, state_bytes
 from worker.catalog.presets import PRESETS, ModelPreset
-from worker.models import BUILDERS
+from worker.models import make_model
 
 STEPS = 3  # SOAP's first only looks
 ADAPM = ("adapm", "adapm-mini")
@@ -43,7 +43,7 @@ def built(architecture: str) -> nn.Module:
     """The small model, built once; copies of it are trained."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return BUILDERS[ARCHITECTURES[architecture].family](ARCHITECTURES[architecture])
+        return make_model(ARCHITECTURES[architecture])
 
 
 def pairs() -> list[tuple[str, str]]:
@@ -76,14 +76,14 @@ def test_an_optimizer_trains_a_preset_and_keeps_what_was_counted_before(architec
         )
         assert all(part.any() for part in moved), key  # every expert too
     with torch.device("meta"):
-        outline = BUILDERS[ARCHITECTURES[architecture].family](ARCHITECTURES[architecture])
+        outline = make_model(ARCHITECTURES[architecture])
     assert state_bytes(optimizer) == allocated_state_bytes(build(name, outline, lr=0.1))
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_the_memory_of_optimizers_is_known_for_a_layer_of_the_real_size(preset: ModelPreset):
     with torch.device("meta"):
-        model = BUILDERS[preset.family](replace(preset, layers=1))
+        model = make_model(replace(preset, layers=1))
     # Presets of one architecture have the same parameters in other sizes, whose blocks AdaPM alone plans.
     for name in names() if preset.name in ARCHITECTURES else ADAPM:
         assert allocated_state_bytes(build(name, model, lr=0.1)).total_bytes >= 0
