@@ -6,8 +6,9 @@ All times are seconds since 1970 on the database's clock; null means not yet.
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import TypedDict
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field
 
 from optim.catalog import Scalar
 from orchestrator.annotations import Note
@@ -192,33 +193,18 @@ SORT_KEYS = (
     "last_val_loss",
     "tokens_per_second",
 )
-"""What a list of runs may be sorted by."""
+"""What a list of runs may be sorted by; with `-` before it the largest first. Runs without a value come last."""
 
 
-class RunFilter(Record):
+class RunFilter(TypedDict, total=False):
     """Which runs are listed; null lists all."""
 
-    experiment_id: str | None = None
-    status: RunStatus | None = None
-    candidate: str | None = None
-    optimizer: str | None = None
-    model: str | None = None
-    seed: Whole | None = None
-
-
-class RunSort(Record):
-    """What a list of runs is sorted by; runs without a value come last either way."""
-
-    key: str
-    """One of `SORT_KEYS`."""
-    descending: bool = False
-
-    @field_validator("key")
-    @classmethod
-    def _check_key(cls, key: str) -> str:
-        if key not in SORT_KEYS:
-            raise ValueError(f"runs cannot be sorted by {key!r}; use one of {', '.join(SORT_KEYS)}")
-        return key
+    experiment_id: str | None
+    status: RunStatus | None
+    candidate: str | None
+    optimizer: str | None
+    model: str | None
+    seed: int | None
 
 
 class QueuePosition(Record):

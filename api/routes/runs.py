@@ -32,9 +32,7 @@ from orchestrator.records import (
     Chart,
     EventRecord,
     QueuePosition,
-    RunFilter,
     RunRecord,
-    RunSort,
 )
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
@@ -89,11 +87,17 @@ def runs(
     after: Cursor = None,
 ) -> Response:
     """Runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
-    where = RunFilter(
-        experiment_id=experiment_id, status=status, candidate=candidate, optimizer=optimizer, model=model, seed=seed
+    found = runs.page(
+        experiment_id=experiment_id,
+        status=status,
+        candidate=candidate,
+        optimizer=optimizer,
+        model=model,
+        seed=seed,
+        sort=sort,
+        limit=limit + 1,
+        after=after,
     )
-    order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
-    found = runs.page(where=where, sort=order, limit=limit + 1, after=after)
     return json_response(cut_page(found, limit, lambda run: run.id))
 
 

@@ -16,7 +16,7 @@ from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline
 from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
+from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.specs.footprints import Footprints
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
@@ -193,7 +193,7 @@ class StoredExperiments(ExperimentSource):
     def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
-            runs = reads.run_page(connection, where=RunFilter(experiment_id=experiment_id))
+            runs = reads.run_page(connection, experiment_id=experiment_id)
             return reads.experiment(connection, experiment_id), runs
 
     def records(self, experiment_ids: Sequence[str]) -> tuple[ExperimentRecord, ...]:

@@ -14,7 +14,7 @@ from orchestrator.analysis.comparison import added_seeds
 from orchestrator.errors import DamagedError, NotFoundError, StoreError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.records import ExperimentRecord, RunFilter, RunRecord
+from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue import growth
@@ -66,8 +66,7 @@ class FollowUps:
                 experiment = reads.experiment(connection, news.experiment_id)
             except (DamagedError, NotFoundError):
                 experiment = None
-            where = RunFilter(experiment_id=news.experiment_id)
-            runs = reads.run_page(connection, where=where) if experiment else ()
+            runs = reads.run_page(connection, experiment_id=news.experiment_id) if experiment else ()
         if experiment is None:  # nobody knows any more what would follow
             with self._database.writing() as connection:
                 growth.close(connection, news.experiment_id, self._database.read_clock(connection))

@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import IO
+from typing import IO, Unpack
 
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.errors import NotFoundError
-from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
+from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.log_lines import SEARCHED_BYTES, LogLevel, LogLine, find_lines
 from orchestrator.records import (
     AttemptRecord,
@@ -16,7 +16,6 @@ from orchestrator.records import (
     RunFile,
     RunFilter,
     RunRecord,
-    RunSort,
 )
 from orchestrator.services.run_files import list_files, open_file
 from orchestrator.storage import Storage
@@ -51,18 +50,15 @@ class Runs:
     def page(
         self,
         *,
-        experiment_id: str | None = None,
-        status: RunStatus | None = None,
-        where: RunFilter | None = None,
-        sort: RunSort | None = None,
+        sort: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        **where: Unpack[RunFilter],
     ) -> tuple[RunRecord, ...]:
-        """A page of runs, of newer experiments first, each experiment's by position, or sorted otherwise; `after` is
-        the last run of the page before it. `where` filters by more than experiment and status."""
-        where = where or RunFilter(experiment_id=experiment_id, status=status)
+        """A page of runs, of newer experiments first, each experiment's by position, or sorted by one of `SORT_KEYS`;
+        `after` is the last run of the page before it."""
         with self._database.reading() as connection:
-            return reads.run_page(connection, where=where, sort=sort, limit=limit, after=after)
+            return reads.run_page(connection, sort=sort, limit=limit, after=after, **where)
 
     def read_all(self, experiment_id: str) -> Iterator[RunRecord]:
         """Every run of an experiment by position, read page by page."""

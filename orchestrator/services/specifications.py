@@ -10,7 +10,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.records import ExperimentWithRuns, RunFilter, RunRecord, RunSort
+from orchestrator.records import ExperimentWithRuns, RunRecord
 from orchestrator.services.analysis import StoredExperiments
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.runs import Runs
@@ -86,6 +86,4 @@ class Specifications:
             yield experiment, runs[experiment.id]
 
     def _newest_runs(self, model: str, count: int) -> tuple[RunRecord, ...]:
-        where = RunFilter(model=model, status=RunStatus.SUCCEEDED)
-        newest = RunSort(key="ended_at", descending=True)
-        return self._runs.page(where=where, sort=newest, limit=count)
+        return self._runs.page(model=model, status=RunStatus.SUCCEEDED, sort="-ended_at", limit=count)

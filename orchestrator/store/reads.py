@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -20,7 +20,6 @@ from orchestrator.records import (
     Progress,
     RunFilter,
     RunRecord,
-    RunSort,
     StateCounts,
 )
 from orchestrator.store import annotations, integrity
@@ -147,20 +146,21 @@ def missing_run_error(connection: Connection, run_id: str) -> NotFoundError:
 def run_page(
     connection: Connection,
     *,
-    where: RunFilter,
-    sort: RunSort | None = None,
+    sort: str | None = None,
     limit: int | None = None,
     after: str | None = None,
+    **where: Unpack[RunFilter],
 ) -> tuple[RunRecord, ...]:
-    """Runs that pass the filter; with `after`, those behind that run. Ties, and everything without `sort`, have the
-    runs of newer experiments first, each experiment's by position.
+    """Runs that pass the filter; with `after`, those behind that run. `sort` is one of `SORT_KEYS`, with `-` before it
+    the largest first. Ties, and everything without it, have the runs of newer experiments first, each experiment's by
+    position.
 
     Raises `NotFoundError` for an experiment or run that does not exist.
     """
     # The page is found on the narrow rows first; specs and results are joined to the page only.
     page = sa.select(runs.c.id).where(*_conditions(connection, where)).order_by(*_order(sort))
     if after is not None:
-        page = page.where(_page_condition(connection, after, sort, where.experiment_id))
+        page = page.where(_page_condition(connection, after, sort, where.get("experiment_id")))
     chosen = page.limit(limit).subquery()
     query = _run_query().join(chosen, chosen.c.id == runs.c.id).order_by(*_order(sort))
     return tuple(_run_record(row) for row in connection.execute(query))
@@ -230,28 +230,30 @@ def require_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any
 
 
 def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnElement[bool]]:
-    if where.experiment_id is not None:
-        yield runs.c.experiment_number == require_experiment(connection, where.experiment_id).number
-    else:
-        yield is_kept
-    for name in ("status", "candidate", "optimizer", "model", "seed"):
-        if (wanted := getattr(where, name)) is not None:
-            yield runs.c[name] == (validate_id(wanted) if isinstance(wanted, str) else wanted)
+    given = {name: wanted for name, wanted in where.items() if wanted is not None}
+    experiment_id = given.pop("experiment_id", None)
+    yield (
+        is_kept
+        if experiment_id is None
+        else (runs.c.experiment_number == require_experiment(connection, str(experiment_id)).number)
+    )
+    for name, wanted in given.items():
+        yield runs.c[name] == (validate_id(wanted) if isinstance(wanted, str) else wanted)
 
 
-def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:
+def _order(sort: str | None) -> tuple[sa.ColumnElement[Any], ...]:
     usual = runs.c.experiment_number.desc(), runs.c.position.asc()
     if sort is None:
         return usual
-    key = runs.c[sort.key]
-    return key.is_(None), key.desc() if sort.descending else key.asc(), *usual
+    key = runs.c[sort.removeprefix("-")]
+    return key.is_(None), key.desc() if sort.startswith("-") else key.asc(), *usual
 
 
 def _page_condition(
-    connection: Connection, run_id: str, sort: RunSort | None, experiment_id: str | None
+    connection: Connection, run_id: str, sort: str | None, experiment_id: str | None
 ) -> sa.ColumnElement[bool]:
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
-    key = runs.c[sort.key] if sort is not None else sa.null()
+    key = runs.c[sort.removeprefix("-")] if sort is not None else sa.null()
     columns = runs.c.experiment_number, runs.c.position, runs.c.experiment_id, key
     row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id))).one_or_none()
     if row is None:
@@ -267,7 +269,7 @@ def _page_condition(
         return later
     if value is None:
         return sa.and_(key.is_(None), later)
-    beyond = key < value if sort.descending else key > value
+    beyond = key < value if sort.startswith("-") else key > value
     return sa.or_(key.is_(None), beyond, sa.and_(key == value, later))
 
 

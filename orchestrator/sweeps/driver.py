@@ -22,7 +22,6 @@ from ray import tune
 
 from orchestrator.jobs import ExperimentId
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.records import RunFilter
 from orchestrator.store import reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue import trials
@@ -101,7 +100,7 @@ class SweepDriver:
         """The sweep and the trials that it has."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, self._sweep_id)
-            found = reads.run_page(connection, where=RunFilter(experiment_id=self._sweep_id))
+            found = reads.run_page(connection, experiment_id=self._sweep_id)
         spec = sweep_spec(experiment)
         return spec, {run.position: spec.searched_parameters(run.position, run.spec) for run in found if run.spec}
 

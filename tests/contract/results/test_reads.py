@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunAction, RunStatus
-from orchestrator.records import SORT_KEYS, Progress, RunFilter, RunSort
+from orchestrator.records import SORT_KEYS, Progress
 from tests.contract.conftest import Store
 from tests.factories.stores import batch, comparison_spec, result
 from worker.records.protocol import Heartbeat
@@ -61,8 +61,8 @@ def test_sorted_pages_go_through_all_runs_with_unknown_values_last(store: Store)
     for lease, loss in zip(leases, (3.0, 1.0, 2.0, 1.0, 5.0), strict=True):
         store.attempts.hello(lease.run_id, 1, lease.token)
         store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss))
-    for sign, expected in ((False, [1.0, 1.0, 2.0, 3.0, 5.0]), (True, [5.0, 3.0, 2.0, 1.0, 1.0])):
-        sort = RunSort(key="last_val_loss", descending=sign)
+    for sign, expected in (("", [1.0, 1.0, 2.0, 3.0, 5.0]), ("-", [5.0, 3.0, 2.0, 1.0, 1.0])):
+        sort = f"{sign}last_val_loss"
         pages = [store.runs.page(sort=sort, limit=2)]
         while pages[-1] and len(pages) < 10:
             pages.append(store.runs.page(sort=sort, limit=2, after=pages[-1][-1].id))
@@ -75,8 +75,8 @@ def test_every_sort_key_is_a_total_order(store: Store) -> None:
     store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), seeds=range(3)))
     store.claim(cpus=2, gpus=0, limit=2)
     for key in SORT_KEYS:
-        whole = store.runs.page(sort=RunSort(key=key, descending=True))
-        behind = store.runs.page(sort=RunSort(key=key, descending=True), after=whole[2].id)
+        whole = store.runs.page(sort=f"-{key}")
+        behind = store.runs.page(sort=f"-{key}", after=whole[2].id)
         assert behind == whole[3:], key
         values = [getattr(run, key) for run in whole if getattr(run, key) is not None]
         assert values == sorted(values, reverse=True), key
@@ -84,12 +84,12 @@ def test_every_sort_key_is_a_total_order(store: Store) -> None:
 
 def test_runs_are_filtered_by_what_they_are(store: Store) -> None:
     store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), learning_rates=(1e-3, 2e-3), seeds=(1, 2)))
-    where = RunFilter(optimizer="lion", seed=2, model="gpt2-tiny", candidate="lion")
-    assert [(run.optimizer, run.lr, run.seed) for run in store.runs.page(where=where)] == [
+    found = store.runs.page(optimizer="lion", seed=2, model="gpt2-tiny", candidate="lion")
+    assert [(run.optimizer, run.lr, run.seed) for run in found] == [
         ("lion", 1e-3, 2),
         ("lion", 2e-3, 2),
     ]
-    assert store.runs.page(where=RunFilter(candidate="no\x00body")) == ()
+    assert store.runs.page(candidate="no\x00body") == ()
 
 
 def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
