@@ -6,9 +6,7 @@ Nothing here was measured by the bench: every record says so in `origin`, and no
 """
 
 import json
-from collections.abc import Sequence
 from enum import StrEnum
-from html import escape
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
@@ -16,7 +14,6 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator
 from orchestrator.jobs import RunStatus
 from orchestrator.names import CandidateName, Name
 from orchestrator.records import AnyExperiment, Conclusion, Difference, Interval, LearningRateRow, StateCounts
-from worker.records.notebook import html_table
 from worker.records.result import Finite, Record, StoredText, Whole
 from worker.spec.run import LearningRate, Seed
 
@@ -205,23 +202,6 @@ class ExternalRun(Record):
     damaged: str | None = None
     """What of it cannot be read, and why, in a sentence; null of nearly all."""
 
-    def _repr_html_(self) -> str:
-        """As a notebook shows it: what it is, and the last value of each metric."""
-        said = {
-            "external run": self.id,
-            "experiment": self.experiment,
-            "candidate": self.candidate,
-            "lr": "" if self.lr is None else f"{self.lr:g}",
-            "seed": "" if self.seed is None else str(self.seed),
-            "state": self.state.value,
-            "source": self.source,
-        }
-        last = {
-            name: "not finite" if found.last is None else f"{found.last:.5g} at step {found.last_step:,}"
-            for name, found in self.metrics.items()
-        }
-        return html_table(("", ""), list((said | last).items()))
-
 
 class ExternalExperiment(Record):
     """Runs that name the same experiment."""
@@ -256,12 +236,6 @@ class ExternalExperiment(Record):
     def runs_planned(self) -> int:
         """How many runs there are: nobody told how many there will be."""
         return self.runs
-
-    def _repr_html_(self) -> str:
-        """As a notebook shows it."""
-        states = ", ".join(f"{count} {state.value}" for state, count in self.by_state.items())
-        heads = ("id", "external experiment", "runs", "candidates")
-        return html_table(heads, [(self.id, self.name, states, ", ".join(self.candidates))])
 
 
 Listed = AnyExperiment | ExternalExperiment
@@ -340,24 +314,3 @@ class ExternalJudgement(Record):
     """What the verdicts take for granted, for nobody told it."""
     rows: tuple[JudgedCandidate, ...]
     notes: tuple[str, ...]
-
-    def _repr_html_(self) -> str:
-        """As a notebook shows it: what speaks against the verdicts, the verdicts, what nobody could check."""
-        rows = [
-            (
-                row.candidate,
-                "" if row.lr is None else f"{row.lr:g}",
-                "" if row.loss is None else f"{row.loss.mean:.4f} (n = {row.loss.n})",
-                "baseline" if row.is_baseline else "" if row.difference is None else f"{row.difference.mean:+.4f}",
-                row.verdict,
-            )
-            for row in self.rows
-        ]
-        head = f"<p><b>{escape(self.experiment)}</b>: external runs, told and not measured by the bench</p>"
-        table = html_table(("candidate", "lr", self.metric, f"to {self.baseline}", "verdict"), rows)
-        return f"{head}{_html_list('Concerns', self.concerns)}{table}{_html_list('Not checked', self.unchecked)}"
-
-
-def _html_list(title: str, lines: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<p>{title}:</p><ul>{items}</ul>" if lines else ""

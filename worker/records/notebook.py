@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 MOST_ROWS = 50
 """Of a list of records; what is left out is counted."""
-LONGEST_TEXT = 200
+LONGEST_TEXT = 1_000
 """Of one value."""
 
 
@@ -18,10 +18,10 @@ def record_html(record: BaseModel) -> str:
     fields = dict(_fields(record))
     lists = {name: value for name, value in fields.items() if _is_list_of_records(value)}
     said = [(name, _text(value)) for name, value in fields.items() if name not in lists]
-    return html_table(("", type(record).__name__), said) + "".join(_list_html(*one) for one in lists.items())
+    return _html_table(("", type(record).__name__), said) + "".join(_list_html(*one) for one in lists.items())
 
 
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of texts, which may hold anything."""
     lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
@@ -32,7 +32,7 @@ def _list_html(name: str, records: Sequence[BaseModel]) -> str:
     rows = [{field: _text(value) for field, value in _fields(one)} for one in records[:MOST_ROWS]]
     heads = list(dict.fromkeys(field for row in rows for field, text in row.items() if text))
     left_out = f", the first {MOST_ROWS}" if len(records) > MOST_ROWS else ""
-    table = html_table(heads, [[row.get(head, "") for head in heads] for row in rows])
+    table = _html_table(heads, [[row.get(head, "") for head in heads] for row in rows])
     return f"<p>{escape(name)}: {len(records)}{left_out}</p>{table}"
 
 
