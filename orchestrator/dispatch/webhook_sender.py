@@ -5,15 +5,15 @@
 At least once: what was posted and not yet noted is posted again, under the same id, after a kill. A receiver answers
 with 200 to 299 within seconds; redirects are not followed, and nothing of its answer but the status is read or kept.
 
-Nobody waits for another's receiver: one message of a webhook is posted at a time, a few to one host, and those that
-failed at their last try share half of the places.
+One message of a webhook is posted at a time, and `AT_ONCE` in all: a receiver that hangs holds its place for some
+seconds, and waits for longer with each try.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 import httpx2
@@ -23,8 +23,6 @@ from orchestrator.records import AnyExperiment
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Duty, Leadership
 from orchestrator.store.outgoing.messages import DueMessage, Messages
-from orchestrator.store.outgoing.outbox import OutboxWorker
-from orchestrator.store.outgoing.webhooks import MOST_WEBHOOKS
 from orchestrator.webhooks.policy import LookUp, WebhookPolicy, resolve_host
 from orchestrator.webhooks.signing import SigningKey, SigningKeyError, fingerprint, signed_headers
 
@@ -35,10 +33,8 @@ POSTING_SECONDS = 0.1
 """Between two looks while messages are on their way: a webhook's next one waits for the one before."""
 TRY_SECONDS = 15.0
 """Looking up, connecting, posting and the answer's first line, all together, however slowly each comes."""
-AT_ONCE, AT_ONE_HOST = 64, 8
-"""Messages that are posted at the same time, in all and to one host and port."""
-DOUBTFUL_SHARE = 0.5
-"""Of both limits, for webhooks whose last try failed: however many hang, there is room for those that answer."""
+AT_ONCE = 64
+"""Messages that are posted at the same time."""
 TIDY_SECONDS = 60.0
 ROLE = "webhooks"
 """Of all senders on one database one posts."""
@@ -49,15 +45,6 @@ USER_AGENT = "adapm-bench"
 
 class PostError(Exception):
     """A message could not be delivered; the text says why, and holds nothing of what the receiver answered."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Posting:
-    """A message on its way."""
-
-    delivery: Future[None]
-    host: str
-    is_doubtful: bool
 
 
 class WebhookSender(Duty):
@@ -78,17 +65,14 @@ class WebhookSender(Duty):
         """`look_up` finds an experiment; `holder` names this sender among those on the database, as in `Leadership`."""
         self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, RENEW_SECONDS)
         self._messages = Messages(database)
-        self._worker = OutboxWorker[DueMessage](self._messages, self._post)
         self._look_up = look_up
         self._policy = policy
         self._key = key
         self._tls = httpx2.create_ssl_context(trust_env=False)
         self._threads = ThreadPoolExecutor(AT_ONCE, "webhooks")
         self._tidied_at = float("-inf")
-        self._posting: dict[str, _Posting] = {}
+        self._posting: dict[str, Future[bool]] = {}
         """By webhook."""
-        self._failed: set[str] = set()
-        """Webhooks whose last try failed."""
 
     def work(self) -> float:
         """Write messages of what has ended, and begin to post those that there is room for."""
@@ -96,34 +80,20 @@ class WebhookSender(Duty):
             self._messages.tidy(self._look_up)
             self._tidied_at = time.monotonic()
         written = self._messages.write(self._look_up)
-        self._posting = {id: posting for id, posting in self._posting.items() if not posting.delivery.done()}
-        due = () if len(self._posting) >= AT_ONCE else self._messages.due(MOST_WEBHOOKS, tuple(self._posting))
-        begun = [self._begin(message) for message in due]
-        if written or any(begun):
+        self._posting = {id: delivery for id, delivery in self._posting.items() if not delivery.done()}
+        due = self._messages.due(AT_ONCE - len(self._posting), tuple(self._posting))
+        for message in due:
+            post_it = partial(self._post, message)
+            self._posting[message.webhook_id] = self._threads.submit(
+                self._messages.deliver, message.id, message, post_it
+            )
+        if written or due:
             return 0.0
         return POSTING_SECONDS if self._posting else POLL_SECONDS
 
     def close(self) -> None:
         """Finish what is being posted."""
         self._threads.shutdown()
-
-    def _begin(self, message: DueMessage) -> bool:
-        """Begin to post a message; False where there is no room for it."""
-        parts, doubtful = urlsplit(message.url), message.webhook_id in self._failed
-        host = f"{parts.scheme}://{parts.netloc}"
-        all_posting = tuple(self._posting.values())
-        to_host = [posting for posting in all_posting if posting.host == host]
-        for postings, most in ((all_posting, AT_ONCE), (to_host, AT_ONE_HOST)):
-            doubted = sum(posting.is_doubtful for posting in postings)
-            if len(postings) >= most or (doubtful and doubted >= most * DOUBTFUL_SHARE):
-                return False
-        delivery = self._threads.submit(self._deliver, message)
-        self._posting[message.webhook_id] = _Posting(delivery=delivery, host=host, is_doubtful=doubtful)
-        return True
-
-    def _deliver(self, message: DueMessage) -> None:
-        is_delivered = self._worker.attempt(message)
-        (self._failed.discard if is_delivered else self._failed.add)(message.webhook_id)
 
     def _post(self, message: DueMessage) -> None:
         self._policy.check(message.url)

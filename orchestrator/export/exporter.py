@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from orchestrator.services.runs import Runs
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Duty, Leadership
 from orchestrator.store.outgoing.exports import ExportOutbox, OutboxEntry
-from orchestrator.store.outgoing.outbox import OutboxWorker
 
 if TYPE_CHECKING:
     from orchestrator.export.mlflow import MlflowCopy
@@ -55,7 +55,6 @@ class Exporter(Duty):
         """`holder` names this exporter among those on the database, as in `Leadership`."""
         self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, RENEW_SECONDS)
         self._outbox = ExportOutbox(database)
-        self._worker = OutboxWorker[OutboxEntry](self._outbox, self._write)
         self._experiments, self._runs = experiments, runs
         self._uri, self._artifacts_folder = uri, artifacts_folder
         self._copy: MlflowCopy | None = None
@@ -67,7 +66,7 @@ class Exporter(Duty):
         entries = self._outbox.due(limit=20)
         for entry in entries:
             self.leadership.require()
-            if not self._worker.attempt(entry):
+            if not self._outbox.deliver(entry.id, entry, partial(self._write, entry)):
                 self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
                 return self._pause_seconds
         self._pause_seconds = POLL_SECONDS

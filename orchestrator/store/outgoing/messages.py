@@ -41,7 +41,6 @@ class DueMessage:
     url: str
     secret_hash: str
     body: str
-    tries: int
 
     def __str__(self) -> str:
         return f"message {self.id} of webhook {self.webhook_id}"
@@ -117,7 +116,7 @@ class Messages(Outbox):
         joined = webhook_messages.join(webhooks)
         first = sa.select(webhook_messages.c.id, rank.label("rank")).select_from(joined)
         firsts = first.where(self.is_due(), self._has_valid_key()).subquery()
-        columns = (*(webhook_messages.c[name] for name in ("id", "webhook_id", "body", "tries")), webhooks.c.url)
+        columns = (*(webhook_messages.c[name] for name in ("id", "webhook_id", "body")), webhooks.c.url)
         query = sa.select(*columns, webhooks.c.secret_hash).select_from(
             joined.join(firsts, firsts.c.id == webhook_messages.c.id)
         )

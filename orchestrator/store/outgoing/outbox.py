@@ -1,4 +1,4 @@
-"""`Outbox` and `OutboxWorker`: entries of a table that wait to be delivered, and how each is.
+"""`Outbox`: entries of a table that wait to be delivered, and how each is.
 
     written with what happened ─► due ─► delivered: confirmed            (MLflow's entries, webhooks' messages)
                                    ▲ └─► failed: postponed ─┐
@@ -8,7 +8,7 @@ Delivery is at least once: an entry waits until it is confirmed.
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
@@ -53,43 +53,23 @@ class Outbox:
                 change = sa.update(self._table).where(*entry).values(last_error=plain_text(error), **values)
                 connection.execute(change)
 
-
-class Entry(Protocol):
-    """Anything that is delivered; its text names it in the log."""
-
-    @property
-    def id(self) -> int | str:
-        """Its key in the table."""
-
-    @property
-    def tries(self) -> int:
-        """Deliveries that failed so far."""
-
-
-EntryT = TypeVar("EntryT", bound=Entry)
-
-
-class OutboxWorker(Generic[EntryT]):
-    """Delivers entries, and notes at once what became of each. Thread-safe as far as `deliver` is."""
-
-    def __init__(self, outbox: Outbox, deliver: Callable[[EntryT], object]) -> None:
-        self._outbox, self._deliver = outbox, deliver
-
-    def attempt(self, entry: EntryT) -> bool:
-        """Deliver one entry; False where that failed, and it waits to be tried again. Raises `LostLeadershipError`."""
+    def deliver(self, id: Any, entry: object, send: Callable[[], object]) -> bool:
+        """Send one entry, whose text names it in the log, and note at once what became of it; False where that failed,
+        and it waits to be tried again. Raises `LostLeadershipError`. Thread-safe as far as `send` is."""
+        fault = None
         try:
-            try:
-                self._deliver(entry)
-            except LostLeadershipError:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, the entry waits and is tried again
-                log.warning("not delivered, will be tried again", entry=str(entry), tries=entry.tries, error=str(error))
-                self._outbox.postpone(entry.id, str(error))
-                return False
-            self._outbox.confirm(entry.id)
+            send()
         except LostLeadershipError:
             raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the entry waits and is tried again
+            log.warning("not delivered, will be tried again", entry=str(entry), error=str(error))
+            fault = str(error)
+        try:
+            if fault is None:
+                self.confirm(id)
+            else:
+                self.postpone(id, fault)
         except Exception as error:  # noqa: BLE001 - a database that is away: the entry is delivered again
             log.warning("a delivery cannot be noted, will be repeated", entry=str(entry), error=str(error))
             return False
-        return True
+        return fault is None
