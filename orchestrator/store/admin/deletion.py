@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId
 from orchestrator.store.admin.quotas import DAY_SECONDS
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, insert
 from orchestrator.store.ids import experiment_not_found, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import (
@@ -128,7 +127,9 @@ def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
         if not present:
             return
         for what, count, seconds in _count(connection, present):
-            connection.execute(_ADD[connection.dialect.name], {"what": what, "count": count, "seconds": seconds})
+            sums_so_far = insert(connection, removed).values(what=what, count=count, seconds=seconds)
+            more = {name: removed.c[name] + sums_so_far.excluded[name] for name in ("count", "seconds")}
+            connection.execute(sums_so_far.on_conflict_do_update(index_elements=["what"], set_=more))
         for table in RUN_TABLES:
             connection.execute(sa.delete(table).where(table.c.run_id.in_(present)))
         connection.execute(sa.delete(runs).where(runs.c.id.in_(present)))
@@ -207,14 +208,3 @@ def _count(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str
         query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(mine, condition)
         count, total = connection.execute(query).one()
         yield what, count, total or 0.0
-
-
-def _add_statement(insert: sqlite.Insert | postgresql.Insert) -> sqlite.Insert | postgresql.Insert:
-    """The statement that adds to a sum, or begins it."""
-    values = {name: sa.bindparam(name, type_=removed.c[name].type) for name in ("what", "count", "seconds")}
-    begun = insert.values(values)
-    more = {each: removed.c[each] + begun.excluded[each] for each in ("count", "seconds")}
-    return begun.on_conflict_do_update(index_elements=["what"], set_=more)
-
-
-_ADD = {"sqlite": _add_statement(sqlite.insert(removed)), "postgresql": _add_statement(postgresql.insert(removed))}

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, DamagedError, IdempotencyError
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.records import ExperimentRecord, Progress, StateCounts, SubmissionReceipt
+from orchestrator.records import ExperimentRecord, SubmissionReceipt
 from orchestrator.store import integrity, reads
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, insert
 from orchestrator.store.ids import new_id
 from orchestrator.store.integrity import checksum
 from orchestrator.store.notifications import count_change, notify_submitted
@@ -35,7 +34,7 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
-from worker.schema import canonical_json, trust_stored_names
+from worker.schema import canonical_json
 
 QUEUED = {"status": RunStatus.QUEUED, "reason": None}
 PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
@@ -73,77 +72,42 @@ def submit(database: Database, new: NewExperiment, most_waiting: int | None = No
     `IdempotencyError`. Raises `ConflictError` where the caller's key would have more than `most_waiting` runs that
     wait to be begun.
     """
-    planned = new.spec.first_runs()  # before any lock is taken
-    with database.writing() as connection:
-        receipt = insert_experiment(connection, new, planned, database.read_clock(connection), most_waiting)
-        if receipt.created:
-            count_change(connection)
-        return receipt
-
-
-def insert_experiment(
-    connection: Connection,
-    new: NewExperiment,
-    planned: Sequence[PlannedRun],
-    now: float,
-    most_waiting: int | None = None,
-) -> SubmissionReceipt:
-    """Store an experiment and its runs as part of a transaction, whose last statement is to be `count_change`."""
     spec, experiment_id = new.spec, ExperimentId(new_id())
+    planned = spec.first_runs()  # before any lock is taken
     content = canonical_json(spec.model_dump(mode="json"))
     spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
-    room = _waiting_room(connection, new.by, most_waiting)
-    row = {
-        "id": experiment_id,
-        "name": spec.name,
-        "kind": spec.kind,
-        "spec": content.decode(),
-        "spec_hash": spec_hash,
-        "idempotency_key": new.key,
-        "created_at": now,
-        "growing": spec.grows(),
-        "key_id": new.by,
-        "cloned_from": new.cloned_from,
-    }
-    # On PostgreSQL this waits for another submitter of the same key to commit.
-    number = connection.execute(_INSERT_EXPERIMENT[connection.dialect.name], row).scalar_one_or_none()
-    if number is None:
-        return SubmissionReceipt(experiment=_find_submitted(connection, new.key, spec_hash), created=False)
-    if len(planned) > room:
-        raise ConflictError(
-            f"this key may have {most_waiting:,} waiting runs, and has room for {room:,} more; this "
-            f"experiment has {len(planned):,}: wait until some have started, or cancel some"
-        )
-    if planned:
-        columns = {**QUEUED, **run_limits(spec, now)}
-        _insert_rows(connection, experiment_id, number, planned, now, rank=-spec.priority, columns=columns)
-    notify_submitted(connection, experiment_id, now)
-    return SubmissionReceipt(experiment=_new_record(experiment_id, new, spec_hash, planned, now), created=True)
-
-
-def _new_record(
-    experiment_id: ExperimentId, new: NewExperiment, spec_hash: str, planned: Sequence[PlannedRun], now: float
-) -> ExperimentRecord:
-    """The record that `reads.experiment` returns of an experiment that has just been stored."""
-    spec, runs_total = new.spec, len(planned)
-    steps_total = sum(run.spec.workload.budget.steps for run in planned)
-    if spec.grows():
-        steps_total = max(steps_total, spec.step_count())
-    queued = {RunStatus.QUEUED: runs_total} if runs_total else {}
-    with trust_stored_names():  # its specification was looked through when it was read
-        return ExperimentRecord(
-            id=experiment_id,
-            name=spec.name,
-            kind=spec.kind,
-            spec=spec,
-            spec_hash=spec_hash,
-            created_at=now,
-            ended_at=None,
-            counts=StateCounts(total=runs_total, by_status=queued, growing=spec.grows()),
-            progress=Progress(steps_done=0, steps_total=steps_total, tokens_per_second=None, seconds_left=None),
-            key_id=new.by,
-            cloned_from=new.cloned_from,
-        )
+    with database.writing() as connection:
+        now = database.read_clock(connection)
+        room = _waiting_room(connection, new.by, most_waiting)
+        row = {
+            "id": experiment_id,
+            "name": spec.name,
+            "kind": spec.kind,
+            "spec": content.decode(),
+            "spec_hash": spec_hash,
+            "idempotency_key": new.key,
+            "created_at": now,
+            "growing": spec.grows(),
+            "key_id": new.by,
+            "cloned_from": new.cloned_from,
+        }
+        # On PostgreSQL this waits for another submitter of the same key to commit.
+        once = insert(connection, experiments).values(row).on_conflict_do_nothing(index_elements=["idempotency_key"])
+        number = connection.execute(once.returning(experiments.c.number)).scalar_one_or_none()
+        if number is None:
+            return SubmissionReceipt(experiment=_find_submitted(connection, new.key, spec_hash), created=False)
+        if len(planned) > room:
+            raise ConflictError(
+                f"this key may have {most_waiting:,} waiting runs, and has room for {room:,} more; this "
+                f"experiment has {len(planned):,}: wait until some have started, or cancel some"
+            )
+        if planned:
+            columns = {**QUEUED, **run_limits(spec, now)}
+            _insert_rows(connection, experiment_id, number, planned, now, rank=-spec.priority, columns=columns)
+        notify_submitted(connection, experiment_id, now)
+        receipt = SubmissionReceipt(experiment=reads.experiment(connection, experiment_id), created=True)
+        count_change(connection)
+        return receipt
 
 
 def _waiting_room(connection: Connection, key_id: str | None, most_waiting: int | None) -> float:
@@ -261,12 +225,6 @@ def _run_row(run: PlannedRun, experiment_id: ExperimentId, number: int, position
 
 # The statements, built once: building one costs more than SQLite takes to carry it out.
 
-_INSERT_EXPERIMENT = {
-    name: dialect.insert(experiments)
-    .on_conflict_do_nothing(index_elements=["idempotency_key"])
-    .returning(experiments.c.number)
-    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
-}
 _BY_KEY = sa.select(experiments.c.spec, *(experiments.c[name] for name in ("id", "spec_hash", "deleted_at"))).where(
     experiments.c.idempotency_key == sa.bindparam("key")
 )
