@@ -332,22 +332,18 @@ SIGNIFICANCE = 0.05
 """The share of experiments of equal candidates in which any of them may be called better or worse."""
 
 
-class TestedDifference(Record):
-    """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
+class Difference(Record):
+    """A paired difference to the baseline, or to another candidate, by the paired t-test; negative is better. Its
+    interval leaves zero out exactly where p < 0.05."""
+
+    model_config = ConfigDict(extra="ignore")  # evidence of earlier versions says what tuning left open, too
 
     p_value: float | None
     """Two-sided, times `comparisons` (Bonferroni); at a look of a sequential comparison the share of the level that the
     data use up. Null where there is no test."""
     comparisons: int = Field(default=1, ge=1)
-    """How many tests it is one of: with 95 % all of their intervals hold at once."""
-
-
-class Difference(TestedDifference):
-    """A paired difference to the baseline, or to another candidate, by the paired t-test; negative is better. Its
-    comparisons are all that the specification asks for."""
-
-    model_config = ConfigDict(extra="ignore")  # evidence of earlier versions says what tuning left open, too
-
+    """How many tests it is one of, all that the specification asks for: with 95 % all of their intervals hold at
+    once."""
     mean: float
     low: float | None
     """Of the simultaneous 95 % interval; null below two pairs."""

@@ -22,7 +22,6 @@ import numpy as np
 import sqlalchemy as sa
 import structlog
 import zstandard
-from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import FIELDS, STEP, Array, Columns, merge_attempts
@@ -210,22 +209,20 @@ def chunk_fault(row: Any, fields: Sequence[str]) -> str | None:
     return None
 
 
-def append_observations(connection: Connection, run_id: str, attempt: int, seen: Sequence[Observation]) -> None:
-    """Add what a batch brought; what the attempt brought before stays as it is."""
-    rows = [
-        {
-            "run_id": run_id,
-            "attempt": attempt,
-            "step": one.step,
-            "probe": one.probe,
-            "blocks": blocks,
-            "checksum": integrity.checksum(blocks),
-        }
-        for one in seen
-        for blocks in [zstandard.compress(json.dumps(one.blocks).encode())]
-    ]
-    if rows:
-        connection.execute(insert(connection, observations).on_conflict_do_nothing(), rows)
+def append_reports(
+    connection: Connection, run_id: str, attempt: int, seen: Sequence[Observation], written: Sequence[TextSamples]
+) -> None:
+    """Add what a batch brought beside points; what the attempt brought before stays as it is."""
+    seen_json = [({"step": one.step, "probe": one.probe}, json.dumps(one.blocks)) for one in seen]
+    written_json = [({"step": one.step}, one.model_dump_json(include={"texts"})) for one in written]
+    for column, contents in ((observations.c.blocks, seen_json), (samples.c.texts, written_json)):
+        rows = [
+            {"run_id": run_id, "attempt": attempt, **key, column.name: data, "checksum": integrity.checksum(data)}
+            for key, text in contents
+            for data in [zstandard.compress(text.encode())]
+        ]
+        if rows:
+            connection.execute(insert(connection, column.table).on_conflict_do_nothing(), rows)
 
 
 def read_observations(
@@ -233,39 +230,9 @@ def read_observations(
 ) -> tuple[Observation, ...]:
     """Observations by step and probe, of at most so many steps beyond `after_step`, each that of the newest attempt;
     damaged ones are left out (`orchestrator/store/admin/maintenance.py` finds them)."""
-    mine = (observations.c.run_id == run_id) & (observations.c.step > after_step)
-    steps = sa.select(observations.c.step).where(mine).distinct().order_by(observations.c.step).limit(most_steps)
-    query = sa.select(observations).where(mine, observations.c.step.in_(steps.scalar_subquery()))
-    rows = connection.execute(query.order_by(observations.c.attempt)).all()
-    newest = {(row.step, row.probe): row for row in rows}
-    return tuple(_observations(newest[key] for key in sorted(newest)))
-
-
-def _observations(rows: Iterable[sa.Row[Any]]) -> Iterator[Observation]:
-    for row in rows:
-        try:
-            blocks = integrity.unpack(row.blocks, row.checksum)
-        except DamagedError as error:
-            log.warning("an observation is left out", run=row.run_id, step=row.step, probe=row.probe, error=str(error))
-        else:  # not validated again: what is stored was validated when it came in
-            yield Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks)
-
-
-def append_samples(connection: Connection, run_id: str, attempt: int, written: Sequence[TextSamples]) -> None:
-    """Add what a batch brought; what the attempt brought before stays as it is."""
-    rows = [
-        {"run_id": run_id, "attempt": attempt, "step": one.step, "texts": texts, "checksum": integrity.checksum(texts)}
-        for one in written
-        for texts in [zstandard.compress(one.model_dump_json(include={"texts"}).encode())]
-    ]
-    if rows:
-        connection.execute(insert(connection, samples).on_conflict_do_nothing(), rows)
-
-
-def sampled_steps(connection: Connection, run_id: str) -> tuple[int, ...]:
-    """The steps at which the model wrote."""
-    query = sa.select(samples.c.step).where(samples.c.run_id == run_id).distinct().order_by(samples.c.step)
-    return tuple(connection.execute(query).scalars())
+    found = _read_packed(connection, observations.c.blocks, run_id, after_step, most_steps)
+    # Not validated again: what is stored was validated when it came in.
+    return tuple(Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks) for row, blocks in found)
 
 
 def read_samples(
@@ -273,19 +240,35 @@ def read_samples(
 ) -> tuple[TextSamples, ...]:
     """What the model wrote at up to so many steps beyond `after_step`, each time by the newest attempt; what is damaged
     is left out."""
-    mine = (samples.c.run_id == run_id) & (samples.c.step > after_step)
-    steps = sa.select(samples.c.step).where(mine).distinct().order_by(samples.c.step).limit(most_steps)
-    query = sa.select(samples).where(mine, samples.c.step.in_(steps.scalar_subquery())).order_by(samples.c.attempt)
-    newest = {row.step: row for row in connection.execute(query)}
-    return tuple(_samples(newest[step] for step in sorted(newest)))
+    found = _read_packed(connection, samples.c.texts, run_id, after_step, most_steps)
+    return tuple(TextSamples.model_validate({"step": row.step} | content) for row, content in found)
 
 
-def _samples(rows: Iterable[sa.Row[Any]]) -> Iterator[TextSamples]:
-    for row in rows:
+def _read_packed(
+    connection: Connection, column: sa.Column[Any], run_id: str, after_step: int, most_steps: int | None
+) -> Iterator[tuple[sa.Row[Any], Any]]:
+    """The rows of at most so many steps beyond `after_step` with the content of the column, by the rest of their key,
+    each of the newest attempt."""
+    table: Any = column.table
+    mine = (table.c.run_id == run_id) & (table.c.step > after_step)
+    steps = sa.select(table.c.step).where(mine).distinct().order_by(table.c.step).limit(most_steps)
+    query = sa.select(table).where(mine, table.c.step.in_(steps.scalar_subquery())).order_by(table.c.attempt)
+    key = [each.name for each in table.primary_key if each.name not in ("run_id", "attempt")]
+    newest = {tuple(row._mapping[name] for name in key): row for row in connection.execute(query)}
+    for place in sorted(newest):
+        row = newest[place]
         try:
-            yield TextSamples.model_validate({"step": row.step} | integrity.unpack(row.texts, row.checksum))
-        except (DamagedError, ValidationError) as error:
-            log.warning("texts are left out", run=row.run_id, step=row.step, error=str(error))
+            content = integrity.unpack(row._mapping[column.name], row.checksum)
+        except DamagedError as error:
+            log.warning("a row is left out", table=table.name, run=run_id, key=place, error=str(error))
+        else:
+            yield row, content
+
+
+def sampled_steps(connection: Connection, run_id: str) -> tuple[int, ...]:
+    """The steps at which the model wrote."""
+    query = sa.select(samples.c.step).where(samples.c.run_id == run_id).distinct().order_by(samples.c.step)
+    return tuple(connection.execute(query).scalars())
 
 
 # The statements, built once.

@@ -221,8 +221,9 @@ class Attempts:
             if new:
                 series.append(connection, [arrival.chunk for _, arrival in new])
                 for holder, arrival in new:
-                    series.append_observations(connection, holder.run.id, holder.attempt, arrival.observations)
-                    series.append_samples(connection, holder.run.id, holder.attempt, arrival.samples)
+                    series.append_reports(
+                        connection, holder.run.id, holder.attempt, arrival.observations, arrival.samples
+                    )
                 _show_newest(connection, new)
                 count_change(connection)
             refused = LeaseLostError() if wait else RetryPolicy.INDIVIDUALLY
