@@ -41,8 +41,6 @@ from worker.words import pluralize
 
 TOKENS = "tokens"
 """The metric that says how much was trained."""
-MOST_CANDIDATES, MOST_RATES, MOST_SEEDS, MOST_TUNING_SEEDS = 64, 64, 256, 64
-"""As of a comparison."""
 FEWEST_JUDGED = 2
 """Seeds of their own that are needed to set those apart that chose the rates."""
 UNKNOWN_RATE = 0.0
@@ -86,8 +84,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         baseline=design.baseline,
         tuning_seeds=design.tuning_seeds,
         concerns=(
-            *_concerns(judged, of_row),
-            *_unequal_grids(judgeable, names, metric),
+            *_concerns(judged, judgeable, metric, of_row),
             *_rewound_runs(judgeable, metric),
             *_early_ends(judgeable, metric),
             *left_out,
@@ -156,8 +153,7 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
             continue
         why.setdefault(reason, Counter())[run.candidate] += 1
     left_out = (
-        f"left out: {pluralize(counts.total(), 'run')} {reason} "
-        f"({', '.join(f'{name}: {count}' for name, count in counts.items())})"
+        f"left out: {pluralize(counts.total(), 'run')} {reason} ({_counts_text(counts)})"
         for reason, counts in why.items()
     )
     return tuple(judged.values()), tuple(left_out)
@@ -183,17 +179,7 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
         at = seeds_at[run.candidate]
         at[_rate(run)] = at.get(_rate(run), frozenset()) | {run.seed}
     seeds = frozenset[int]().union(*(at for rates in seeds_at.values() for at in rates.values()))
-    if len(names) > MOST_CANDIDATES or len(seeds) > MOST_SEEDS or max(map(len, seeds_at.values())) > MOST_RATES:
-        raise ConflictError(
-            f"{len(names)} candidates, {len(seeds)} seeds, up to {max(map(len, seeds_at.values()))} rates each: at "
-            f"most {MOST_CANDIDATES}, {MOST_SEEDS} and {MOST_RATES} can be judged"
-        )
     tuning = _tuning_seeds([[*rates.values()] for rates in seeds_at.values()])
-    if len(tuning) > MOST_TUNING_SEEDS:
-        raise ConflictError(
-            f"{len(tuning)} seeds chose rates: at most {MOST_TUNING_SEEDS} can be set apart. Run the other rates on "
-            "fewer seeds, or all rates on all of them"
-        )
     candidates = []
     for name, rates in seeds_at.items():
         grid = tuple(rates)
@@ -284,19 +270,13 @@ def _judged_candidate(
     metric: str,
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> JudgedCandidate:
-    runs, baseline_runs = of_row[row.candidate], of_row[baseline.candidate]
-    steps, baseline_steps = _last_steps(runs, metric), _last_steps(baseline_runs, metric)
-    tokens, baseline_tokens = _tokens(runs), _tokens(baseline_runs)
+    budgets, baseline_budgets = (_budgets(of_row[each.candidate], metric) for each in (row, baseline))
     conclusion, difference, sentence = row.conclusion, row.difference, verdict(row, baseline, "")
     unequal = None
     if len(row.learning_rates) != len(baseline.learning_rates):
         unequal = f"{len(row.learning_rates)} learning rates tried against {len(baseline.learning_rates)}"
-    elif steps != baseline_steps:
-        unequal = f"{_numbers(steps)} steps against {_numbers(baseline_steps)}"
-    elif tokens and baseline_tokens and tokens != baseline_tokens:
-        unequal = f"{_numbers(tokens)} tokens against {_numbers(baseline_tokens)}"
-    elif pairs := _unequal_pairs(runs, baseline_runs, metric):
-        unequal = f"{pluralize(pairs, 'seed')} with other steps or tokens than the same seed"
+    elif seeds := [seed for seed, budget in budgets.items() if baseline_budgets.get(seed, budget) != budget]:
+        unequal = f"{pluralize(len(seeds), 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.UNDECIDED
         sentence = f"Undecided: {unequal} of {baseline.title}'s; {row.title} ends {effect_text(difference, '')}."
@@ -313,40 +293,33 @@ def _judged_candidate(
         verdict=sentence,
         edge_of_grid=row.edge_of_grid,
         learning_rates=row.learning_rates,
-        last_steps=steps,
-        tokens=tokens,
+        last_steps=tuple(sorted({steps for steps, _ in budgets.values()})),
+        tokens=_told_tokens(budgets.values()),
     )
 
 
-def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
-    """Of those that did not diverge: these end where they end."""
-    return tuple(sorted({run.metrics[metric].last_step for run in runs if not _has_diverged(run, metric)}))
+def _budgets(runs: Iterable[ExternalRun], metric: str) -> dict[int | None, tuple[int, float | None]]:
+    """By seed, the last step with a value of the metric and the tokens that were told, of runs that did not diverge:
+    these end where they end."""
+    return {
+        run.seed: (run.metrics[metric].last_step, run.metrics[TOKENS].last if TOKENS in run.metrics else None)
+        for run in runs
+        if not _has_diverged(run, metric)
+    }
 
 
-def _unequal_pairs(runs: Iterable[ExternalRun], baseline_runs: Iterable[ExternalRun], metric: str) -> int:
-    """How many seeds have two runs, neither diverged, of other budgets: sets of budgets may be equal where pairs are
-    not."""
-    of_seed, count = {run.seed: run for run in baseline_runs}, 0
-    for run in runs:
-        pair = (run, of_seed.get(run.seed, run))
-        if not any(_has_diverged(each, metric) for each in pair):
-            tokens = {_last_tokens(each) for each in pair}
-            count += len({each.metrics[metric].last_step for each in pair}) > 1 or len(tokens - {None}) > 1
-    return count
+def _told_tokens(budgets: Iterable[tuple[int, float | None]]) -> tuple[float, ...]:
+    """Where all told them; else none."""
+    tokens = {told for _, told in budgets}
+    return () if None in tokens else tuple(sorted(told for told in tokens if told is not None))
 
 
-def _last_tokens(run: ExternalRun) -> float | None:
-    return run.metrics[TOKENS].last if TOKENS in run.metrics else None
-
-
-def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
-    """Of runs that all told them, without those that ended at no number; else none."""
-    if not all(TOKENS in run.metrics for run in runs):
-        return ()
-    return tuple(sorted({tokens for run in runs if (tokens := _last_tokens(run)) is not None}))
-
-
-def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[ExternalRun]]) -> Iterator[str]:
+def _concerns(
+    rows: Sequence[JudgedCandidate],
+    judgeable: Sequence[ExternalRun],
+    metric: str,
+    of_row: Mapping[str, Sequence[ExternalRun]],
+) -> Iterator[str]:
     """What speaks against the verdicts, the gravest first."""
     few = [
         f"{row.candidate} {row.loss.n if row.loss else 0}"
@@ -362,8 +335,12 @@ def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[Ext
         yield f"not tuned equally: learning rates tried: {counts}"
     elif rows and max(tried.values()) == 1:
         yield "no tuning was logged: one learning rate for each candidate"
-    if len({row.last_steps for row in rows if row.last_steps}) > 1:
-        budgets = ", ".join(f"{row.candidate} {_numbers(row.last_steps)}" for row in rows)
+    steps: dict[str, set[int]] = {row.candidate: set() for row in rows}
+    for run in judgeable:  # those of all rates: a shorter one looks worse than it is
+        if not _has_diverged(run, metric):
+            steps[run.candidate].add(run.metrics[metric].last_step)
+    if len({frozenset(of_candidate) for of_candidate in steps.values() if of_candidate}) > 1:
+        budgets = ", ".join(f"{name} {_numbers(sorted(of_candidate))}" for name, of_candidate in steps.items())
         yield f"budgets differ: the last step with a loss: {budgets}"
     if len({row.tokens for row in rows if row.tokens}) > 1:
         budgets = ", ".join(f"{row.candidate} {_numbers(row.tokens)}" for row in rows)
@@ -372,27 +349,12 @@ def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[Ext
         yield f"the configuration differs between candidates, beside learning rate and seed: {'; '.join(differing)}"
 
 
-def _unequal_grids(runs: Sequence[ExternalRun], names: Iterable[str], metric: str) -> Iterator[str]:
-    """Whose rates of one seed ended at different steps: the shorter ones look worse than they are."""
-    for name in names:
-        steps: dict[int | None, set[int]] = {}
-        for run in runs:
-            if run.candidate == name and not _has_diverged(run, metric):
-                steps.setdefault(run.seed, set()).add(run.metrics[metric].last_step)
-        if unequal := [budgets for budgets in steps.values() if len(budgets) > 1]:
-            yield (
-                f"{name}'s learning rates were chosen among unequal budgets: of one seed they ended after "
-                f"{_numbers(sorted({step for budgets in unequal for step in budgets}))} steps"
-            )
-
-
 def _rewound_runs(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
     """Whose values beyond a step are of a branch that was given up."""
     if rewound := Counter(run.candidate for run in runs if run.metrics[metric].left_out):
-        counts = ", ".join(f"{name}: {count}" for name, count in rewound.items())
         yield (
             f"{pluralize(rewound.total(), 'run')} went back to an earlier step, as from a checkpoint: what was logged "
-            f"beyond it before is left out ({counts})"
+            f"beyond it before is left out ({_counts_text(rewound)})"
         )
 
 
@@ -403,7 +365,7 @@ def _early_ends(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
         counts = Counter(run.candidate for run in early)
         yield (
             f"{pluralize(len(early), 'run')} went on without {metric}, so that the last one is not of the run's end "
-            f"({', '.join(f'{name}: {count}' for name, count in counts.items())}): of {early[0].id} it is of step "
+            f"({_counts_text(counts)}): of {early[0].id} it is of step "
             f"{early[0].metrics[metric].last_step:,}, and the run logged until step {_last_step(early[0]):,}"
         )
 
@@ -472,3 +434,7 @@ def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandi
 
 def _numbers(values: Collection[float]) -> str:
     return " and ".join(f"{value:,.0f}" for value in values) or "none"
+
+
+def _counts_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in counts.items())
