@@ -13,10 +13,9 @@ without it. What belongs to no run of this database is left alone.
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 import structlog
@@ -38,37 +37,27 @@ log = structlog.get_logger(__name__)
 EVERY_SECONDS = 60.0
 FOLDER = "checkpoints"
 """Where in a run's folder its worker keeps them (`worker/run.py`)."""
-LIVE_CHECKPOINTS = 2
+LIVE_CHECKPOINTS: Mapping[Kind, int] = {"step": 2, "best": 1}
 """That a live run keeps in a remote folder: the newest, and the one before in case the newest turns out damaged; as on
 a worker's disk."""
 Keep = Literal["best", "last", "none"]
+Told = Mapping[Kind, RemoteCheckpoint]
+"""The newest checkpoint of each kind that the service has heard of; whether it is in the folder it cannot know."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointPolicy:
-    """What a run keeps."""
-
-    last: int
-    """So many of the checkpoints that it could go on from."""
-    best: bool
-    """The one with its lowest validation loss."""
+def kept_checkpoints(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
+    """How many an ended run keeps of those that it could go on from, and whether the one with its lowest loss."""
+    return {"step": int(status is not RunStatus.SUCCEEDED and keep != "none"), "best": int(keep == "best")}
 
 
-def checkpoint_policy(status: RunStatus, keep: Keep) -> CheckpointPolicy:
-    """What an ended run keeps."""
-    return CheckpointPolicy(last=0 if status is RunStatus.SUCCEEDED or keep == "none" else 1, best=keep == "best")
-
-
-def forget_checkpoints(connection: sa.Connection, run_id: str, kept: CheckpointPolicy) -> None:
+def forget_checkpoints(connection: sa.Connection, run_id: str, kept: Mapping[Kind, int]) -> None:
     """No checkpoint is told of that is not there."""
-    mine, is_best = checkpoints.c.run_id == run_id, checkpoints.c.val_loss.is_not(None)
-    order = checkpoints.c.attempt, checkpoints.c.step
-    known = connection.execute(sa.select(*order).where(mine, ~is_best).order_by(*order)).all()
-    for attempt, step in known[: len(known) - kept.last]:
-        this = checkpoints.c.attempt == attempt, checkpoints.c.step == step
-        connection.execute(sa.delete(checkpoints).where(mine, *this))
-    if not kept.best:
-        connection.execute(sa.delete(checkpoints).where(mine, is_best))
+    this = checkpoints.c
+    key = sa.tuple_(this.attempt, this.step)
+    for kind, count in kept.items():
+        mine = (this.run_id == run_id) & (this.val_loss.is_(None) if kind == "step" else this.val_loss.is_not(None))
+        newest = sa.select(this.attempt, this.step).where(mine).order_by(this.attempt.desc(), this.step.desc())
+        connection.execute(sa.delete(checkpoints).where(mine, key.not_in(newest.limit(count))))
 
 
 class Retention(Duty):
@@ -107,22 +96,22 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
             ended = runs.c.id.in_(some), runs.c.status.in_(TERMINAL)
             rows = connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))
             status |= {row.id: row.status for row in rows}
-    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], checkpoint_policy(status[run_id], keep))]
+    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], kept_checkpoints(status[run_id], keep))]
     pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
     if pruned:
         log.info("checkpoints of ended runs deleted", runs=len(pruned))
     return pruned
 
 
-def _has_surplus(folder: Path, kept: CheckpointPolicy) -> bool:
-    stays = kept.last + (kept.best and bool(_notices(folder, "best")))
-    return stays == 0 or bool(_local_surplus(folder, kept))
+def _has_surplus(folder: Path, kept: Mapping[Kind, int]) -> bool:
+    surplus = _local_surplus(folder, kept)
+    return bool(surplus) or not any(folder.glob("*.json"))
 
 
-def _local_surplus(folder: Path, kept: CheckpointPolicy) -> list[Path]:
+def _local_surplus(folder: Path, kept: Mapping[Kind, int]) -> list[Path]:
     """The notices of what goes."""
-    steps = _notices(folder, "step")
-    return steps[: len(steps) - kept.last] + ([] if kept.best else _notices(folder, "best"))
+    notices = {kind: sorted(folder.glob(f"{kind}-*.json")) for kind in kept}
+    return [notice for kind, count in kept.items() for notice in notices[kind][: max(len(notices[kind]) - count, 0)]]
 
 
 def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
@@ -134,32 +123,19 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         found = lock_run(database, connection, run_id)
         if found is None or found[0].status not in TERMINAL:
             return False
-        kept = checkpoint_policy(found[0].status, keep)
+        kept = kept_checkpoints(found[0].status, keep)
         _prune_folder(folder, kept)
         forget_checkpoints(connection, run_id, kept)
         return True
 
 
-def _prune_folder(folder: Path, kept: CheckpointPolicy) -> None:
+def _prune_folder(folder: Path, kept: Mapping[Kind, int]) -> None:
     """Notices go first, for a state without one is no checkpoint."""
     for notice in _local_surplus(folder, kept):
         notice.unlink(missing_ok=True)
         notice.with_suffix(".pt").unlink(missing_ok=True)
     if not any(folder.glob("*.json")):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _notices(folder: Path, kind: str) -> list[Path]:
-    return sorted(folder.glob(f"{kind}-*.json"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownCheckpoints:
-    """The newest checkpoints of a run that the service has heard of; whether they are in the folder it cannot know."""
-
-    step: RemoteCheckpoint | None = None
-    """To go on from."""
-    best: RemoteCheckpoint | None = None
 
 
 def prune_remote(
@@ -181,15 +157,13 @@ def prune_remote(
     return removed
 
 
-def remote_surplus(names: Sequence[str], status: RunStatus, known: KnownCheckpoints, keep: Keep) -> list[str]:
+def remote_surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> list[str]:
     """The files of one run that go."""
-    if status in TERMINAL:
-        kept = checkpoint_policy(status, keep)
-        steps = _surplus_of_kind(names, "step", kept.last, known.step)
-        return steps + _surplus_of_kind(names, "best", int(kept.best), known.best)
+    has_ended = status in TERMINAL
+    kept = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
     # Before any of a kind is told of, each may be the one that will be.
-    steps = _surplus_of_kind(names, "step", LIVE_CHECKPOINTS, known.step) if known.step else []
-    return steps + (_surplus_of_kind(names, "best", 1, known.best) if known.best else [])
+    kinds = [kind for kind in kept if has_ended or kind in told]
+    return [name for kind in kinds for name in _surplus_of_kind(names, kind, kept[kind], told.get(kind))]
 
 
 def _surplus_of_kind(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> list[str]:
@@ -213,18 +187,18 @@ def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
+def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, Told]]:
     """Of each of these runs that there is: its state, and what was told of."""
-    found: dict[str, tuple[RunStatus, KnownCheckpoints]] = {}
+    found: dict[str, tuple[RunStatus, Told]] = {}
     with database.reading() as connection:
         for some in id_slices(run_ids):
             told = _read_checkpoints(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
-                found[row.id] = row.status, told.get(row.id, KnownCheckpoints())
+                found[row.id] = row.status, told.get(row.id, {})
     return found
 
 
-def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, KnownCheckpoints]:
+def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Told]:
     this = checkpoints.c
     newest = (
         sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
@@ -232,15 +206,13 @@ def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict
         .group_by(this.run_id, this.attempt)
         .order_by(this.attempt)
     )
-
-    def last(kind: Kind, query: sa.Select[Any]) -> dict[str, RemoteCheckpoint]:
-        rows = connection.execute(query)
-        return {row.run_id: RemoteCheckpoint(attempt=row.attempt, step=row.step, kind=kind) for row in rows}
-
-    bests = last("best", newest.where(this.val_loss.is_not(None)))
-    return {
-        run_id: KnownCheckpoints(step=step, best=bests.get(run_id)) for run_id, step in last("step", newest).items()
-    }
+    found: dict[str, dict[Kind, RemoteCheckpoint]] = {}
+    for row in connection.execute(newest):
+        told = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="step")
+        found.setdefault(row.run_id, {})["step"] = told
+    for row in connection.execute(newest.where(this.val_loss.is_not(None))):
+        found[row.run_id]["best"] = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="best")
+    return {**found}
 
 
 def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
@@ -253,6 +225,6 @@ def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str]
         if found is None or found[0].status not in TERMINAL:
             return []
         status = found[0].status
-        told = _read_checkpoints(connection, [run_id]).get(run_id, KnownCheckpoints())
-        forget_checkpoints(connection, run_id, checkpoint_policy(status, keep))
+        told = _read_checkpoints(connection, [run_id]).get(run_id, {})
+        forget_checkpoints(connection, run_id, kept_checkpoints(status, keep))
         return remote_surplus(names, status, told, keep)

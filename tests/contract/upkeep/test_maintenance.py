@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
-from orchestrator.retention.checkpoints import CheckpointPolicy, Keep, checkpoint_policy, prune
+from orchestrator.retention.checkpoints import Keep, kept_checkpoints, prune
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision
@@ -23,6 +24,7 @@ from tests.contract.conftest import POLICY, Store
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, batch, claim, comparison_spec, require_postgresql, result
 from worker.records.protocol import CheckpointNotice
+from worker.remote.checkpoints import Kind
 
 
 def test_a_database_that_was_used_is_sound(store: Store) -> None:
@@ -141,11 +143,11 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
 ) -> None:
     ended, _ = one_cancelled_of_two(store, tmp_path)
 
-    def retried_meanwhile(status: RunStatus, keep: Keep) -> CheckpointPolicy:
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
         store.runs.apply(ended, RunAction.RETRY)
-        return checkpoint_policy(status, keep)
+        return kept_checkpoints(status, keep)
 
-    monkeypatch.setattr("orchestrator.retention.checkpoints.checkpoint_policy", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.checkpoints.kept_checkpoints", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.runs.checkpoints(ended)] == [20, 40]

@@ -1,6 +1,7 @@
 """Checkpoints in a remote folder: a run that goes on keeps what it may resume from, an ended one what is asked for."""
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,9 @@ import pytest
 from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
 from orchestrator.retention import checkpoints as retention
 from orchestrator.retention.checkpoints import (
-    CheckpointPolicy,
     Keep,
-    KnownCheckpoints,
-    checkpoint_policy,
+    Told,
+    kept_checkpoints,
     prune_remote,
     remote_surplus,
 )
@@ -21,7 +21,7 @@ from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from tests.factories.waiting import until
 from worker.records.protocol import CheckpointNotice
-from worker.remote.checkpoints import RemoteCheckpoint
+from worker.remote.checkpoints import Kind, RemoteCheckpoint
 from worker.remote.folder import RemoteFolder
 
 
@@ -46,7 +46,7 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
 @pytest.mark.parametrize(("keep", "steps", "best"), [("last", [20], []), ("none", [], []), ("best", [20], [15])])
 def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
     names = _files("step", 10, 20, 30) + _files("best", 5, 15)
-    told = KnownCheckpoints(step=RemoteCheckpoint(step=20, attempt=1, kind="step"))
+    told: Told = {"step": RemoteCheckpoint(step=20, attempt=1, kind="step")}
     gone = remote_surplus(names, RunStatus.FAILED, told, keep)
     left = sorted(set(names) - set(gone))
     # What is newer than the service knows stays beside the last one that it knows.
@@ -92,12 +92,12 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
     for run_id, attempt in store.queue.overdue_cancels():
         store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
 
-    def retried_meanwhile(status: RunStatus, keep: Keep) -> CheckpointPolicy:
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
         store.runs.apply(lease.run_id, RunAction.RETRY)
-        return checkpoint_policy(status, keep)
+        return kept_checkpoints(status, keep)
 
     assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
-    monkeypatch.setattr("orchestrator.retention.checkpoints.checkpoint_policy", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.checkpoints.kept_checkpoints", retried_meanwhile)
     assert prune_remote(store.database, remote, "none") == 0
     assert _steps(remote, lease.run_id) == [10]
     assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [10]
@@ -105,7 +105,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
     names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
-    told = KnownCheckpoints(step=RemoteCheckpoint(step=40, attempt=1, kind="step"))
+    told: Told = {"step": RemoteCheckpoint(step=40, attempt=1, kind="step")}
     assert set(remote_surplus(names, RunStatus.RUNNING, told, "last")) == {
         *_files("step", 10),
         "attempt-0001/step-000000005.pt",
