@@ -33,7 +33,7 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
-from orchestrator.run_table.filters import FilterError
+from orchestrator.run_table.fields import FilterError
 from orchestrator.specs.faults import Fault, RequestPart, count_faults, faults
 from orchestrator.webhooks.policy import WebhookUrlError
 from orchestrator.webhooks.signing import SigningKeyError

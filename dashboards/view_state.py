@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlencode
 
-from orchestrator.run_table.filters import FilterError
+from orchestrator.run_table.fields import FilterError
 
 XAxis = Literal["steps", "tokens", "seconds", "hours", "flops"]
 X_AXES: tuple[XAxis, ...] = get_args(XAxis)

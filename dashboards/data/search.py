@@ -9,7 +9,7 @@ from dashboards.view_state import state_filter
 from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
 from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import RunStatus
-from orchestrator.run_table.filters import FilterError
+from orchestrator.run_table.fields import FilterError
 from orchestrator.services.experiments import Experiments
 from orchestrator.store.external_runs import ExternalRuns
 

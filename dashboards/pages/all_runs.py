@@ -17,10 +17,10 @@ from orchestrator.run_table.fields import (
     DEFAULT_COLUMNS,
     DOCUMENTS,
     NAMED_FIELDS,
+    FilterError,
     RunGroup,
     TableRow,
 )
-from orchestrator.run_table.filters import FilterError
 from orchestrator.run_table.query import TableQuery, group_filter, read_query
 from orchestrator.store import run_table
 from orchestrator.store.run_table import RunTable

@@ -5,8 +5,9 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Literal
 
+from orchestrator.errors import OrchestratorError
+
 LONGEST_NAME = 200
-DEEPEST_PATH = 12
 
 
 class FieldKind(StrEnum):
@@ -40,8 +41,8 @@ DOCUMENTS = ("spec", "result", "config", "metric")
 DEFAULT_COLUMNS = ("candidate", "val_loss", "lr", "seed", "state", "step", "experiment", "model", "created_at")
 
 
-class FieldError(ValueError):
-    """There is no such field."""
+class FilterError(OrchestratorError):
+    """What was asked of the table of runs cannot be understood: a filter, a field, a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,22 +57,22 @@ class RunField:
 
 
 def find_field(name: str) -> RunField:
-    """The field of that name. Raises `FieldError`, with what may have been meant."""
+    """The field of that name. Raises `FilterError`, with what may have been meant."""
     if (kind := NAMED_FIELDS.get(name)) is not None:
         return RunField(name=name, kind=kind)
     document, _, rest = name.partition(".")
     if "," in name and document != "metric":
-        raise FieldError(f"{name[:40]!r} is a list with commas; give each field by itself")
+        raise FilterError(f"{name[:40]!r} is a list with commas; give each field by itself")
     if document in DOCUMENTS and rest:
         path = (rest,) if document == "metric" else tuple(rest.split("."))
         unfit = any(not part or '"' in part or "\\" in part or not part.isprintable() for part in path)
-        if unfit or len(name) > LONGEST_NAME or len(path) > DEEPEST_PATH:
-            raise FieldError(f"{name[:40]!r} is no path into a document; write one like spec.optimizer.lr")
+        if unfit or len(name) > LONGEST_NAME:
+            raise FilterError(f"{name[:40]!r} is no path into a document; write one like spec.optimizer.lr")
         return RunField(name=name, kind=FieldKind.JSON, document=document, path=path)
     near = get_close_matches(name[:LONGEST_NAME], NAMED_FIELDS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     parts = ", ".join(f"{each}.…" for each in DOCUMENTS)
-    raise FieldError(f"there is no field {name[:40]!r}{hint or '.'} Fields: {', '.join(NAMED_FIELDS)}, {parts}")
+    raise FilterError(f"there is no field {name[:40]!r}{hint or '.'} Fields: {', '.join(NAMED_FIELDS)}, {parts}")
 
 
 Value = str | int | float | None

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 from orchestrator.run_table.fields import (
     DEFAULT_COLUMNS,
-    FieldError,
     FieldKind,
+    FilterError,
     RunField,
     RunGroup,
     Value,
     find_field,
 )
-from orchestrator.run_table.filters import Filter, FilterError, parse_filter
+from orchestrator.run_table.filters import Filter, parse_filter
 
 MOST_COLUMNS = 30
 MOST_ROWS = 1_000
@@ -43,18 +43,15 @@ def read_query(
     if len(after) > LONGEST_CURSOR or "\x00" in after:
         raise FilterError("no page begins there; go back to the first page")
     order = sort or "-created_at"
-    try:
-        return TableQuery(
-            columns=tuple(find_field(name) for name in names),
-            where=parse_filter(where),
-            sort=find_field(order.removeprefix("-")),
-            descending=order.startswith("-"),
-            group=tuple(find_field(name) for name in dict.fromkeys(group.split())),
-            limit=min(max(limit, 1), MOST_ROWS),
-            after=after or None,
-        )
-    except FieldError as error:
-        raise FilterError(str(error)) from error
+    return TableQuery(
+        columns=tuple(find_field(name) for name in names),
+        where=parse_filter(where),
+        sort=find_field(order.removeprefix("-")),
+        descending=order.startswith("-"),
+        group=tuple(find_field(name) for name in dict.fromkeys(group.split())),
+        limit=min(max(limit, 1), MOST_ROWS),
+        after=after or None,
+    )
 
 
 def group_filter(by: Sequence[RunField], group: RunGroup) -> str:

@@ -21,13 +21,14 @@ from orchestrator.jobs import OUTCOMES, RunStatus
 from orchestrator.run_table.fields import (
     EXTERNAL,
     FieldKind,
+    FilterError,
     RunField,
     RunGroup,
     TableRow,
     Value,
     find_field,
 )
-from orchestrator.run_table.filters import Condition, Conjunction, Disjunction, Filter, FilterError, Negation
+from orchestrator.run_table.filters import Condition, Conjunction, Disjunction, Filter, Negation
 from orchestrator.run_table.query import TableQuery
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
@@ -61,20 +62,6 @@ class _JsonText(FunctionElement[str]):
     inherit_cache = True
 
 
-class _LowerAscii(FunctionElement[str]):
-    """A to Z in small letters, whatever the database's language."""
-
-    type = sa.Text()
-    inherit_cache = True
-
-
-class _Finite(FunctionElement[float]):
-    """A number; null where it is none: SQLite keeps no NaN, PostgreSQL does."""
-
-    type = sa.Double()
-    inherit_cache = True
-
-
 class _Binary(FunctionElement[str]):
     """A text that is sorted by its code points, as Python sorts it, whatever the database's language."""
 
@@ -104,9 +91,7 @@ _define(
     "WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' END END)",
     postgresql="json_text_at({0}, CAST({2} AS text[]))",
 )
-_define(_LowerAscii, sqlite="lower({0})", postgresql='lower(({0})::text COLLATE "C")')
 _define(_Binary, sqlite="{0}", postgresql='(({0})::text COLLATE "C")')
-_define(_Finite, sqlite="{0}", postgresql="nullif({0}, 'NaN'::double precision)")
 
 
 def _path_arguments(path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElement[str]]:
@@ -143,10 +128,10 @@ _OWN: Mapping[str, Expression] = {
     "workload": sa.cast(sa.null(), sa.Text),
     "source": sa.literal("bench"),
     "state": _STATE,
-    "val_loss": _Finite(runs.c.last_val_loss),
-    "train_loss": _Finite(runs.c.last_train_loss),
-    "final_val_loss": _Finite(results.c.final_val_loss),
-    "tokens_per_second": _Finite(runs.c.tokens_per_second),
+    "val_loss": runs.c.last_val_loss,
+    "train_loss": runs.c.last_train_loss,
+    "final_val_loss": results.c.final_val_loss,
+    "tokens_per_second": runs.c.tokens_per_second,
 }
 _OWN_DOCUMENTS = {"spec": run_specs.c.spec, "result": results.c.result}
 _OWN_METRICS = {name: _OWN[name] for name in ("val_loss", "train_loss", "tokens_per_second", "final_val_loss")}
@@ -267,7 +252,8 @@ def _comparison(answer: _Answer, asked: Condition) -> Expression:
         compared |= {">": number > value, ">=": number >= value}
         either.append(sa.and_(number.is_not(None), compared[operator]))
     if answer.text is not None and operator in ("=", "~"):
-        text, wanted = _LowerAscii(answer.text), sa.literal(asked.text, sa.Text)
+        # A to Z in small letters, whatever the database's language.
+        text, wanted = sa.func.lower(_Binary(answer.text)), sa.literal(asked.text, sa.Text)
         found = text == wanted if operator == "=" else sa.func.replace(text, wanted, "") != text
         if operator == "~" and not asked.text:
             found = sa.true()

