@@ -19,9 +19,8 @@ from orchestrator.storage import Storage
 from orchestrator.store import series
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import Answers, RetryPolicy, TransactionBatcher
-from orchestrator.store.queue.completion import Ending
+from orchestrator.store.queue.completion import Ending, record_endings
 from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import COMMANDS, HeldRun, check_token, lock_held_runs, trainable_specs
 from orchestrator.store.tables import attempts, checkpoints, runs
@@ -78,7 +77,7 @@ class Attempts:
         self._append = TransactionBatcher[Arrival, None](
             self._store_points, individually=partial(self._store_points, wait=True)
         )
-        self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
+        self._end = TransactionBatcher[Ending, AttemptOutcome](partial(record_endings, database, policy))
 
     def token_opens(self, run_id: str, attempt: int, token: str) -> bool:
         """Whether the token is that of the attempt; whether its lease lives, the methods below say."""
@@ -128,16 +127,16 @@ class Attempts:
             connection.execute(sa.insert(checkpoints).values(row))
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
-        """→ SUCCEEDED with its one result; see `completion.finish`."""
-        self._end(completion.finish(run_id, attempt, token, result))
+        """→ SUCCEEDED with its one result; see `completion.py`."""
+        self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=result))
 
     def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         """The worker obeyed cancel or pause; `ConflictError` if nobody had asked it to."""
-        self._end(completion.record_stop(run_id, attempt, token, stopped))
+        self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=stopped))
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
-        """The attempt broke down; see `completion.fail`."""
-        self._end(completion.fail(run_id, attempt, token, failure))
+        """The attempt broke down; see `completion.py`."""
+        self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=failure))
 
     def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
         with self._database.writing() as connection:

@@ -5,7 +5,7 @@
 A word that was accepted once is accepted again; one that comes too late, or contradicts the state, is refused alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
@@ -34,94 +34,87 @@ class Ending:
     run_id: str
     attempt: int
     token: str
-    outcome: AttemptOutcome
-    message: str
-    device_seconds: float
-    decide: Callable[[Connection, HeldRun, LeasePolicy], RunRow]
+    word: Result | Stopped | Failure
+
+    @property
+    def outcome(self) -> AttemptOutcome:
+        """How the attempt has ended by it."""
+        match self.word:
+            case Result():
+                return AttemptOutcome.SUCCEEDED
+            case Stopped():
+                return AttemptOutcome.STOPPED
+            case Failure(kind=FailureKind.INTERRUPTED):
+                return AttemptOutcome.INTERRUPTED
+            case Failure():
+                return AttemptOutcome.BROKEN
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        match self.word:
+            case Result():
+                return self.word.verdict_reason
+            case Stopped():
+                return f"{self.word.command} at step {self.word.step}"
+            case Failure():
+                return self.word.message
+
+
+def _row_after(connection: Connection, held: HeldRun, ending: Ending, policy: LeasePolicy) -> RunRow:
     """Where the run goes; raises `ConflictError` where the word contradicts the run's state."""
-    result: Result | None = None
+    match ending.word:
+        case Result():
+            return _after_result(held, ending.word)
+        case Stopped():
+            return _after_stop(connection, held, ending.word, policy)
+        case Failure():
+            return _after_failure(connection, held, ending.word, ending.outcome, policy)
 
 
-def finish(run_id: str, attempt: int, token: str, result: Result) -> Ending:
+def _after_result(held: HeldRun, result: Result) -> RunRow:
     """→ SUCCEEDED with its one result, also while a cancel or pause is under way: what is done is done."""
-
-    def succeed(_connection: Connection, held: HeldRun, _policy: LeasePolicy) -> RunRow:
-        if held.run.status is RunStatus.LEASED:
-            raise ConflictError(f"attempt {attempt} of run {run_id} has not said hello and cannot have a result")
-        return replace(
-            held.run,
-            status=RunStatus.SUCCEEDED,
-            reason=None,
-            limit_reached=None,
-            step=min(result.steps, held.run.steps_total),
-            last_train_loss=result.final_train_loss,
-            # A trial that was stopped early has no final loss; the newest one that it told stays true.
-            last_val_loss=held.run.last_val_loss if result.verdict is Verdict.STOPPED_EARLY else result.final_val_loss,
-            tokens_per_second=result.tokens_per_second,
-        )
-
-    return Ending(
-        run_id=run_id,
-        attempt=attempt,
-        token=token,
-        outcome=AttemptOutcome.SUCCEEDED,
-        message=result.verdict_reason,
-        device_seconds=result.device_seconds,
-        decide=succeed,
-        result=result,
+    if held.run.status is RunStatus.LEASED:
+        raise ConflictError(f"attempt {held.attempt} of run {held.run.id} has not said hello and cannot have a result")
+    return replace(
+        held.run,
+        status=RunStatus.SUCCEEDED,
+        reason=None,
+        limit_reached=None,
+        step=min(result.steps, held.run.steps_total),
+        last_train_loss=result.final_train_loss,
+        # A trial that was stopped early has no final loss; the newest one that it told stays true.
+        last_val_loss=held.run.last_val_loss if result.verdict is Verdict.STOPPED_EARLY else result.final_val_loss,
+        tokens_per_second=result.tokens_per_second,
     )
 
 
-def record_stop(run_id: str, attempt: int, token: str, word: Stopped) -> Ending:
+def _after_stop(connection: Connection, held: HeldRun, word: Stopped, policy: LeasePolicy) -> RunRow:
     """The worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was taken back."""
-
-    def stop(connection: Connection, held: HeldRun, policy: LeasePolicy) -> RunRow:
-        here = replace(held.run, step=min(word.step, held.run.steps_total))
-        if here.status in COMMANDS:
-            return status_after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
-        if word.command is Command.PAUSE and _was_asked_to_pause(connection, held):
-            reason = "paused and resumed; the run goes on from its checkpoint"
-            return replace(here, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
-        raise ConflictError(f"run {run_id} is {here.status}; nobody asked its worker to stop")
-
-    return Ending(
-        run_id=run_id,
-        attempt=attempt,
-        token=token,
-        outcome=AttemptOutcome.STOPPED,
-        message=f"{word.command} at step {word.step}",
-        device_seconds=word.device_seconds,
-        decide=stop,
-    )
+    here = replace(held.run, step=min(word.step, held.run.steps_total))
+    if here.status in COMMANDS:
+        return status_after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
+    if word.command is Command.PAUSE and _was_asked_to_pause(connection, held):
+        reason = "paused and resumed; the run goes on from its checkpoint"
+        return replace(here, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
+    raise ConflictError(f"run {held.run.id} is {here.status}; nobody asked its worker to stop")
 
 
-def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
+def _after_failure(
+    connection: Connection, held: HeldRun, failure: Failure, outcome: AttemptOutcome, policy: LeasePolicy
+) -> RunRow:
     """The attempt broke down: tried again after a while, or FAILED where that would not help."""
-    interrupted = failure.kind is FailureKind.INTERRUPTED
-    outcome = AttemptOutcome.INTERRUPTED if interrupted else AttemptOutcome.BROKEN
-
-    def lose(connection: Connection, held: HeldRun, policy: LeasePolicy) -> RunRow:
-        if failure.kind is FailureKind.OUT_OF_MEMORY:
-            again = retry_with_half_micro_batch(connection, held.run, held.now)
-            if again is not None:
-                return again
-        if failure.kind is FailureKind.STORAGE_FULL:
-            waiting = status_after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
-            return replace(waiting, available_at=held.now + ROOM_SECONDS)
-        if failure.kind is FailureKind.PROGRAM and held.run.status is not RunStatus.CANCELLING:
-            failures = held.run.failures + 1
-            return replace(held.run, status=RunStatus.FAILED, reason=failure.message, failures=failures)
-        return status_after_loss(held.run, outcome, failure.message, policy, held.now)
-
-    return Ending(
-        run_id=run_id,
-        attempt=attempt,
-        token=token,
-        outcome=outcome,
-        message=failure.message,
-        device_seconds=failure.device_seconds,
-        decide=lose,
-    )
+    if failure.kind is FailureKind.OUT_OF_MEMORY:
+        again = retry_with_half_micro_batch(connection, held.run, held.now)
+        if again is not None:
+            return again
+    if failure.kind is FailureKind.STORAGE_FULL:
+        waiting = status_after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
+        return replace(waiting, available_at=held.now + ROOM_SECONDS)
+    if failure.kind is FailureKind.PROGRAM and held.run.status is not RunStatus.CANCELLING:
+        failures = held.run.failures + 1
+        return replace(held.run, status=RunStatus.FAILED, reason=failure.message, failures=failures)
+    return status_after_loss(held.run, outcome, failure.message, policy, held.now)
 
 
 def record_endings(
@@ -183,7 +176,7 @@ def _decide(
     if not held.live:
         return ending.outcome if held.outcome is ending.outcome else LeaseLostError()
     try:
-        accepted[ending.run_id] = ending, held, ending.decide(connection, held, policy)
+        accepted[ending.run_id] = ending, held, _row_after(connection, held, ending, policy)
     except ConflictError as refusal:
         return refusal
     return ending.outcome
@@ -193,7 +186,7 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, Run
     if not accepted:
         return
     now = accepted[0][1].now
-    done = [(ending.result, held) for ending, held, _ in accepted if ending.result is not None]
+    done = [(ending.word, held) for ending, held, _ in accepted if isinstance(ending.word, Result)]
     if done:
         connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in done])
         connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in done]})  # nobody will resume them
@@ -202,7 +195,7 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, Run
             run=held.run,
             outcome=ending.outcome,
             message=f"{ending.message}; {held.run.reason}" if held.run.limit_reached else ending.message,
-            device_seconds=ending.device_seconds,
+            device_seconds=ending.word.device_seconds,
         )
         for ending, held, _ in accepted
     ]

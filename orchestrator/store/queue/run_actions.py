@@ -189,7 +189,7 @@ def _resume(run: RunRow, around: Circumstances) -> RunRow | None:
     if run.status is RunStatus.PAUSED:
         return replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now)
     if run.status is RunStatus.PAUSING:
-        # Its worker may have stopped already and not be heard yet: `completion.record_stop` queues the run then.
+        # Its worker may have stopped already and not be heard yet: `completion.py` queues the run then.
         return replace(run, status=RunStatus.RUNNING if around.at_work else RunStatus.LEASED, reason=None)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
