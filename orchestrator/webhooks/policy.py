@@ -24,21 +24,6 @@ IPV6_UNICAST = ipaddress.ip_network("2000::/3")
 for an IPv4 address, which this machine or a gateway would take to a private network: `::a.b.c.d` (RFC 4291, 2.5.5.1),
 `::ffff:a.b.c.d` (mapped), `::ffff:0:a.b.c.d` (RFC 2765), 64:ff9b::/96 and 64:ff9b:1::/48 (NAT64), fec0::/10 (RFC 3879).
 """
-NOT_PUBLIC = tuple(
-    ipaddress.ip_network(text)
-    for text in (
-        "0.0.0.0/8",  # this network
-        "100.64.0.0/10",  # shared by a provider's customers, RFC 6598
-        "192.0.0.0/24",  # protocol assignments
-        "192.88.99.0/24",  # relays of 6to4, RFC 7526
-        "240.0.0.0/4",  # reserved
-        "2001::/23",  # protocol assignments; Teredo, 2001::/32, embeds IPv4
-        "2002::/16",  # 6to4 embeds IPv4
-        "3fff::/20",  # documentation, RFC 9637
-    )
-)
-"""Beside what `ipaddress` knows as not global, which differs from one version of Python to the next:
-iana.org/assignments/iana-ipv4-special-registry, iana.org/assignments/iana-ipv6-special-registry."""
 
 
 class WebhookUrlError(OrchestratorError):
@@ -80,9 +65,7 @@ class WebhookPolicy:
         """Whether a connection may go to the address."""
         if any(address in network for network in self.networks if network.version == address.version):
             return True
-        if any(address in network for network in NOT_PUBLIC if network.version == address.version):
-            return False
-        if address.version == IPV6_UNICAST.version and address not in IPV6_UNICAST:
+        if isinstance(address, ipaddress.IPv6Address) and (address not in IPV6_UNICAST or address.sixtofour):
             return False
         return address.is_global and not address.is_multicast
 
