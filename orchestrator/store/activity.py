@@ -34,7 +34,6 @@ RECENT_RUNS = 50
 DAY_SECONDS = 86_400
 MOST_AT_WORK = 500
 FAILURES = 12
-NO_TIMES = (0, 0.0)
 RUN_FIELDS = ("experiment_id", "candidate", "optimizer", "lr", "seed", "status", "cpus", "gpus")
 
 
@@ -177,50 +176,22 @@ def service_metrics(database: Database, connection: Connection) -> ServiceMetric
 
     What deletion has removed is counted still: a counter that fell would be read as a restart.
     """
-    of_runs = sa.select(
-        runs.c.status,
-        sa.func.count().label("runs"),
-        sa.func.sum(runs.c.cpus).label("cpus"),
-        sa.func.sum(runs.c.gpus).label("gpus"),
-        sa.func.sum(runs.c.device_seconds).label("device_seconds"),
-    )
-    by_status = {row.status: row for row in connection.execute(of_runs.group_by(runs.c.status))}
-    outcomes = sa.select(attempts.c.outcome, sa.func.count().label("attempts")).group_by(attempts.c.outcome)
-    by_outcome = {row.outcome: int(row.attempts) for row in connection.execute(outcomes)}
+    columns = (runs.c.status, *(sa.func.sum(runs.c[name]).label(name) for name in ("cpus", "gpus")))
+    of_runs = sa.select(*columns, sa.func.count().label("runs")).group_by(runs.c.status)
+    by_status = {row.status: row for row in connection.execute(of_runs)}
+    at_work = [row for status, row in by_status.items() if status in LIVE]
     backlog = sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_EXPORTED)
     waiting, oldest = connection.execute(backlog).one()
-    gone = deletion.sums(connection)
-    at_work = [row for status, row in by_status.items() if status in LIVE]
+    counts = deletion.service_counts(connection)
+    claim, dispatch = (Timing(count=count, seconds=seconds) for count, seconds in (counts["claim"], counts["dispatch"]))
     return ServiceMetrics(
         runs={status: int(by_status[status].runs) if status in by_status else 0 for status in RunStatus},
-        attempts={
-            outcome: by_outcome.get(outcome, 0) + gone.get(f"attempts {outcome.value}", NO_TIMES)[0]
-            for outcome in AttemptOutcome
-        },
+        attempts={outcome: counts.get(f"attempts {outcome.value}", (0, 0.0))[0] for outcome in AttemptOutcome},
         cpus_at_work=sum(int(row.cpus) for row in at_work),
         gpus_at_work=sum(int(row.gpus) for row in at_work),
-        device_seconds=sum(float(row.device_seconds) for row in by_status.values()) + gone.get("device", NO_TIMES)[1],
-        claim=_timing(
-            connection, attempts.c.leased_at - runs.c.created_at, attempts.c.attempt == 1, gone.get("claim", NO_TIMES)
-        ),
-        dispatch=_timing(
-            connection,
-            attempts.c.started_at - attempts.c.leased_at,
-            attempts.c.started_at.is_not(None),
-            gone.get("dispatch", NO_TIMES),
-        ),
+        device_seconds=counts["device"][1],
+        claim=claim,
+        dispatch=dispatch,
         export_backlog=int(waiting),
         export_lag_seconds=max(float(oldest or 0.0), 0.0),
     )
-
-
-def _timing(
-    connection: Connection,
-    seconds: sa.ColumnElement[float],
-    condition: sa.ColumnElement[bool],
-    gone: tuple[int, float],
-) -> Timing:
-    joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
-    query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(condition)
-    count, total = connection.execute(query).one()
-    return Timing(count=int(count) + gone[0], seconds=float(total or 0.0) + gone[1])

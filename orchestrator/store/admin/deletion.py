@@ -6,7 +6,7 @@
 What is claimed cannot be restored any more, so that nothing comes back without its files.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -126,7 +126,7 @@ def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
         present = connection.execute(mine).scalars().all()  # another process may have been quicker
         if not present:
             return
-        for what, count, seconds in _count(connection, present):
+        for what, (count, seconds) in service_counts(connection, present).items():
             sums_so_far = insert(connection, removed).values(what=what, count=count, seconds=seconds)
             more = {name: removed.c[name] + sums_so_far.excluded[name] for name in ("count", "seconds")}
             connection.execute(sums_so_far.on_conflict_do_update(index_elements=["what"], set_=more))
@@ -154,10 +154,34 @@ def remove_experiment(database: Database, experiment_id: str) -> bool:
         return True
 
 
-def sums(connection: Connection) -> dict[str, tuple[int, float]]:
-    """Count and seconds of what was removed: of `attempts <outcome>`, `device`, `claim` and `dispatch`."""
-    rows = connection.execute(sa.select(removed.c.what, removed.c.count, removed.c.seconds))
-    return {what: (int(count), float(seconds)) for what, count, seconds in rows}
+def service_counts(connection: Connection, run_ids: Sequence[str] | None = None) -> dict[str, tuple[int, float]]:
+    """Count and seconds of `attempts <outcome>`, `device`, `claim` (from a submission to the first lease) and
+    `dispatch` (from a lease to the worker's first word): of these runs, or of all that there are and ever were."""
+    of_attempts, of_runs = sa.true(), sa.true()
+    found: dict[str, tuple[int, float]] = {}
+    if run_ids is None:
+        rows = connection.execute(sa.select(removed.c.what, removed.c.count, removed.c.seconds))
+        found = {what: (int(count), float(seconds)) for what, count, seconds in rows}
+    else:
+        of_attempts, of_runs = attempts.c.run_id.in_(run_ids), runs.c.id.in_(run_ids)
+
+    def add(what: str, count: int, seconds: float | None) -> None:
+        known = found.get(what, (0, 0.0))
+        found[what] = known[0] + int(count), known[1] + float(seconds or 0.0)
+
+    by_outcome = sa.select(attempts.c.outcome, sa.func.count()).where(of_attempts, attempts.c.outcome.is_not(None))
+    for outcome, count in connection.execute(by_outcome.group_by(attempts.c.outcome)):
+        add(f"attempts {outcome.value}", count, 0.0)
+    held = sa.select(sa.func.sum(runs.c.device_seconds)).where(of_runs)
+    add("device", 0, connection.execute(held).scalar_one())
+    joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
+    for what, seconds, condition in (
+        ("claim", attempts.c.leased_at - runs.c.created_at, attempts.c.attempt == 1),
+        ("dispatch", attempts.c.started_at - attempts.c.leased_at, attempts.c.started_at.is_not(None)),
+    ):
+        query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(of_attempts, condition)
+        add(what, *connection.execute(query).one())
+    return found
 
 
 def _number(connection: Connection, experiment_id: str) -> int:
@@ -190,21 +214,3 @@ def _mark(connection: Connection, number: int, *, deleted_at: float | None, undo
     revision = experiments.c.revision + 1
     connection.execute(mine.values(deleted_at=deleted_at, undo_until=undo_until, revision=revision))
     count_change(connection)
-
-
-def _count(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str, int, float]]:
-    """What the metrics have counted of these runs."""
-    mine = attempts.c.run_id.in_(run_ids)
-    by_outcome = sa.select(attempts.c.outcome, sa.func.count()).where(mine).group_by(attempts.c.outcome)
-    for outcome, count in connection.execute(by_outcome):
-        yield f"attempts {outcome.value}", count, 0.0
-    held = sa.select(sa.func.sum(runs.c.device_seconds)).where(runs.c.id.in_(run_ids))
-    yield "device", 0, connection.execute(held).scalar_one() or 0.0
-    joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
-    for what, seconds, condition in (
-        ("claim", attempts.c.leased_at - runs.c.created_at, attempts.c.attempt == 1),
-        ("dispatch", attempts.c.started_at - attempts.c.leased_at, attempts.c.started_at.is_not(None)),
-    ):
-        query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(mine, condition)
-        count, total = connection.execute(query).one()
-        yield what, count, total or 0.0
