@@ -212,14 +212,6 @@ class Settings(BaseSettings):
         """Where the service and an embedded Ray write; these may be several disks."""
         return self.data_folder.absolute(), Path(tempfile.gettempdir())
 
-    def runs_folder(self) -> Path:
-        """Where runs keep their checkpoints."""
-        return self.storage().runs_folder()
-
-    def datasets_folder(self) -> Path:
-        """Where token shards lie."""
-        return self.storage().datasets_folder()
-
 
 def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
     """A sentence for each of the environment's names that looks like a setting and is none: a misspelt one would

@@ -66,7 +66,9 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         )
         start(stack, exporter, stop_seconds=10.0)
         start(stack, webhook_sender(settings, services, holder), stop_seconds=5.0)
-        retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints, settings.checkpoint_url)
+        retention = Retention(
+            database, settings.storage().runs_folder(), settings.keep_checkpoints, settings.checkpoint_url
+        )
         start(stack, retention, stop_seconds=5.0)
         start_ray(settings)
         stack.callback(stop_embedded_ray, settings.data_folder)

@@ -12,9 +12,9 @@ TEXT = {200: {"description": "Prometheus text format.", "content": {"text/plain"
 
 
 @router.get("/healthz", responses=problems(503))
-def healthz(monitor: MonitorDependency) -> Health:
+def healthz(request: Request, monitor: MonitorDependency) -> Health:
     """200 where everything works; 503 where the database cannot be used."""
-    monitor.check()
+    app_state(request).services.database.check()
     return Health(hindrance=monitor.dispatch_blocker())
 
 

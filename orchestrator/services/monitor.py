@@ -50,7 +50,3 @@ class Monitor:
         if reason := shortage(nearest_folder(self._storage.runs_folder()), self._free_bytes):
             return reason
         return DATABASE_FULL if self._database.is_full() else None
-
-    def check(self) -> None:
-        """Raise `StoreError` unless the store answers and has its tables."""
-        self._database.check()

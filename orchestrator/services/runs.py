@@ -22,6 +22,7 @@ from orchestrator.storage import Storage
 from orchestrator.store import activity, reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.queue import run_actions
+from orchestrator.store.tables import attempts, checkpoints, events
 from worker.errors import RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Observation, Point, TextSamples
@@ -80,17 +81,17 @@ class Runs:
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """All attempts of a run, the first one first."""
         with self._database.reading() as connection:
-            return reads.attempt_records(connection, run_id)
+            return reads.records_of_run(connection, run_id, AttemptRecord, attempts, "attempt")
 
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """All changes of state of a run, the first one first."""
         with self._database.reading() as connection:
-            return reads.event_records(connection, run_id)
+            return reads.records_of_run(connection, run_id, EventRecord, events, "sequence")
 
     def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
         """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
         with self._database.reading() as connection:
-            return reads.checkpoint_notices(connection, run_id)
+            return reads.records_of_run(connection, run_id, CheckpointNotice, checkpoints, "attempt", "step")
 
     def files(self, run_id: str) -> tuple[RunFile, ...]:
         """The files of a run: specification, result, logs, and the checkpoints that are kept."""

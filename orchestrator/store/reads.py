@@ -13,9 +13,7 @@ from orchestrator.errors import DamagedError, DeletedError, NotFoundError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.records import (
     AnyExperiment,
-    AttemptRecord,
     DamagedExperiment,
-    EventRecord,
     ExperimentRecord,
     Progress,
     RunFilter,
@@ -25,10 +23,7 @@ from orchestrator.records import (
 from orchestrator.store import annotations, integrity
 from orchestrator.store.ids import experiment_not_found, id_slices, run_not_found, validate_id
 from orchestrator.store.tables import (
-    attempts,
     change_counters,
-    checkpoints,
-    events,
     experiments,
     is_deleted,
     is_kept,
@@ -37,7 +32,6 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
-from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
 from worker.schema import trust_stored_names
 
@@ -166,25 +160,10 @@ def run_page(
     return tuple(_run_record(row) for row in connection.execute(query))
 
 
-def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
-    """All attempts of a run, the first one first. Raises `NotFoundError`."""
-    return _records_of_run(connection, run_id, AttemptRecord, attempts, "attempt")
-
-
-def event_records(connection: Connection, run_id: str) -> tuple[EventRecord, ...]:
-    """All changes of state of a run, the first one first. Raises `NotFoundError`."""
-    return _records_of_run(connection, run_id, EventRecord, events, "sequence")
-
-
-def checkpoint_notices(connection: Connection, run_id: str) -> tuple[CheckpointNotice, ...]:
-    """All checkpoints of a run, the one to go on from last. Raises `NotFoundError`."""
-    return _records_of_run(connection, run_id, CheckpointNotice, checkpoints, "attempt", "step")
-
-
-def _records_of_run(
+def records_of_run(
     connection: Connection, run_id: str, record: type[Record], table: sa.Table, *order: str
 ) -> tuple[Record, ...]:
-    """The rows of a run in a table whose columns are called as the record's fields."""
+    """The rows of a run in a table whose columns are called as the record's fields. Raises `NotFoundError`."""
     require_run(connection, run_id)
     query = sa.select(*(table.c[name] for name in record.model_fields)).where(table.c.run_id == run_id)
     ordered = query.order_by(*(table.c[name] for name in order))

@@ -76,8 +76,13 @@ experiments = Table(
     Column("undo_until", sa.Double, nullable=True),  # null of a deleted one: it is being removed
 )
 
+
+def _partial_index(name: str, *columns: Column[Any], where: sa.ColumnElement[bool], unique: bool = False) -> None:
+    Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
 is_deleted = experiments.c.deleted_at.is_not(None)
-Index("ix_experiments_deleted", experiments.c.deleted_at, sqlite_where=is_deleted, postgresql_where=is_deleted)
+_partial_index("ix_experiments_deleted", experiments.c.deleted_at, where=is_deleted)
 
 labels = Table(
     "labels",
@@ -162,17 +167,10 @@ is_kept = runs.c.experiment_number.not_in(sa.select(experiments.c.number).where(
 QUEUE_ORDER = (runs.c.rank, runs.c.turn, runs.c.experiment_number, runs.c.position)
 """Who is next: the most urgent, among them the one whose turn is first."""
 
-Index(
-    "ix_runs_queue",
-    *QUEUE_ORDER,
-    sqlite_where=runs.c.status.in_(sorted(CLAIMABLE)),
-    postgresql_where=runs.c.status.in_(sorted(CLAIMABLE)),
-)
-
-_is_stopping = runs.c.stop_requested_at.is_not(None)
-Index("ix_runs_stopping", runs.c.stop_requested_at, sqlite_where=_is_stopping, postgresql_where=_is_stopping)
+_partial_index("ix_runs_queue", *QUEUE_ORDER, where=runs.c.status.in_(sorted(CLAIMABLE)))
+_partial_index("ix_runs_stopping", runs.c.stop_requested_at, where=runs.c.stop_requested_at.is_not(None))
 _has_deadline = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None)
-Index("ix_runs_deadline", runs.c.deadline_at, sqlite_where=_has_deadline, postgresql_where=_has_deadline)
+_partial_index("ix_runs_deadline", runs.c.deadline_at, where=_has_deadline)
 
 run_specs = Table(
     "run_specs",
@@ -206,17 +204,9 @@ attempts = Table(
 )
 
 _is_live = attempts.c.ended_at.is_(None)
-Index("uq_attempts_live", attempts.c.run_id, unique=True, sqlite_where=_is_live, postgresql_where=_is_live)
-Index("ix_attempts_expiry", attempts.c.expires_at, sqlite_where=_is_live, postgresql_where=_is_live)
-
-_is_charged = attempts.c.key_id.is_not(None)
-Index(
-    "ix_attempts_charged",
-    attempts.c.key_id,
-    attempts.c.ended_at,
-    sqlite_where=_is_charged,
-    postgresql_where=_is_charged,
-)
+_partial_index("uq_attempts_live", attempts.c.run_id, where=_is_live, unique=True)
+_partial_index("ix_attempts_expiry", attempts.c.expires_at, where=_is_live)
+_partial_index("ix_attempts_charged", attempts.c.key_id, attempts.c.ended_at, where=attempts.c.key_id.is_not(None))
 
 results = Table(
     "results",
@@ -444,12 +434,7 @@ webhook_messages = Table(
 )
 
 _is_waiting = webhook_messages.c.state == sa.text("'waiting'")
-Index(
-    "ix_webhook_messages_waiting",
-    webhook_messages.c.available_at,
-    sqlite_where=_is_waiting,
-    postgresql_where=_is_waiting,
-)
+_partial_index("ix_webhook_messages_waiting", webhook_messages.c.available_at, where=_is_waiting)
 
 # PostgreSQL before 16 can neither ask whether a text is JSON nor whether it is a number that it can hold; a cast of one
 # that is not fails the whole query. It has no text with a NUL either.

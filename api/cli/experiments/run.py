@@ -52,7 +52,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     result = None if again else _earlier_result(folder, spec)
     if result is None:
         # What only a person can bring, data or weights: before torch is imported.
-        if found := missing_data(spec.workload, settings.datasets_folder(), settings.dataset_url):
+        if found := missing_data(spec.workload, settings.storage().datasets_folder(), settings.dataset_url):
             fail("\n".join(found))
         result = _train(spec, folder, settings, quiet=json, again=again)
     elif not json:
@@ -103,7 +103,7 @@ def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, agai
     elif (folder / training.CHECKPOINT_FOLDER).exists() and not quiet:
         print(f"{folder} has a checkpoint; continuing from it", file=sys.stderr)
     try:
-        datasets, url = settings.datasets_folder(), settings.dataset_url
+        datasets, url = settings.storage().datasets_folder(), settings.dataset_url
         folders = training.Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url)
         with line:
             return training.run(spec, reporter, folders)

@@ -88,7 +88,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     if url or os.environ.get(URL_VARIABLE) or read_note(settings.data_folder) is not None:
         with open_client(url) as client:
             return client.validate(fields)
-    datasets = settings.datasets_folder()
+    datasets = settings.storage().datasets_folder()
     return preview(
         fields,
         missing=lambda spec: missing_data(spec.workload, datasets),

@@ -73,7 +73,7 @@ verbs = typer.Typer(help="List, prepare and copy datasets.", no_args_is_help=Tru
 @verbs.command()
 def ls(verify: Verify = False, data: Data = None, json: Json = False) -> None:
     """List the datasets, and those prepared in the data folder."""
-    folder = environment_settings(data_folder=data).datasets_folder()
+    folder = environment_settings(data_folder=data).storage().datasets_folder()
     known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
     prepared = [*_texts(folder, verify=verify), *_conversations(folder)]
     is_damaged = verify and any("error" in entry or entry.get("faults") for entry in prepared)
@@ -186,7 +186,7 @@ def prepare(
     limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
     order = Order(dataset=dataset, tokenizer=tokenizer, validation_percent=validation_percent, **limits)
     settings = environment_settings(data_folder=data)
-    folder = settings.datasets_folder() / datasets.folder_name(dataset, tokenizer)
+    folder = settings.storage().datasets_folder() / datasets.folder_name(dataset, tokenizer)
     try:
         source = source_of(dataset, from_ or [], column)
         if passed_over := getattr(source, "passed_over", ""):
@@ -197,7 +197,7 @@ def prepare(
             manifest = prepare_once(
                 source,
                 order,
-                settings.datasets_folder(),
+                settings.storage().datasets_folder(),
                 progress.update,
                 complain,
                 tokenizer_file=tokenizer_file,
@@ -245,7 +245,7 @@ def push(names: Names = None, data: Data = None, json: Json = False) -> None:
     settings = environment_settings(data_folder=data)
     if settings.dataset_url is None:
         refuse("no remote folder is configured; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
-    folder = settings.datasets_folder()
+    folder = settings.storage().datasets_folder()
     known = {path.relative_to(folder).as_posix(): path for path in _folders_to_push(folder)}
     wanted = {name: path for name, path in known.items() if not names or name in names}
     if strangers := set(names or ()) - set(known):
@@ -271,7 +271,7 @@ def _copy(folder: Path, settings: Settings) -> None:
     """Copy a folder of data or weights there, if there is a remote folder; ends the command where that fails."""
     if settings.dataset_url is None:
         return
-    name = folder.relative_to(settings.datasets_folder())
+    name = folder.relative_to(settings.storage().datasets_folder())
     url = f"{settings.dataset_url}/{name.parent.as_posix()}" if name.parent.name else settings.dataset_url
     try:
         push_folder(folder, url, complain)

@@ -21,7 +21,7 @@ from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.store import external_runs, integrity, migrations
 from orchestrator.store.column_types import JsonText, Words
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.series import decode
 from orchestrator.store.tables import (
     attempts,
@@ -47,7 +47,7 @@ COPY_PAGES = 4096
 def revision(database: Database) -> tuple[str | None, str]:
     """The revision of the database's schema (None: no tables yet) and the newest one."""
     with database.reading() as connection:
-        return migrations.current_revision(connection), migrations.newest_revision()
+        return migrations.current_revision(connection), newest_migration()
 
 
 def faults(database: Database) -> tuple[str, ...]:

@@ -37,13 +37,6 @@ def current_revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def newest_revision() -> str:
-    """Return the revision that this version of the code works with."""
-    newest = ScriptDirectory.from_config(_config()).get_current_head()
-    assert newest is not None  # there is one file at least
-    return newest
-
-
 def unknown_schema(current: str) -> tuple[str, str] | None:
     """Return the fault of a database of this revision, and the way out; None where this version has a way from it."""
     known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]

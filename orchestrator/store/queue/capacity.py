@@ -5,7 +5,7 @@ and GPUs on one node.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 from worker.words import pluralize
@@ -39,10 +39,6 @@ class Node:
         """Whether so much fits on it."""
         return self.cpus >= cpus and self.gpus >= gpus
 
-    def subtract(self, cpus: int, gpus: int) -> "Node":
-        """What is left of it."""
-        return Node(id=self.id, cpus=self.cpus - cpus, gpus=self.gpus - gpus)
-
 
 class FreeCapacity:
     """What is free on the nodes; taken step by step."""
@@ -54,10 +50,6 @@ class FreeCapacity:
         """CPUs free in all: no more runs than this can start."""
         return sum(max(node.cpus, 0) for node in self._free.values())
 
-    def free(self) -> tuple[Node, ...]:
-        """What is left of every node."""
-        return tuple(self._free.values())
-
     def take(self, cpus: int, gpus: int) -> NodeId | None:
         """Occupy the tightest node that holds it, GPUs counted first; None where no node does."""
         fitting = [node for node in self._free.values() if node.holds(cpus, gpus)]
@@ -65,13 +57,13 @@ class FreeCapacity:
             return None
         # A CPU run goes where no GPU is left over, as long as it can.
         best = min(fitting, key=lambda node: (node.gpus, node.cpus, node.id))
-        self._free[best.id] = best.subtract(cpus, gpus)
+        self.occupy(best.id, cpus, gpus)
         return best.id
 
     def occupy(self, node: NodeId, cpus: int, gpus: int) -> None:
         """Count what is known to run there; a node that is gone is no fault."""
-        if node in self._free:
-            self._free[node] = self._free[node].subtract(cpus, gpus)
+        if (known := self._free.get(node)) is not None:
+            self._free[node] = replace(known, cpus=known.cpus - cpus, gpus=known.gpus - gpus)
 
 
 def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -16,8 +16,7 @@ from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
 from orchestrator.retention.checkpoints import Keep, kept_checkpoints, prune
 from orchestrator.store.admin import maintenance
-from orchestrator.store.database import Database
-from orchestrator.store.migrations import newest_revision
+from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import runs
 from tests.contract.conftest import POLICY, Store
@@ -33,7 +32,7 @@ def test_a_database_that_was_used_is_sound(store: Store) -> None:
     store.attempts.hello(lease.run_id, 1, lease.token)
     store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
     store.attempts.finish(lease.run_id, 1, lease.token, result())
-    assert maintenance.revision(store.database) == (newest_revision(), newest_revision())
+    assert maintenance.revision(store.database) == (newest_migration(), newest_migration())
     assert maintenance.faults(store.database) == ()
 
 
@@ -53,7 +52,7 @@ def test_a_schema_that_is_too_old_is_found_and_named(store: Store) -> None:
         assert "the schema is 0001, which is older than 0024" in fault
     finally:
         with store.database.writing() as connection:
-            connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{newest_revision()}'")
+            connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{newest_migration()}'")
 
 
 def test_a_backup_of_sqlite_holds_everything_while_it_is_written_to(tmp_path: Path) -> None:

@@ -29,8 +29,7 @@ from orchestrator.dispatch import ray_session
 from orchestrator.errors import ClusterError, StoreError
 from orchestrator.settings import Settings
 from orchestrator.store import database as store_database
-from orchestrator.store.database import Database
-from orchestrator.store.migrations import newest_revision
+from orchestrator.store.database import Database, newest_migration
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import PostgresqlServer
 
@@ -219,7 +218,7 @@ def look(place: Path | str) -> str:
 
 
 def test_a_sound_file_and_a_file_that_will_be_made(file: Path, tmp_path: Path):
-    assert f"schema {newest_revision()}" in look(file)
+    assert f"schema {newest_migration()}" in look(file)
     assert "will make" in look(tmp_path / "none.sqlite3")
     assert not (tmp_path / "none.sqlite3").exists()
 

@@ -17,7 +17,7 @@ from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
 from api.cli.experiments.demo import DEMO, conclusion
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Conclusion
-from orchestrator.store.migrations import newest_revision
+from orchestrator.store.database import newest_migration
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
@@ -87,7 +87,7 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):
     folder, copy = tmp_path / "data", tmp_path / "copy.sqlite3"
     first, again = (json.loads(cli("db", "upgrade", "--data", folder, "--json").stdout) for _ in range(2))
-    assert (first["before"], first["revision"]) == (None, newest_revision())
+    assert (first["before"], first["revision"]) == (None, newest_migration())
     assert again["before"] == again["revision"] == first["revision"]
     assert json.loads(cli("db", "check", "--data", folder, "--json").stdout) == {"sound": True, "faults": []}
     backup = json.loads(cli("db", "backup", copy, "--data", folder, "--json").stdout)
