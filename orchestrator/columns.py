@@ -57,20 +57,6 @@ class Columns:
             yield Point.model_construct(**dict(zip((STEP, *self.values), row, strict=True)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Buckets:
-    """A metric over equal ranges of steps; ranges without a value are left out. Arrays of equal length n."""
-
-    first_step: Array
-    """Of the first and of the last row with a value in the range."""
-    last_step: Array
-    points: NDArray[np.int64]
-    """Rows with a value in the range."""
-    low: Array
-    mean: Array
-    high: Array
-
-
 def columns_of(points: PointColumns | Iterable[Point]) -> Columns:
     """Every field of some points, as they come."""
     sent = points if isinstance(points, PointColumns) else PointColumns.from_points(points)
@@ -101,27 +87,25 @@ def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
     return Columns(step=step[order[starts]], values=values)
 
 
-def buckets(columns: Columns, metric: str, count: int) -> Buckets:
-    """`metric` over at most `count` equal ranges of the steps that there are: no spike is lost, whatever the range."""
+def buckets(columns: Columns, metric: str, count: int) -> dict[str, NDArray[Any]]:
+    """`metric` over at most `count` equal ranges of the steps that there are, as columns of a `Chart`: no spike is
+    lost, whatever the range; ranges without a value are left out."""
     known = np.isfinite(columns.column(metric))
-    step, value = columns.step[known], columns.column(metric)[known]
+    step, value = columns.step[known].astype(np.int64), columns.column(metric)[known]
     if step.size == 0:
-        empty = np.empty(0)
-        return Buckets(
-            first_step=empty, last_step=empty, points=np.empty(0, np.int64), low=empty, mean=empty, high=empty
-        )
-    starts = _starts(_places(step, count) if step.size > count else np.arange(step.size))
+        return dict.fromkeys(("first_step", "last_step", "points", "low", "mean", "high"), np.empty(0, np.int64))
+    starts = _starts(_places(columns.step[known], count) if step.size > count else np.arange(step.size))
     ends = np.append(starts[1:], step.size)
     sizes = ends - starts
-    return Buckets(
-        first_step=step[starts],
-        last_step=step[ends - 1],
-        points=sizes,
-        low=np.minimum.reduceat(value, starts),
+    return {
+        "first_step": step[starts],
+        "last_step": step[ends - 1],
+        "points": sizes,
+        "low": np.minimum.reduceat(value, starts),
         # Divided before it is added up: two losses near the largest number would otherwise become infinite.
-        mean=np.add.reduceat(value / np.repeat(sizes, sizes), starts),
-        high=np.maximum.reduceat(value, starts),
-    )
+        "mean": np.add.reduceat(value / np.repeat(sizes, sizes), starts),
+        "high": np.maximum.reduceat(value, starts),
+    }
 
 
 def spikes(columns: Columns, metrics: Sequence[str], count: int) -> NDArray[np.int64]:

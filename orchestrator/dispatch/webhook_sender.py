@@ -10,6 +10,7 @@ seconds, and waits for longer with each try.
 """
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -97,15 +98,7 @@ class WebhookSender(Duty):
 
     def _post(self, message: DueMessage) -> None:
         self._policy.check(message.url)
-        asyncio.run(self._post_alone(message, self._secret(message)))
-
-    async def _post_alone(self, message: DueMessage, secret: str) -> None:
-        """Post by a client of its own: without a proxy or a netrc of the environment, which would go elsewhere than was
-        judged, and without connections that are kept, whose certificate may have been judged by another name."""
-        # `post` bounds the whole exchange; a limit of each read would let an answer drip for ever.
-        client = httpx2.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=None)
-        async with client as http:
-            await post(http, self._policy, message, secret)
+        asyncio.run(post(self._policy, message, self._secret(message), self._tls))
 
     def _secret(self, message: DueMessage) -> str:
         secret = self._key.secret(message.webhook_id)
@@ -118,20 +111,25 @@ class WebhookSender(Duty):
 
 
 async def post(
-    http: httpx2.AsyncClient,
     policy: WebhookPolicy,
     message: DueMessage,
     secret: str,
+    tls: ssl.SSLContext | bool = True,
     look_up: LookUp = resolve_host,
-    clock: Callable[[], float] = time.time,
 ) -> None:
-    """Post one message to the one address that was judged. Raises `PostError`, or `AddressError`."""
+    """Post one message to the one address that was judged. Raises `PostError`, or `AddressError`.
+
+    By a client of its own: without a proxy or a netrc of the environment, which would go elsewhere than was judged, and
+    without connections that are kept, whose certificate may have been judged by another name.
+    """
     body = message.body.encode()
-    headers = signed_headers(secret, message.id, int(clock()), body)
+    headers = signed_headers(secret, message.id, int(time.time()), body)
     parts = urlsplit(message.url)
     headers |= {"Host": parts.netloc, "Content-Type": "application/json", "User-Agent": USER_AGENT}
     try:
-        async with asyncio.timeout(TRY_SECONDS):
+        # It bounds the whole exchange; a limit of each read would let an answer drip for ever.
+        client = httpx2.AsyncClient(verify=tls, trust_env=False, follow_redirects=False, timeout=None)
+        async with asyncio.timeout(TRY_SECONDS), client as http:
             address = await policy.resolve_address(message.url, look_up)
             url = httpx2.URL(message.url).copy_with(host=address)
             named = {"sni_hostname": parts.hostname}  # certificates are judged by the name, not by the address

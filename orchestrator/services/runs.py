@@ -154,17 +154,8 @@ class Runs:
         columns = self.series(run_id, (metric,), after_step=after_step)
         if until_step is not None:
             columns = columns.rows(columns.step <= until_step)
-        ranges = buckets(columns, metric, count)
-        return Chart(
-            run_id=run_id,
-            metric=metric,
-            first_step=tuple(ranges.first_step.astype(int).tolist()),
-            last_step=tuple(ranges.last_step.astype(int).tolist()),
-            points=tuple(ranges.points.tolist()),
-            low=tuple(ranges.low.tolist()),
-            mean=tuple(ranges.mean.tolist()),
-            high=tuple(ranges.high.tolist()),
-        )
+        ranges = {name: tuple(column.tolist()) for name, column in buckets(columns, metric, count).items()}
+        return Chart(run_id=run_id, metric=metric, **ranges)
 
     def observations(
         self, run_id: str, *, after_step: int = -1, most_steps: int | None = None

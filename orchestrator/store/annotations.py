@@ -1,7 +1,6 @@
 """Labels and notes in the database: read with their experiments, changed under the lock of the experiment's row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,23 +14,23 @@ from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import experiments, keys, labels
 
 
-@dataclass(frozen=True, kw_only=True)
-class Annotations:
-    """What people wrote about one experiment."""
-
-    labels: tuple[str, ...]
-    note: Note | None
-
-
-def read(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Annotations]:
-    """Labels and notes by the numbers of these experiments."""
+def read(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, dict[str, Any]]:
+    """`labels` and `note` of these experiments, by their numbers."""
     found: dict[int, list[str]] = {row.number: [] for row in rows}
     for number, label in connection.execute(_LABELS, {"numbers": list(found)}) if found else ():
         found[number].append(label)
-    editors = _editors(connection, rows)
-    return {
-        row.number: Annotations(labels=sort_labels(found[row.number]), note=_read_note(row, editors)) for row in rows
+    # The labels of the keys that edited the notes; of most lists none did.
+    ids = {row.noted_by for row in rows if row.note is not None and row.noted_by is not None}
+    query = sa.select(keys.c.id, keys.c.label).where(keys.c.id.in_(sorted(ids)))
+    editors = {row.id: row.label for row in connection.execute(query)} if ids else {}
+    notes = {
+        row.number: Note(
+            text=row.note, edited_at=row.noted_at, edited_by=row.noted_by, editor=editors.get(row.noted_by)
+        )
+        for row in rows
+        if row.note is not None
     }
+    return {number: {"labels": sort_labels(had), "note": notes.get(number)} for number, had in found.items()}
 
 
 def change(
@@ -59,7 +58,9 @@ def change(
         query = sa.select(labels.c.label).where(labels.c.experiment_number == row.number)
         had = connection.execute(query).scalars()
         wanted = AnnotationChange(labels=changed_labels(had, wanted))
-    values = _note_values(row, wanted, by, database.read_clock(connection)) if "note" in wanted.model_fields_set else {}
+    values: dict[str, object] = {}
+    if "note" in wanted.model_fields_set and (text := wanted.note or None) != row.note:
+        values = {"note": text, "noted_at": database.read_clock(connection), "noted_by": by}
     relabelled = "labels" in wanted.model_fields_set and _replace_labels(connection, row.number, wanted.labels or ())
     if not values and not relabelled:
         return
@@ -91,27 +92,6 @@ def _replace_labels(connection: Connection, number: int, wanted: Sequence[str]) 
     if wanted:
         connection.execute(sa.insert(labels), [{"experiment_number": number, "label": each} for each in wanted])
     return True
-
-
-def _note_values(row: sa.Row[Any], wanted: AnnotationChange, by: str | None, now: float) -> dict[str, object]:
-    """What the note's columns become; nothing where they are that already."""
-    text = wanted.note or None
-    return {} if text == row.note else {"note": text, "noted_at": now, "noted_by": by}
-
-
-def _read_note(row: sa.Row[Any], editors: dict[str, str]) -> Note | None:
-    if row.note is None:
-        return None
-    return Note(text=row.note, edited_at=row.noted_at, edited_by=row.noted_by, editor=editors.get(row.noted_by))
-
-
-def _editors(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[str, str]:
-    """The labels of the keys that edited these notes; of most lists none did."""
-    ids = {row.noted_by for row in rows if row.note is not None and row.noted_by is not None}
-    if not ids:
-        return {}
-    found = connection.execute(sa.select(keys.c.id, keys.c.label).where(keys.c.id.in_(sorted(ids))))
-    return {row.id: row.label for row in found}
 
 
 _LABELS = sa.select(labels.c.experiment_number, labels.c.label).where(

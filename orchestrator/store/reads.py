@@ -325,7 +325,7 @@ def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[
 
 
 def _experiment_record(
-    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], verdicts: dict[Verdict, int], written: annotations.Annotations
+    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], verdicts: dict[Verdict, int], written: dict[str, Any]
 ) -> AnyExperiment:
     counts = StateCounts(
         total=sum(total.runs for total in totals),
@@ -333,7 +333,7 @@ def _experiment_record(
         by_verdict=verdicts,
         growing=row.growing,
     )
-    known: dict[str, Any] = dict(  # noqa: C408 - keywords, as they are passed on
+    known: dict[str, Any] = dict(
         id=row.id,
         name=row.name,
         kind=row.kind,
@@ -342,8 +342,7 @@ def _experiment_record(
         ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
         counts=counts,
         key_id=row.key_id,
-        labels=written.labels,
-        note=written.note,
+        **written,
         revision=row.revision,
         cloned_from=row.cloned_from,
         deleted_at=row.deleted_at,

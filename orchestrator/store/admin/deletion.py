@@ -157,7 +157,8 @@ def remove_experiment(database: Database, experiment_id: str) -> bool:
 def service_counts(connection: Connection, run_ids: Sequence[str] | None = None) -> dict[str, tuple[int, float]]:
     """Count and seconds of `attempts <outcome>`, `device`, `claim` (from a submission to the first lease) and
     `dispatch` (from a lease to the worker's first word): of these runs, or of all that there are and ever were."""
-    of_attempts, of_runs = sa.true(), sa.true()
+    of_attempts: sa.ColumnElement[bool] = sa.true()
+    of_runs: sa.ColumnElement[bool] = sa.true()
     found: dict[str, tuple[int, float]] = {}
     if run_ids is None:
         rows = connection.execute(sa.select(removed.c.what, removed.c.count, removed.c.seconds))

@@ -343,16 +343,9 @@ def test_an_address_of_this_machine_is_refused_however_it_is_written(receiver: R
 
 def deliver(policy: WebhookPolicy, url: str, look_up: Any = None) -> None:
     """Post a message there, now."""
-    import httpx2
-
     message = DueMessage(id="msg_1", webhook_id="w", url=url, secret_hash="", body="{}")
-
-    async def run() -> None:
-        async with httpx2.AsyncClient(trust_env=False) as http:
-            more = {"look_up": look_up} if look_up else {}
-            await post(http, policy, message, "whsec_AAAA", **more)
-
-    asyncio.run(run())
+    more = {"look_up": look_up} if look_up else {}
+    asyncio.run(post(policy, message, "whsec_AAAA", **more))
 
 
 def test_the_connection_goes_to_the_address_that_was_judged_and_shows_the_name(receiver: Receiver):

@@ -45,13 +45,13 @@ def test_buckets_lose_no_extreme_no_point_and_no_mean(losses: list[float | None]
     loss = column(losses)
     known = loss[np.isfinite(loss)]
     found = buckets(Columns(step=column([3.0 * n for n in range(loss.size)]), values={"loss": loss}), "loss", count)
-    assert found.points.sum() == known.size
-    assert found.points.size <= max(count, 0) or known.size <= count
+    assert found["points"].sum() == known.size
+    assert found["points"].size <= max(count, 0) or known.size <= count
     if known.size:
-        assert (found.low.min(), found.high.max()) == (known.min(), known.max())
-        np.testing.assert_allclose((found.mean * found.points).sum(), known.sum(), atol=1e-9)
-        assert np.all((found.low <= found.mean + 1e-9) & (found.mean <= found.high + 1e-9))
-        assert np.all(found.first_step[1:] > found.last_step[:-1])
+        assert (found["low"].min(), found["high"].max()) == (known.min(), known.max())
+        np.testing.assert_allclose((found["mean"] * found["points"]).sum(), known.sum(), atol=1e-9)
+        assert np.all((found["low"] <= found["mean"] + 1e-9) & (found["mean"] <= found["high"] + 1e-9))
+        assert np.all(found["first_step"][1:] > found["last_step"][:-1])
 
 
 @given(st.lists(values, min_size=1, max_size=80), st.integers(1, 9))
