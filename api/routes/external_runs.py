@@ -139,4 +139,4 @@ def judgement(
 ) -> Response:
     """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
     what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
-    return json_response(judge(*external_runs.read(external_id), choice))
+    return json_response(judge(external_runs.experiment(external_id), external_runs.runs(external_id), choice))

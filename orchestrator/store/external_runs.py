@@ -185,12 +185,6 @@ class ExternalRuns:
         with self._database.reading() as connection:
             return _runs(connection, find_experiment(connection, experiment_id), limit=limit, after=after)
 
-    def read(self, experiment_id: str) -> tuple[ExternalExperiment, tuple[ExternalRun, ...]]:
-        """An experiment and all of its runs, of one moment."""
-        with self._database.reading() as connection:
-            found = find_experiment(connection, experiment_id)
-            return found, _runs(connection, found)
-
     def run(self, run_id: str) -> ExternalRun:
         """One run."""
         with self._database.reading() as connection:

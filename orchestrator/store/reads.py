@@ -21,7 +21,7 @@ from orchestrator.records import (
     StateCounts,
 )
 from orchestrator.store import annotations, integrity
-from orchestrator.store.ids import experiment_not_found, id_slices, run_not_found, validate_id
+from orchestrator.store.ids import experiment_not_found, run_not_found, validate_id
 from orchestrator.store.tables import (
     change_counters,
     experiments,
@@ -69,24 +69,18 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
 def clone_family(connection: Connection, experiment_id: str, key: str | None) -> tuple[AnyExperiment, ...]:
     """The experiment, what it was cloned from, and all clones of these, deleted ones too. If there is an experiment of
     this idempotency key, as they were when it was submitted: whoever asks again gets the same answer."""
-    links = sa.select(experiments.c.id, experiments.c.cloned_from).where(experiments.c.cloned_from.is_not(None))
-    of_key = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key)
-    if key is not None and (known := connection.scalar(of_key)) is not None:
-        links = links.where(experiments.c.number < known)
-    relatives: dict[str, set[str]] = {}
-    for clone, source in connection.execute(links):
-        relatives.setdefault(clone, set()).add(source)
-        relatives.setdefault(source, set()).add(clone)
-    found, waiting = {experiment_id}, [experiment_id]
-    while waiting:
-        new = relatives.get(waiting.pop(), set()) - found
-        found |= new
-        waiting += new
-    read: list[AnyExperiment] = []
-    for some in id_slices(found):
-        rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(some))).all()
-        read += _experiment_records(connection, rows)
-    return tuple(read)
+    columns = experiments.c.id, experiments.c.cloned_from
+    family = sa.select(*columns).where(experiments.c.id == experiment_id).cte(recursive=True)
+    is_near = (experiments.c.id == family.c.cloned_from) | experiments.c.cloned_from.in_(
+        [family.c.id, family.c.cloned_from]
+    )
+    relatives = sa.select(*columns).join(family, is_near)
+    if key is not None:
+        known = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key).scalar_subquery()
+        relatives = relatives.where(experiments.c.number < sa.func.coalesce(known, experiments.c.number + 1))
+    everyone = sa.select(family.union(relatives).c.id)
+    rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(everyone))).all()
+    return _experiment_records(connection, rows)
 
 
 def experiment_page(

@@ -69,7 +69,7 @@ def add_runs(
     mine = sa.update(experiments).where(experiments.c.id == news.experiment_id, experiments.c.news == news.count)
     if connection.execute(mine.values(news=FOLLOWED)).rowcount != 1:
         return False
-    columns = [experiments.c[name] for name in ("id", "number", "paused", "created_at", "growing")]
+    columns = [experiments.c[name] for name in ("number", "paused", "created_at", "growing")]
     row = connection.execute(sa.select(*columns).where(experiments.c.id == news.experiment_id)).one()
     if not row.growing:
         return False
@@ -77,7 +77,8 @@ def add_runs(
         last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
         first = int(connection.execute(last).scalar_one()) + 1
         limits = _limits_of_follow_ups(connection, spec, row, now)
-        insert_runs(connection, row, spec, planned, now, first=first, limits=limits)
+        id = news.experiment_id
+        insert_runs(connection, id, row.number, spec, planned, now, limits=limits, first=first, paused=row.paused)
     if not goes_on:
         close(connection, news.experiment_id, now)
     return True

@@ -7,7 +7,7 @@ Every method is one transaction, safe from any number of threads and processes.
 """
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Literal
@@ -146,10 +146,16 @@ class Queue:
         try:
             with self._database.writing() as connection:
                 found, now = lock(self._database, connection, expired, wait=False)
-                expired_runs = _recheck_expired(connection, found, now)
-                for reason, silent in self._group_by_silence(connection, expired_runs):
-                    self._lose(connection, silent, AttemptOutcome.LOST, reason, now)
-                return tuple((run.id, run.attempt) for run in expired_runs)
+                # Asked again under the lock: a heartbeat may have come first.
+                moments = _attempt_times(connection, [run for run in found if run.status in LIVE], "expires_at")
+                lost = [run for run in found if run.id in moments and (moments[run.id][1] or now) <= now]
+                never_heard = [run for run in lost if moments[run.id][0] is None]
+                reason = f"the worker did not begin within {self._policy.start_seconds:g} s"
+                self._lose(connection, never_heard, AttemptOutcome.LOST, reason, now)
+                silent = [run for run in lost if moments[run.id][0] is not None]
+                reason = f"no sign of life for {self._policy.ttl_seconds:g} s"
+                self._lose(connection, silent, AttemptOutcome.LOST, reason, now)
+                return tuple((run.id, run.attempt) for run in lost)
         except DiskFullError:
             self._reaped_at = None  # no heartbeat could be kept either: once there is room, the workers get their grace
             raise
@@ -282,6 +288,8 @@ class Queue:
         sign of life is all that is known.
         """
         live = list(live)
+        if not live:
+            return
         moments = _attempt_times(connection, live, held)
         ends = []
         for run in live:
@@ -297,18 +305,6 @@ class Queue:
             for run in charged
         ]
         move(connection, zip(live, moved, strict=True), now)
-
-    def _group_by_silence(
-        self, connection: Connection, expired: Sequence[RunRow]
-    ) -> Iterator[tuple[str, list[RunRow]]]:
-        """Those whose worker has never been heard, and those that it is not heard of any more; each with the words."""
-        moments = _attempt_times(connection, expired, "expires_at")
-        never = [run for run in expired if moments[run.id][0] is None]
-        if never:
-            yield f"the worker did not begin within {self._policy.start_seconds:g} s", never
-        silent = [run for run in expired if moments[run.id][0] is not None]
-        if silent:
-            yield f"no sign of life for {self._policy.ttl_seconds:g} s", silent
 
     def _shorten_leases(self) -> None:
         """Let no lease last longer than one that is given now: it was given before the clock stepped back, and its
@@ -380,13 +376,6 @@ def _attempt_times(
         query.where(attempts.c.run_id.in_([run.id for run in live]), attempts.c.ended_at.is_(None))
     )
     return {RunId(run_id): (started, moment) for run_id, started, moment in rows}
-
-
-def _recheck_expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
-    """Those of the locked runs whose lease is over: asked again under the lock, a heartbeat may have come first."""
-    live = [run for run in found if run.status in LIVE]
-    moments = _attempt_times(connection, live, "expires_at")
-    return [run for run in live if run.id in moments and (moments[run.id][1] or now) <= now]
 
 
 _INSERT_ATTEMPT = sa.insert(attempts)

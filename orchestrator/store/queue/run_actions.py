@@ -104,10 +104,9 @@ def _set_processes(connection: Connection, before: RunRow, after: RunRow, proces
     try:
         spec = RunSpec.model_validate({**known.model_dump(), "resources": resources})
     except ValidationError as error:
-        reasons = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)
-        )
-        raise ConflictError(f"run {before.id} cannot be trained by {processes} processes: {reasons}") from error
+        raise ConflictError(
+            f"run {before.id} cannot be trained by {processes} processes: {first_fault(error)}"
+        ) from error
     content = canonical_json(spec.model_dump(mode="json"))
     stored = {"spec": content.decode(), "checksum": integrity.checksum(content)}
     connection.execute(sa.update(run_specs).where(run_specs.c.run_id == before.id).values(stored))

@@ -8,9 +8,9 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -102,8 +102,7 @@ def submit(database: Database, new: NewExperiment, most_waiting: int | None = No
                 f"experiment has {len(planned):,}: wait until some have started, or cancel some"
             )
         if planned:
-            columns = {**QUEUED, **run_limits(spec, now)}
-            _insert_rows(connection, experiment_id, number, planned, now, rank=-spec.priority, columns=columns)
+            insert_runs(connection, experiment_id, number, spec, planned, now, limits=run_limits(spec, now))
         notify_submitted(connection, experiment_id, now)
         receipt = SubmissionReceipt(experiment=reads.experiment(connection, experiment_id), created=True)
         count_change(connection)
@@ -156,34 +155,19 @@ def _current_turn(connection: Connection, rank: int) -> int:
 
 def insert_runs(
     connection: Connection,
-    experiment: sa.Row[Any],
+    experiment_id: ExperimentId,
+    number: int,
     spec: ExperimentSpec,
     planned: Sequence[PlannedRun],
     now: float,
     *,
-    first: int,
     limits: RunLimits,
-) -> None:
-    """Queue more runs of an experiment, whose row is locked, at the positions from `first` on, in turn with the others
-    of their rank; or let them wait for its resume."""
-    columns = {**(PAUSED if experiment.paused else QUEUED), **limits}
-    id, number = ExperimentId(experiment.id), experiment.number
-    _insert_rows(connection, id, number, planned, now, rank=-spec.priority, first=first, columns=columns)
-
-
-def _insert_rows(
-    connection: Connection,
-    experiment_id: ExperimentId,
-    number: int,
-    planned: Sequence[PlannedRun],
-    now: float,
-    *,
-    rank: int,
     first: int = 0,
-    columns: Mapping[str, object],
+    paused: bool = False,
 ) -> None:
-    """Store runs with their specifications and first events, in turn with the others of their rank; `columns` are those
-    that all of them share."""
+    """Queue runs of an experiment, whose row is locked, at the positions from `first` on, with their specifications and
+    first events, in turn with the others of their rank; or let them wait for its resume."""
+    rank, columns = -spec.priority, {**(PAUSED if paused else QUEUED), **limits}
     turn = _current_turn(connection, rank)
     rows = [
         {**_run_row(run, experiment_id, number, first + offset, now), **columns, "rank": rank, "turn": turn + offset}

@@ -63,7 +63,8 @@ def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: 
         if known is not None or not sweep.growing:
             return None if known is None else RunId(known)
         now = database.read_clock(connection)
-        insert_runs(connection, sweep, spec, (trial,), now, first=number, limits=run_limits(spec, sweep.created_at))
+        limits, id = run_limits(spec, sweep.created_at), ExperimentId(sweep.id)
+        insert_runs(connection, id, sweep.number, spec, (trial,), now, limits=limits, first=number, paused=sweep.paused)
         # From version 1 on: the sum over the runs is the experiment's version, and a page has to notice the new one.
         new = {"version": 1, "stop_early": False if spec.may_stop_early() else None}
         connection.execute(sa.update(runs).where(*at).values(new))
