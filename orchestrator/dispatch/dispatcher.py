@@ -80,15 +80,6 @@ class Runner(Protocol):
         to leave, is ended after the grace time, and returned; the others go on, for the next dispatcher to adopt."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Allocation:
-    """What an attempt occupies."""
-
-    node: NodeId
-    cpus: int
-    gpus: int
-
-
 class Dispatcher(Duty):
     """The duty over one queue and one runner."""
 
@@ -113,7 +104,7 @@ class Dispatcher(Duty):
         self._runner = runner
         self.leadership = leadership
         self._service_answers = service_answers
-        self._started: dict[AttemptKey, _Allocation] = {}
+        self._started: dict[AttemptKey, LiveAttempt] = {}
         self._unsettled: list[EndedAttempt] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
@@ -145,10 +136,7 @@ class Dispatcher(Duty):
     def take_over(self, term: int) -> None:
         """Go on with what an earlier dispatcher left: adopt what still runs, and give the other runs back at once."""
         adopted = self._runner.adopt(self._queue.live_attempts())
-        self._started = {
-            (each.run_id, each.attempt): _Allocation(node=NodeId(each.node or ""), cpus=each.cpus, gpus=each.gpus)
-            for each in adopted
-        }
+        self._started = {(each.run_id, each.attempt): each for each in adopted}
         interrupted = self._queue.interrupt_all(spared=self._started.keys())
         log.info("leading", term=term, adopted=len(adopted), interrupted=interrupted)
 
@@ -216,14 +204,14 @@ class Dispatcher(Duty):
         self._mark_unschedulable(nodes)
         room = FreeCapacity(nodes)
         for place in self._started.values():
-            room.occupy(place.node, place.cpus, place.gpus)
+            room.occupy(NodeId(place.node or ""), place.cpus, place.gpus)
         limit = min(room.cpus(), MOST_CLAIMS)
         claimed = self._queue.claim(room, limit=limit)
         self._stuck = len(claimed) < limit
         for lease, node in claimed:
             wants = lease.spec.resources
-            self._started[lease.run_id, lease.attempt] = _Allocation(
-                node=node, cpus=wants.total_cpus(), gpus=wants.gpus
+            self._started[lease.run_id, lease.attempt] = LiveAttempt(
+                run_id=lease.run_id, attempt=lease.attempt, node=node, cpus=wants.total_cpus(), gpus=wants.gpus
             )
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
             self._runner.start(lease, node)

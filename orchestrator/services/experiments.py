@@ -25,7 +25,6 @@ from orchestrator.store.admin import deletion
 from orchestrator.store.database import Database
 from orchestrator.store.external_runs import ExternalRuns
 from orchestrator.store.queue import run_actions, submission
-from orchestrator.store.queue.submission import NewExperiment
 from worker.schema import first_fault
 from worker.words import pluralize
 
@@ -70,8 +69,9 @@ class Experiments:
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
         self._specifications.require_data(spec)
-        new = NewExperiment(spec=spec, key=key, by=by, cloned_from=cloned_from)
-        return submission.submit(self._database, new, self.most_waiting)
+        return submission.submit(
+            self._database, spec, key=key, by=by, cloned_from=cloned_from, most_waiting=self.most_waiting
+        )
 
     def get(self, experiment_id: str) -> ExperimentRecord:
         """One experiment with its counts and progress; raises `DamagedError` where it cannot be read."""

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 import structlog
-from sqlalchemy.engine import Connection
 
 from orchestrator.activity import DISPATCHER
 from orchestrator.errors import ClusterError, DiskFullError, OrchestratorError, StoreError
@@ -75,9 +74,25 @@ class Leadership:
 
         The term rises with every change of the holder: who reads another one than before has missed a leader.
         """
+        expires_at = self._database.now() + self._ttl_seconds
+        is_over = self._database.has_come(leaders.c.expires_at, self._ttl_seconds)
+        is_ours = leaders.c.holder == self._holder
         # Not forced to disk: a lease that a power cut takes back was held by nobody who survived it.
         with self._database.writing(durable=False) as connection:
-            return self._renew(connection) or self._take_over(connection) or self._begin(connection)
+            first = insert(connection, leaders).values(
+                role=self._role, holder=self._holder, term=1, expires_at=expires_at
+            )
+            taken = first.on_conflict_do_update(
+                index_elements=["role"],
+                set_={
+                    "holder": self._holder,
+                    "term": leaders.c.term + sa.case((is_ours, 0), else_=1),
+                    "expires_at": expires_at,
+                },
+                where=is_ours | is_over,
+            )
+            term = connection.execute(taken.returning(leaders.c.term)).scalar_one_or_none()
+        return None if term is None else int(term)
 
     def resign(self) -> None:
         """Let the next one lead at once; where the database is away, it has to wait for the lease to run out."""
@@ -89,30 +104,6 @@ class Leadership:
             log.warning(
                 "the next leader has to wait for this one's lease to run out", role=self._role, error=str(error)
             )
-
-    def _renew(self, connection: Connection) -> int | None:
-        mine = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.holder == self._holder)
-        return _term(connection, mine.values(expires_at=self._new_expiry()))
-
-    def _take_over(self, connection: Connection) -> int | None:
-        over = self._database.has_come(leaders.c.expires_at, self._ttl_seconds)
-        free = sa.update(leaders).where(leaders.c.role == self._role, over)
-        taken = free.values(holder=self._holder, term=leaders.c.term + 1, expires_at=self._new_expiry())
-        return _term(connection, taken)
-
-    def _begin(self, connection: Connection) -> int | None:
-        first = insert(connection, leaders)
-        mine = first.values(role=self._role, holder=self._holder, term=1, expires_at=self._new_expiry())
-        return _term(connection, mine.on_conflict_do_nothing(index_elements=["role"]))
-
-    def _new_expiry(self) -> sa.ColumnElement[float]:
-        return self._database.now() + self._ttl_seconds
-
-
-def _term(connection: Connection, change: sa.Update | sa.Insert) -> int | None:
-    """Make the change; the term of the row that it made or changed, None if there is none (terms count from 1)."""
-    term = connection.execute(change.returning(leaders.c.term)).scalar_one_or_none()
-    return None if term is None else int(term)
 
 
 class Duty:

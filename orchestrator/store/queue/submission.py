@@ -9,7 +9,6 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypedDict
 
 import sqlalchemy as sa
@@ -53,49 +52,46 @@ def run_limits(spec: ExperimentSpec, submitted_at: float) -> RunLimits:
     return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewExperiment:
-    """An experiment that somebody wants."""
+def submit(
+    database: Database,
+    spec: ExperimentSpec,
+    *,
+    key: str | None = None,
+    by: str | None = None,
+    cloned_from: str | None = None,
+    most_waiting: int | None = None,
+) -> SubmissionReceipt:
+    """Store an experiment and its runs in one transaction; when this returns, only a lost disk loses them. Its runs are
+    charged to the quota of the key `by`.
 
-    spec: ExperimentSpec
-    key: str | None = None
-    """The request's idempotency key."""
-    by: str | None = None
-    """The id of the caller's key, to whose quota the runs are charged."""
-    cloned_from: str | None = None
-
-
-def submit(database: Database, new: NewExperiment, most_waiting: int | None = None) -> SubmissionReceipt:
-    """Store an experiment and its runs in one transaction; when this returns, only a lost disk loses them.
-
-    The same `key` with the same specification returns the experiment of the first time; with another one it raises
-    `IdempotencyError`. Raises `ConflictError` where the caller's key would have more than `most_waiting` runs that
-    wait to be begun.
+    The same idempotency `key` with the same specification returns the experiment of the first time; with another one
+    it raises `IdempotencyError`. Raises `ConflictError` where the caller's key would have more than `most_waiting` runs
+    that wait to be begun.
     """
-    spec, experiment_id = new.spec, ExperimentId(new_id())
+    experiment_id = ExperimentId(new_id())
     planned = spec.first_runs()  # before any lock is taken
     content = canonical_json(spec.model_dump(mode="json"))
     spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
     with database.writing() as connection:
         now = database.read_clock(connection)
-        room = _waiting_room(connection, new.by, most_waiting)
+        room = _waiting_room(connection, by, most_waiting)
         row = {
             "id": experiment_id,
             "name": spec.name,
             "kind": spec.kind,
             "spec": content.decode(),
             "spec_hash": spec_hash,
-            "idempotency_key": new.key,
+            "idempotency_key": key,
             "created_at": now,
             "growing": spec.grows(),
-            "key_id": new.by,
-            "cloned_from": new.cloned_from,
+            "key_id": by,
+            "cloned_from": cloned_from,
         }
         # On PostgreSQL this waits for another submitter of the same key to commit.
         once = insert(connection, experiments).values(row).on_conflict_do_nothing(index_elements=["idempotency_key"])
         number = connection.execute(once.returning(experiments.c.number)).scalar_one_or_none()
         if number is None:
-            return SubmissionReceipt(experiment=_find_submitted(connection, new.key, spec_hash), created=False)
+            return SubmissionReceipt(experiment=_find_submitted(connection, key, spec_hash), created=False)
         if len(planned) > room:
             raise ConflictError(
                 f"this key may have {most_waiting:,} waiting runs, and has room for {room:,} more; this "
