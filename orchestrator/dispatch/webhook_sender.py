@@ -78,7 +78,7 @@ class WebhookSender(Duty):
     def work(self) -> float:
         """Write messages of what has ended, and begin to post those that there is room for."""
         if time.monotonic() - self._tidied_at >= TIDY_SECONDS:
-            self._messages.tidy(self._look_up)
+            self._messages.tidy()
             self._tidied_at = time.monotonic()
         written = self._messages.write(self._look_up)
         self._posting = {id: delivery for id, delivery in self._posting.items() if not delivery.done()}

@@ -54,18 +54,22 @@ def change(
             f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
             f"{row.revision}, not {revision}; read them again, then write"
         )
+    mine = labels.c.experiment_number == row.number
+    had = set(connection.execute(sa.select(labels.c.label).where(mine)).scalars())
     if isinstance(wanted, LabelChange):
-        query = sa.select(labels.c.label).where(labels.c.experiment_number == row.number)
-        had = connection.execute(query).scalars()
         wanted = AnnotationChange(labels=changed_labels(had, wanted))
     values: dict[str, object] = {}
     if "note" in wanted.model_fields_set and (text := wanted.note or None) != row.note:
         values = {"note": text, "noted_at": database.read_clock(connection), "noted_by": by}
-    relabelled = "labels" in wanted.model_fields_set and _replace_labels(connection, row.number, wanted.labels or ())
-    if not values and not relabelled:
+    new = set(wanted.labels or ()) if "labels" in wanted.model_fields_set else had
+    if not values and new == had:
         return
-    mine = sa.update(experiments).where(experiments.c.number == row.number)
-    connection.execute(mine.values(revision=experiments.c.revision + 1, **values))
+    if new != had:
+        connection.execute(sa.delete(labels).where(mine))
+        if new:
+            connection.execute(sa.insert(labels), [{"experiment_number": row.number, "label": each} for each in new])
+    query = sa.update(experiments).where(experiments.c.number == row.number)
+    connection.execute(query.values(revision=experiments.c.revision + 1, **values))
     count_change(connection)
 
 
@@ -80,18 +84,6 @@ def _lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
         message = f"experiment {row.id} was deleted; `adapm-bench delete {row.id} --undo` comes before its editing"
         raise DeletedError(message, row.id)
     return row
-
-
-def _replace_labels(connection: Connection, number: int, wanted: Sequence[str]) -> bool:
-    """Whether the labels were others."""
-    mine = labels.c.experiment_number == number
-    had = set(connection.execute(sa.select(labels.c.label).where(mine)).scalars())
-    if had == set(wanted):
-        return False
-    connection.execute(sa.delete(labels).where(mine))
-    if wanted:
-        connection.execute(sa.insert(labels), [{"experiment_number": number, "label": each} for each in wanted])
-    return True
 
 
 _LABELS = sa.select(labels.c.experiment_number, labels.c.label).where(

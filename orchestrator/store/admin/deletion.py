@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, ExperimentId
 from orchestrator.store.admin.quotas import DAY_SECONDS
 from orchestrator.store.database import Database, insert
@@ -50,29 +50,26 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
 
     Raises `NotFoundError`, and `ConflictError` while a run of it has not ended, or more may be added.
     """
-    number = _number(connection, experiment_id)
+    mine = runs.c.experiment_number.in_(
+        sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
+    )
     # Runs first, then the experiment, as everybody locks them: whoever retries a run has done so before, or finds
     # the experiment deleted after.
-    connection.execute(
-        sa.select(runs.c.id).where(runs.c.experiment_number == number).order_by(runs.c.id).with_for_update()
-    )
-    row = _lock_experiment(connection, number)
+    found = connection.execute(sa.select(runs.c.status).where(mine).order_by(runs.c.id).with_for_update()).scalars()
+    active = sum(status not in TERMINAL for status in found)
+    row = _lock_experiment(connection, experiment_id)
     if row.deleted_at is not None:
         return
-    unended = sa.select(sa.func.count()).select_from(runs)
-    active = connection.execute(
-        unended.where(runs.c.experiment_number == number, runs.c.status.not_in(TERMINAL))
-    ).scalar_one()
     if active or row.growing:
         raise ConflictError(_active_message(row.id, active))
     now = database.read_clock(connection)
-    _mark(connection, number, deleted_at=now, undo_until=now + undo_seconds)
+    _mark(connection, row.number, deleted_at=now, undo_until=now + undo_seconds)
 
 
 def restore(database: Database, connection: Connection, experiment_id: str) -> None:
     """Undo a deletion; one that is not deleted stays as it is. Raises `NotFoundError`, and `ConflictError` where the
     time to undo has passed."""
-    row = _lock_experiment(connection, _number(connection, experiment_id))
+    row = _lock_experiment(connection, experiment_id)
     if row.deleted_at is None:
         return
     if row.undo_until is None or row.undo_until <= database.read_clock(connection):
@@ -185,20 +182,13 @@ def service_counts(connection: Connection, run_ids: Sequence[str] | None = None)
     return found
 
 
-def _number(connection: Connection, experiment_id: str) -> int:
-    query = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
-    number = connection.execute(query).scalar_one_or_none()
-    if number is None:
-        raise experiment_not_found(connection, experiment_id, deleted_too=True)
-    return int(number)
-
-
-def _lock_experiment(connection: Connection, number: int) -> sa.Row[Any]:
+def _lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     names = ("id", "number", "growing", "deleted_at", "undo_until")
     query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
-    row = connection.execute(query.where(experiments.c.number == number).with_for_update(key_share=True)).one_or_none()
+    mine = query.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
+    row = connection.execute(mine).one_or_none()
     if row is None:
-        raise NotFoundError("this experiment has just been removed for good")
+        raise experiment_not_found(connection, experiment_id, deleted_too=True)
     return row
 
 

@@ -141,23 +141,15 @@ class Messages(Outbox):
                 sa.update(webhook_messages).where(webhook_messages.c.id == id, self._waits).values(values)
             )
 
-    def tidy(self, look_up: Callable[[str], AnyExperiment]) -> None:
-        """Give up what could not be delivered within a day, forget what was settled long ago, and tell of experiments
-        that ended in the moment in which their webhook was added: neither of the two transactions saw the other."""
+    def tidy(self) -> None:
+        """Give up what could not be delivered within a day, and forget what was settled long ago."""
         now = self._database.now()
         old = self._waits, webhook_messages.c.created_at < now - GIVE_UP_SECONDS
         with self._database.writing(durable=False) as connection:
             given_up = sa.update(webhook_messages).where(*old)
             connection.execute(given_up.values(state=DeliveryState.GIVEN_UP, settled_at=now))
             settled_long_ago = webhook_messages.c.settled_at < now - KEPT_SECONDS
-            connection.execute(sa.delete(webhook_messages).where(settled_long_ago, ~_proves_the_end()))
-        told = sa.exists().where(webhook_messages.c.webhook_id == webhooks.c.id, _IS_END)
-        query = sa.select(webhooks.c.experiment_id).where(webhooks.c.experiment_id.is_not(None), ~told).distinct()
-        with self._database.reading() as connection:
-            untold = connection.execute(query).scalars().all()
-        for experiment_id in untold:
-            if (ended := _ended_experiment(look_up, experiment_id)) is not None:
-                self._write(ended, [])
+            connection.execute(sa.delete(webhook_messages).where(settled_long_ago))
 
     def _write(self, ended: EndedExperiment | None, endings: Sequence[sa.Row[Any]]) -> None:
         """Messages for the webhooks that the end concerns, instead of its entries."""
@@ -193,12 +185,3 @@ def _ended_experiment(look_up: Callable[[str], AnyExperiment], experiment_id: st
     except NotFoundError:
         return None
     return ended_experiment(experiment) if experiment.counts.done() else None
-
-
-_IS_END = webhook_messages.c.kind == MessageKind.EXPERIMENT_ENDED
-
-
-def _proves_the_end() -> sa.ColumnElement[bool]:
-    """Whether the message belongs to a webhook of one experiment: it shows that the end was told, as long as that one
-    is there."""
-    return sa.exists().where(webhooks.c.id == webhook_messages.c.webhook_id, webhooks.c.experiment_id.is_not(None))

@@ -15,7 +15,7 @@ from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import notify_webhooks
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
 from orchestrator.store.reads import require_experiment
-from orchestrator.store.tables import keys, webhook_messages, webhooks
+from orchestrator.store.tables import experiments, keys, runs, webhook_messages, webhooks
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import (
     DeliveryRecord,
@@ -27,13 +27,9 @@ from orchestrator.webhooks.records import (
 )
 from orchestrator.webhooks.signing import SigningKey, fingerprint
 
-MOST_WEBHOOKS = 1_000
-"""More would make each end of an experiment a burst."""
 DENY_ALL = WebhookPolicy()
-MOST_OF_A_KEY = 20
-"""Webhooks that one key may have, so that no key fills the places of all."""
-MOST_TESTS = 100
-"""Tests of one webhook that wait to be delivered."""
+MOST_OF_A_KEY = 100
+"""Webhooks that one key may have, and a service without keys: more would make each end of an experiment a burst."""
 
 
 class Webhooks:
@@ -74,7 +70,12 @@ class Webhooks:
             if connection.execute(once).scalar_one_or_none() is None:  # another one came in between
                 raise ConflictError("A request with this idempotency key is at work; send it again.")
             if request.experiment_id is not None:
-                require_experiment(connection, request.experiment_id)
+                number = require_experiment(connection, request.experiment_id).number
+                # Whoever ends its last run, or closes it, has committed before this or sees this webhook.
+                of_it = sa.select(runs.c.id).where(runs.c.experiment_number == number, runs.c.ended_at.is_(None))
+                connection.execute(of_it.order_by(runs.c.id).with_for_update(key_share=True))
+                itself = sa.select(experiments.c.number).where(experiments.c.number == number)
+                connection.execute(itself.with_for_update(key_share=True))
                 notify_webhooks(connection, [request.experiment_id], now)  # it may have ended already
             return NewWebhook(webhook=_record(connection, webhook_id), secret=secret), True
 
@@ -96,16 +97,17 @@ class Webhooks:
             return record
 
     def test(self, webhook_id: str, *, key: str | None = None) -> DeliveryRecord:
-        """Have a test delivered; the same `key` gives the same delivery again. Raises `ConflictError` where too many
-        wait."""
+        """Have a test delivered; the same `key` gives the same delivery again, and one that waits is the only one."""
         with self._database.writing() as connection:
             mine = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
             connection.execute(mine.with_for_update(read=True, key_share=True))  # it may be about to be removed
             record = _record(connection, webhook_id)
             now = self._database.read_clock(connection)
-            id = message_id(record.id, "test", key or secrets.token_hex(16))
-            if _count_waiting_tests(connection, record.id, id) >= MOST_TESTS:
-                raise ConflictError(f"{MOST_TESTS} tests of this webhook wait to be delivered; wait for their end")
+            message = webhook_messages.c
+            is_test = message.webhook_id == record.id, message.kind == MessageKind.TEST
+            waiting = sa.select(message.id).where(*is_test, message.state == DeliveryState.WAITING)
+            fresh = message_id(record.id, "test", key or secrets.token_hex(16))
+            id = connection.execute(waiting).scalars().first() or fresh
             insert_message(
                 connection, id, record.id, MessageKind.TEST, None, message_body(MessageKind.TEST, now, None), now
             )
@@ -121,23 +123,11 @@ class Webhooks:
 
 
 def _require_room(connection: Connection, by: str | None) -> None:
-    """Raise `ConflictError` where there are as many webhooks as there may be, of that key or in all."""
-    count = sa.select(sa.func.count()).select_from(webhooks)
-    if connection.execute(count).scalar_one() >= MOST_WEBHOOKS:
-        raise ConflictError(f"there are {MOST_WEBHOOKS} webhooks, the most that are kept; remove some first")
-    if by is None:
-        return
+    """Raise `ConflictError` where that key has as many webhooks as it may have."""
     connection.execute(sa.select(keys.c.id).where(keys.c.id == by).with_for_update())  # two at once pass one by one
-    if connection.execute(count.where(webhooks.c.key_id == by)).scalar_one() >= MOST_OF_A_KEY:
+    count = sa.select(sa.func.count()).where(webhooks.c.key_id.is_not_distinct_from(by))
+    if connection.execute(count).scalar_one() >= MOST_OF_A_KEY:
         raise ConflictError(f"this key has {MOST_OF_A_KEY} webhooks, the most that one may have; remove some first")
-
-
-def _count_waiting_tests(connection: Connection, webhook_id: str, but: str) -> int:
-    """How many of its tests are not delivered yet, `but` that one."""
-    message = webhook_messages.c
-    mine = message.webhook_id == webhook_id, message.kind == MessageKind.TEST, message.id != but
-    query = sa.select(sa.func.count()).where(*mine, message.state == DeliveryState.WAITING)
-    return int(connection.execute(query).scalar_one())
 
 
 def _webhook_of_key(connection: Connection, values: Mapping[str, Any]) -> str | None:
