@@ -9,45 +9,13 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
-
-
-class _Raw(FunctionElement[Any]):
-    """A column of text as it lies there."""
-
-    type = sa.types.NullType()
-    inherit_cache = True
-
-
-@compiles(_Raw, "sqlite")
-def _sqlite_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **options)} AS BLOB)"
-
-
-@compiles(_Raw, "postgresql")
-def _postgresql_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.clauses, **options)
 
 
 class JsonText(sa.TypeDecorator[str]):
-    """A column of JSON. SQLite's driver decodes text, and a query would fail as a whole where one row's is no UTF-8:
-    such a value is bytes, which `integrity.py` refuses."""
+    """A column of JSON."""
 
     impl = sa.Text
     cache_ok = True
-
-    def column_expression(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """As it lies there."""
-        return sa.type_coerce(_Raw(column), self)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """Text where it is some."""
-        try:
-            return value.decode() if isinstance(value, bytes) else value
-        except UnicodeDecodeError:
-            return value
 
 
 class Words(sa.TypeDecorator[Any]):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,8 @@ def _postgresql_engine(url: sa.URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # A query would fail as a whole where one row's text is no UTF-8; `integrity.py` refuses what is none.
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
 

@@ -91,14 +91,14 @@ def unpack(content: object, expected: int | None) -> Any:
 
 
 def _intact_text(content: object, expected: int | None) -> str:
-    if isinstance(content, bytes):
-        try:
-            content = content.decode()
-        except UnicodeDecodeError:
-            raise DamagedError("is not text") from None
-    if not isinstance(content, str):
-        raise DamagedError("is missing" if content is None else "is not text")
-    return _matching(content, expected)
+    if content is None:
+        raise DamagedError("is missing")
+    text = str(content)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # as `database.py` reads bytes that are no text
+        raise DamagedError("is not text") from None
+    return _matching(text, expected)
 
 
 Content = TypeVar("Content", str, bytes)

@@ -126,12 +126,7 @@ class Messages(Outbox):
             .limit(limit)
         )
         with self._database.reading() as connection:
-            rows = connection.execute(ordered).mappings().all()
-        # A damaged body that is not text is sent as far as it is some: no other message waits for it.
-        bodies = [
-            str(row["body"], "utf-8", "replace") if isinstance(row["body"], bytes) else row["body"] for row in rows
-        ]
-        return tuple(DueMessage(**{**row, "body": body}) for row, body in zip(rows, bodies, strict=True))
+            return tuple(DueMessage(**row._mapping) for row in connection.execute(ordered))
 
     def confirm(self, id: str) -> None:
         """Mark a message as delivered; it can be looked at for a while."""
