@@ -97,7 +97,7 @@ def statements(database: Database) -> list[list[str]]:
     """Every CREATE statement of a SQLite file as its sorted parts: neither order nor line breaks mean anything."""
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'alembic%'"
     with database.reading() as connection:
-        found = [sql.lower() for (sql,) in connection.exec_driver_sql(query)]
+        found = [sql.lower().replace('"', "") for (sql,) in connection.exec_driver_sql(query)]
     database.close()
     return sorted(sorted(" ".join(part.split()) for part in parts(sql)) for sql in found)
 

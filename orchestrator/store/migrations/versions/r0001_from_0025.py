@@ -79,14 +79,10 @@ def _try_number(body: str) -> int | None:
 
 def _move_endings() -> None:
     """Let the outbox have that kind of entry, and move the entries there."""
-    if op.get_bind().dialect.name == "sqlite":  # changes no constraint of a table that is there
-        op.rename_table("outbox", "outbox_before")
-        _make_outbox()
-        op.execute("INSERT INTO outbox SELECT * FROM outbox_before")
-        op.drop_table("outbox_before")
-    else:
-        op.drop_constraint("ck_outbox_kind", "outbox", type_="check")
-        op.create_check_constraint("ck_outbox_kind", "outbox", sa.column("kind").in_(OUTBOX_KINDS))
+    with op.batch_alter_table("outbox", recreate="auto") as outbox:
+        if op.get_bind().dialect.name != "sqlite":  # which makes the table anew, without it
+            outbox.drop_constraint("ck_outbox_kind", type_="check")
+        outbox.create_check_constraint("ck_outbox_kind", sa.column("kind").in_(OUTBOX_KINDS))
     op.execute(
         "INSERT INTO outbox (kind, experiment_id, created_at, available_at) "
         "SELECT 'experiment_ended', experiment_id, created_at, created_at FROM webhook_endings "
@@ -100,21 +96,3 @@ def _drop_saved_views() -> None:
     for name, address in op.get_bind().execute(sa.text("SELECT name, address FROM saved_views ORDER BY name")):
         log.warning("the saved view %r was %s", name, address)
     op.drop_table("saved_views")
-
-
-def _make_outbox() -> None:
-    kind = sa.Enum(*OUTBOX_KINDS, name="ck_outbox_kind", native_enum=False, create_constraint=True, length=24)
-    op.create_table(
-        "outbox",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("kind", kind, nullable=False),
-        sa.Column("experiment_id", sa.Text(), nullable=False),
-        sa.Column("run_id", sa.Text(), nullable=True),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("available_at", sa.Double(), nullable=False),
-        sa.Column("tries", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("last_error", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["experiment_id"], ["experiments.id"], name="fk_outbox_experiment_id"),
-        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_outbox_run_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_outbox"),
-    )
