@@ -121,13 +121,10 @@ class Analysis:
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        measured = [
-            part for experiment_id in dict.fromkeys(experiment_ids) for part in comparisons(*self._read(experiment_id))
-        ]
         return performance_profiles(
             [
                 (experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
-                for experiment, runs in measured
+                for experiment, runs in self._comparisons(experiment_ids)
             ]
         )
 
@@ -142,9 +139,7 @@ class Analysis:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
         `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of
         a model may be missing the first time."""
-        measured = [
-            part for experiment_id in dict.fromkeys(experiment_ids) for part in comparisons(*self._read(experiment_id))
-        ]
+        measured = self._comparisons(experiment_ids)
         first = measured[0][0].spec
         targets = [target(question, first.workload.data.tokenizer) for question in predict]
         questions = {
@@ -175,6 +170,11 @@ class Analysis:
             self._footprints.wait(questions.values())
             footprints = {key: self._footprints.find(question) for key, question in questions.items()}
         return {key: footprint for key, footprint in footprints.items() if footprint is not None}
+
+    def _comparisons(self, experiment_ids: Sequence[str]) -> list[ExperimentWithRuns]:
+        """The comparisons of these experiments, each once: of a scaling experiment its cells."""
+        unique = dict.fromkeys(experiment_ids)
+        return [part for experiment_id in unique for part in comparisons(*self._read(experiment_id))]
 
     def _compare(
         self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None

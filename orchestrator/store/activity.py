@@ -5,6 +5,7 @@ restart resets nothing, and every replica of the api tells the same. Nothing her
 """
 
 import math
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -34,7 +35,6 @@ RECENT_RUNS = 50
 DAY_SECONDS = 86_400
 MOST_AT_WORK = 500
 FAILURES = 12
-RUN_FIELDS = ("experiment_id", "candidate", "optimizer", "lr", "seed", "status", "cpus", "gpus")
 
 
 def queue_position(database: Database, connection: Connection, run_id: str) -> QueuePosition:
@@ -110,20 +110,10 @@ def _failures(connection: Connection) -> tuple[AttemptSpan, ...]:
 
 
 def _runs_at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
-    columns = [runs.c[name] for name in (*RUN_FIELDS, "step", "steps_total", "tokens_per_second", "attempt")]
-    joined = runs.join(attempts, sa.and_(attempts.c.run_id == runs.c.id, attempts.c.attempt == runs.c.attempt)).join(
-        experiments, experiments.c.id == runs.c.experiment_id
-    )
     query = (
-        sa.select(
-            runs.c.id.label("run_id"),
-            experiments.c.name.label("experiment_name"),
-            *columns,
-            attempts.c.node,
-            attempts.c.started_at,
-            (now - attempts.c.heartbeat_at).label("silent_seconds"),
-        )
-        .select_from(joined)
+        _live_runs("step", "steps_total", "tokens_per_second", "attempt")
+        .add_columns(attempts.c.node, attempts.c.started_at, (now - attempts.c.heartbeat_at).label("silent_seconds"))
+        .join(attempts, (attempts.c.run_id == runs.c.id) & (attempts.c.attempt == runs.c.attempt))
         .where(runs.c.status.in_(sorted(LIVE)))
         .order_by(attempts.c.leased_at)
         .limit(MOST_AT_WORK)
@@ -131,16 +121,17 @@ def _runs_at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
     return tuple(RunAtWork(**row._mapping) for row in connection.execute(query))
 
 
+def _live_runs(*more: str) -> sa.Select[Any]:
+    """The query of the fields of `LiveRun`, and more columns of runs."""
+    names = ("experiment_id", "candidate", "optimizer", "lr", "seed", "status", "cpus", "gpus", *more)
+    columns = runs.c.id.label("run_id"), experiments.c.name.label("experiment_name"), *(runs.c[name] for name in names)
+    return sa.select(*columns).join(experiments, experiments.c.id == runs.c.experiment_id)
+
+
 def _waiting(connection: Connection, most: int, now: float) -> tuple[WaitingRun, ...]:
     pace = seconds_between_starts(connection, now)
-    joined = runs.join(experiments, experiments.c.id == runs.c.experiment_id)
     query = (
-        sa.select(
-            runs.c.id.label("run_id"),
-            experiments.c.name.label("experiment_name"),
-            *(runs.c[name] for name in (*RUN_FIELDS, "reason", "schedulable")),
-        )
-        .select_from(joined)
+        _live_runs("reason", "schedulable")
         .where(is_claimable)
         .order_by(sa.not_(runs.c.schedulable), *QUEUE_ORDER)
         .limit(most)

@@ -44,7 +44,11 @@ class AuditLog:
         # Not forced to disk by itself: what it tells of has been, and a killed process loses nothing.
         with self._database.writing(durable=False) as connection:
             now = self._database.read_clock(connection)
-            connection.execute(_INSERT, [_row(line, now) for line in lines])
+            rows = [
+                vars(line) | {name: _printable(getattr(line, name)) for name in ("address", "action", "target")}
+                for line in lines
+            ]
+            connection.execute(sa.insert(audit), [{"at": now, **row} for row in rows])
             if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
                 connection.execute(sa.delete(audit).where(audit.c.at < now - self.keep_days * DAY_SECONDS))
                 self._pruned_at = time.monotonic()
@@ -61,20 +65,6 @@ class AuditLog:
             return tuple(AuditRecord(**row._mapping) for row in rows)
 
 
-def _row(line: AuditLine, now: float) -> dict[str, object]:
-    return {
-        "at": now,
-        "key_id": line.key_id,
-        "address": _printable(line.address),
-        "action": _printable(line.action),
-        "target": _printable(line.target),
-        "outcome": line.outcome,
-    }
-
-
 def _printable(text: str) -> str:
     """Text as both databases keep it and terminals can show it."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)[:MOST_TEXT]
-
-
-_INSERT = sa.insert(audit)
