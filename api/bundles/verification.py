@@ -9,7 +9,7 @@ checked: `adapm-bench run` on a run's specification does one of them again.
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,11 +17,9 @@ from typing import Any, Final
 
 from api.bundles.layout import Bundle, BundleError, FigureDifference, read_bundle, read_files, without_sentences
 from api.bundles.signing import check_signature, predicate
-from orchestrator.analysis.comparison import ValidationCurve
-from orchestrator.errors import NotFoundError, OrchestratorError
+from orchestrator.errors import OrchestratorError
 from orchestrator.export.document import ExperimentDocument, document
-from orchestrator.records import ExperimentRecord, RunRecord
-from orchestrator.services.analysis import NO_CURVE, Analysis, ExperimentSource
+from orchestrator.services.analysis import NO_CURVE, Analysis
 from orchestrator.specs.footprints import Footprints
 
 ROUNDING: Final = 1e-6
@@ -45,25 +43,6 @@ class Verification:
     """Whether the reader named that key."""
     figures: int
     """How many stored figures were compared with the recomputed ones."""
-
-
-class BundleSource(ExperimentSource):
-    """The experiment of a bundle, as `Analysis` reads those of a database."""
-
-    def __init__(
-        self, experiment: ExperimentRecord, runs: tuple[RunRecord, ...], curves: Mapping[str, ValidationCurve]
-    ) -> None:
-        self._experiment, self._runs, self._curves = experiment, runs, curves
-
-    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-        """Return the only one, with all of its runs."""
-        if experiment_id != self._experiment.id:
-            raise NotFoundError(f"the bundle is of {self._experiment.id}, not of {experiment_id!r}")
-        return self._experiment, self._runs
-
-    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """Return the validation losses of these runs."""
-        return {run_id: self._curves.get(run_id, NO_CURVE) for run_id in run_ids}
 
 
 def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
@@ -95,8 +74,11 @@ def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
 def recompute(bundle: Bundle) -> ExperimentDocument:
     """Return the whole document that follows from specification, runs and points; only its date is the stored one."""
     raw = bundle.document
-    source = BundleSource(raw.experiment, raw.runs, bundle.curves)
-    analysis = Analysis(source, Footprints(Path("/nonexistent")))  # nothing is predicted, so no memory is counted
+    analysis = Analysis(
+        lambda _: (raw.experiment, raw.runs),
+        lambda run_ids: {run_id: bundle.curves.get(run_id, NO_CURVE) for run_id in run_ids},
+        Footprints(Path("/nonexistent")),  # nothing is predicted, so no memory is counted
+    )
     recomputed = document(raw.experiment, raw.runs, analysis, raw.provenance.bench_version)
     provenance = recomputed.provenance.model_copy(update={"written_at": raw.provenance.written_at})
     return recomputed.model_copy(update={"provenance": provenance})

@@ -1,7 +1,6 @@
 """`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -38,27 +37,20 @@ def validation_curve(columns: Columns) -> ValidationCurve:
     return ValidationCurve(steps=tuple(finite.step.tolist()), losses=tuple(finite.values["val_loss"].tolist()))
 
 
-class ExperimentSource(Protocol):
-    """Where experiments are read from that answers are made of."""
-
-    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-        """An experiment and all of its runs, of one moment. Raises `NotFoundError`."""
-        ...
-
-    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """The validation losses of ended runs."""
-        ...
-
-
 class Analysis:
-    """Answers from results, those of a database or of a bundle. Thread-safe where the source is.
+    """Answers from results, those of a database or of a bundle. Thread-safe where their source is.
 
     Every method may raise what the source raises, and `NotFoundError` where an experiment does not exist.
     """
 
-    def __init__(self, source: ExperimentSource, footprints: Footprints) -> None:
-        self._source, self._footprints = source, footprints
-        self._read, self._curves_of = source.read, source.curves
+    def __init__(
+        self,
+        read: Callable[[str], tuple[ExperimentRecord, Sequence[RunRecord]]],
+        curves_of: Callable[[Sequence[str]], Mapping[str, ValidationCurve]],
+        footprints: Footprints,
+    ) -> None:
+        """`read` gives an experiment with all of its runs, of one moment; `curves_of` ended runs' validation losses."""
+        self._read, self._curves_of, self._footprints = read, curves_of, footprints
 
     def compare(
         self,
@@ -183,7 +175,7 @@ class Analysis:
         return comparison.compare(experiment, runs, curves, baseline=baseline)
 
 
-class StoredExperiments(ExperimentSource):
+class StoredExperiments:
     """Those of one database. Thread-safe; every method may raise `StoreError`."""
 
     def __init__(self, database: Database) -> None:

@@ -46,7 +46,8 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     runs, footprints = Runs(database, policy, storage), Footprints(storage.footprints_folder())
     source = StoredExperiments(database)
     monitor = Monitor(database, storage, free_bytes=settings.free_bytes)
-    specifications, analysis = Specifications(storage, runs, footprints, source, monitor), Analysis(source, footprints)
+    specifications = Specifications(storage, runs, footprints, source, monitor)
+    analysis = Analysis(source.read, source.curves, footprints)
     external_runs = ExternalRuns(database, most_runs=settings.external_runs)
     return Services(
         database=database,

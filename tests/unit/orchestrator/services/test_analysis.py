@@ -1,37 +1,19 @@
 """What a reader is told of an answer that the specification did not ask for."""
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
-from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.errors import NotFoundError
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.services.analysis import Analysis
 from tests.factories.comparison import records
 from tests.factories.stores import comparison_spec
 
 
-class OneExperiment:
-    """A source that has it in memory."""
-
-    def __init__(self, spec: ComparisonSpec) -> None:
-        self.found = records(spec, lambda name, lr, seed: 2.3 + 0.3 * (name != "adamw") + 0.001 * seed * len(name))
-
-    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-        """Whatever is asked for."""
-        return self.found
-
-    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """None."""
-        return {}
-
-
 def test_a_baseline_that_is_chosen_later_is_noted_before_anything_else() -> None:
     spec = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini"), learning_rates=(2e-3,), seeds=range(2))
-    analysis = Analysis(cast(Any, OneExperiment(spec)), cast(Any, None))
+    found = records(spec, lambda name, lr, seed: 2.3 + 0.3 * (name != "adamw") + 0.001 * seed * len(name))
+    analysis = Analysis(lambda _: found, lambda _: {}, cast(Any, None))
     planned, chosen = analysis.compare("e"), analysis.compare("e", baseline="adapm")
     assert (planned.baseline, chosen.baseline) == ("adamw", "adapm")
     assert chosen.notes[0] == (
