@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
@@ -158,16 +158,10 @@ class Settings(BaseSettings):
             raise PydanticCustomError("remote_folder", "{refusal}", {"refusal": refusal})
         return url and url.rstrip("/")
 
-    @field_validator("webhook_urls")
+    @field_validator("webhook_urls", "webhook_networks")
     @classmethod
-    def _urls(cls, text: str) -> str:
-        WebhookPolicy.parse(text, "")
-        return text
-
-    @field_validator("webhook_networks")
-    @classmethod
-    def _networks(cls, text: str) -> str:
-        WebhookPolicy.parse("", text)
+    def _webhooks(cls, text: str, info: ValidationInfo) -> str:
+        WebhookPolicy.parse(**({"urls": "", "networks": ""} | {str(info.field_name).removeprefix("webhook_"): text}))
         return text
 
     def webhook_policy(self) -> WebhookPolicy:

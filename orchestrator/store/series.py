@@ -13,10 +13,9 @@ wrote at evaluations, its samples, one for each (attempt, step).
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -86,44 +85,32 @@ def _frames(lengths: dict[str, int], offset: int) -> Iterator[tuple[str, slice]]
         offset += length
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredChunk:
-    """A row of `chunks`: points of one attempt, encoded before any lock is taken."""
-
-    run_id: str
-    attempt: int
-    sequence: int
-    points: int
-    last_step: int
-    data: bytes
-    checksum: int
-
-    @classmethod
-    def encode(cls, run_id: str, attempt: int, sequence: int, columns: Columns) -> Self:
-        """The chunk that these columns make."""
-        data = encode(columns)
-        return cls(
-            run_id=run_id,
-            attempt=attempt,
-            sequence=sequence,
-            points=len(columns),
-            last_step=int(columns.step.max()),
-            data=data,
-            checksum=integrity.checksum(data),
-        )
+def chunk_row(run_id: str, attempt: int, sequence: int, columns: Columns) -> dict[str, Any]:
+    """The row of `chunks` that these points of one attempt make, encoded before any lock is taken."""
+    data = encode(columns)
+    return {
+        "run_id": run_id,
+        "attempt": attempt,
+        "sequence": sequence,
+        "points": len(columns),
+        "last_step": int(columns.step.max()),
+        "data": data,
+        "checksum": integrity.checksum(data),
+    }
 
 
-def append(connection: Connection, new: Sequence[StoredChunk]) -> None:
+def append(connection: Connection, new: Sequence[dict[str, Any]]) -> None:
     """Add new chunks, each beyond `attempts.last_batch`, to the series of runs whose rows are locked.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
     pass: a restored backup may lack what was accepted after it, which must not stop the run.
     """
-    connection.execute(_TAKE, [{"this": c.run_id, "this_attempt": c.attempt, "number": c.sequence} for c in new])
-    connection.execute(_INSERT, [vars(chunk) for chunk in new])
-    for chunk in new:
-        if (chunk.sequence + 1) % MERGE_BATCHES == 0:
-            merge_small_chunks(connection, chunk.run_id, chunk.attempt)
+    numbers = [{"this": row["run_id"], "this_attempt": row["attempt"], "number": row["sequence"]} for row in new]
+    connection.execute(_TAKE, numbers)
+    connection.execute(_INSERT, new)
+    for row in new:
+        if (row["sequence"] + 1) % MERGE_BATCHES == 0:
+            merge_small_chunks(connection, row["run_id"], row["attempt"])
 
 
 def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> None:
@@ -133,8 +120,8 @@ def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> Non
     if len(rows) < 2 or len(_readable_chunks(rows, FIELDS)) < len(rows):
         return
     connection.execute(sa.delete(chunks).where(small))
-    merged_chunk = StoredChunk.encode(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
-    connection.execute(_INSERT, [vars(merged_chunk)])
+    merged = decode([row.data for row in rows], FIELDS)
+    connection.execute(_INSERT, [chunk_row(run_id, attempt, rows[0].sequence, merged)])
 
 
 def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, after_step: int = -1) -> Columns:

@@ -7,6 +7,7 @@ nothing any more, whatever it tries, and a call that was already accepted may be
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -51,7 +52,7 @@ class Arrival:
     """A batch of points and observations, and who brings it."""
 
     caller: Identity
-    chunk: series.StoredChunk
+    chunk: dict[str, Any]
     observations: Sequence[Observation]
     samples: Sequence[TextSamples]
     newest: Mapping[str, object]
@@ -98,7 +99,7 @@ class Attempts:
         self._append(
             Arrival(
                 caller=(run_id, attempt, token),
-                chunk=series.StoredChunk.encode(run_id, attempt, batch.sequence, columns),
+                chunk=series.chunk_row(run_id, attempt, batch.sequence, columns),
                 observations=batch.observations,
                 samples=batch.samples,
                 newest=series.newest_figures(columns),
@@ -254,10 +255,10 @@ def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[Held
     """Those that were not accepted before; of an attempt's that came together each number once."""
     last: dict[tuple[str, int], int] = {}
     new = []
-    for held, arrival in sorted(arrivals, key=lambda pair: pair[1].chunk.sequence):
+    for held, arrival in sorted(arrivals, key=lambda pair: pair[1].chunk["sequence"]):
         key = held.run.id, held.attempt
-        if arrival.chunk.sequence > last.get(key, held.last_batch):
-            last[key] = arrival.chunk.sequence
+        if arrival.chunk["sequence"] > last.get(key, held.last_batch):
+            last[key] = arrival.chunk["sequence"]
             new.append((held, arrival))
     return new
 
