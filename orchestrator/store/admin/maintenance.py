@@ -87,12 +87,14 @@ def _unreadable(connection: Connection) -> Iterator[str]:
                 value, kind = row[column.name], column.type
                 if isinstance(kind, Words) and value is not None and value not in set(kind.kind):
                     yield f"{which}: {column.name} holds {value!r}, which is none of its words"
-                if column in CONTENTS or (isinstance(kind, JsonText) and value is not None):
-                    noun, read = CONTENTS.get(column) or _json(column, column.name, Any)[1]
-                    try:
+                noun, read = CONTENTS.get(column, (column.name, None))
+                try:
+                    if read is not None:
                         read(row)
-                    except DamagedError as error:
-                        yield f"{which}: the stored {noun} {error}"
+                    elif isinstance(kind, JsonText) and value is not None:
+                        integrity.stored(JSON_KINDS.get(column, Any), value)
+                except DamagedError as error:
+                    yield f"{which}: the stored {noun} {error}"
 
 
 def _read_chunk(row: sa.RowMapping) -> None:
@@ -108,10 +110,6 @@ def _read_chunk(row: sa.RowMapping) -> None:
 Reader = Callable[[sa.RowMapping], object]
 
 
-def _json(column: sa.Column[Any], noun: str, kind: Any) -> tuple[sa.Column[Any], tuple[str, Reader]]:
-    return column, (noun, lambda row: integrity.stored(kind, row[column.name]))
-
-
 CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     experiments.c.spec: ("specification", lambda row: integrity.experiment_spec(row["spec"], row["spec_hash"])),
     run_specs.c.spec: ("specification", lambda row: integrity.run_spec(row["spec"], row["checksum"])),
@@ -121,13 +119,12 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     samples.c.texts: ("texts", lambda row: integrity.unpack(row["texts"], row["checksum"])),
     external_chunks.c.data: ("lines", external_runs.read_chunk),
     external_run_rows.c.state: ("state", lambda row: external_runs.read_state(row["state"])),
-} | dict(
-    (
-        _json(external_experiments.c.labels, "labels", external_runs.LABELS),
-        *(_json(external_run_rows.c[name], name, kind) for name, kind in external_runs.STORED.items()),
-    )
-)
-"""How columns are read that have more than their types say. JSON of a column that is not here is read as any JSON."""
+}
+"""How columns are read that have more than their types say."""
+JSON_KINDS = {external_experiments.c.labels: external_runs.LABELS} | {
+    external_run_rows.c[name]: kind for name, kind in external_runs.STORED.items()
+}
+"""What columns of JSON are read as; one that is neither here nor above is read as any JSON."""
 
 
 def _contradictions(connection: Connection) -> list[str]:

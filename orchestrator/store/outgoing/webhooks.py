@@ -157,24 +157,20 @@ def _delivery(row: sa.RowMapping) -> DeliveryRecord:
     return DeliveryRecord.model_validate(values | {"next_try_at": next_try_at})
 
 
-def _newest_message_column(column: str) -> sa.ScalarSelect[Any]:
-    """The column of a webhook's newest message that was tried."""
-    tried = (webhook_messages.c.tries > 0) | webhook_messages.c.settled_at.is_not(None)
-    query = sa.select(webhook_messages.c[column]).where(webhook_messages.c.webhook_id == webhooks.c.id, tried)
-    return query.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(1).scalar_subquery()
-
-
-def _message_query(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
-    return sa.select(what).where(webhook_messages.c.webhook_id == webhooks.c.id, *conditions).scalar_subquery()
-
-
+_OF_WEBHOOK = webhook_messages.c.webhook_id == webhooks.c.id
 _STATE = webhook_messages.c.state
+_COUNT, _NEWEST = sa.func.count(), sa.func.max(webhook_messages.c.settled_at)
+_TRIED = (webhook_messages.c.tries > 0) | webhook_messages.c.settled_at.is_not(None)
+_LAST_ERROR = (
+    sa.select(webhook_messages.c.last_error)
+    .where(_OF_WEBHOOK, _TRIED)
+    .order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id)
+    .limit(1)
+)
 _WEBHOOKS = sa.select(
     *[webhooks.c[name] for name in ("id", "url", "experiment_id", "key_id", "created_at")],
-    _message_query(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
-    _message_query(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label(
-        "delivered_at"
-    ),
-    _newest_message_column("last_error").label("last_error"),
+    sa.select(_COUNT).where(_OF_WEBHOOK, _STATE == DeliveryState.WAITING).scalar_subquery().label("waiting"),
+    sa.select(_NEWEST).where(_OF_WEBHOOK, _STATE == DeliveryState.DELIVERED).scalar_subquery().label("delivered_at"),
+    _LAST_ERROR.scalar_subquery().label("last_error"),
 )
 _MESSAGES = sa.select(*[column for column in webhook_messages.c if column.name != "body"])
