@@ -9,8 +9,8 @@ from sqlalchemy.engine import Connection
 from orchestrator.annotations import AnnotationChange, LabelChange, Note, changed_labels, sort_labels
 from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
-from orchestrator.store.ids import experiment_not_found, validate_id
 from orchestrator.store.notifications import count_change
+from orchestrator.store.run_rows import lock_experiment
 from orchestrator.store.tables import experiments, keys, labels
 
 
@@ -48,7 +48,10 @@ def change(
     Raises `NotFoundError`, `ConflictError` for too many labels, and `ChangedMeanwhileError` where `revision` is given
     and is not the newest: else of two people who edit at once the first one's words would be lost.
     """
-    row = _lock_experiment(connection, experiment_id)
+    row = lock_experiment(connection, experiment_id)
+    if row.deleted_at is not None:
+        message = f"experiment {row.id} was deleted; `adapm-bench delete {row.id} --undo` comes before its editing"
+        raise DeletedError(message, row.id)
     if revision is not None and revision != row.revision:
         raise ChangedMeanwhileError(
             f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
@@ -71,19 +74,6 @@ def change(
     query = sa.update(experiments).where(experiments.c.number == row.number)
     connection.execute(query.values(revision=experiments.c.revision + 1, **values))
     count_change(connection)
-
-
-def _lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
-    names = ("id", "number", "revision", "note", "deleted_at")
-    query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
-    mine = query.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
-    row = connection.execute(mine).one_or_none()
-    if row is None:
-        raise experiment_not_found(connection, experiment_id)
-    if row.deleted_at is not None:
-        message = f"experiment {row.id} was deleted; `adapm-bench delete {row.id} --undo` comes before its editing"
-        raise DeletedError(message, row.id)
-    return row
 
 
 _LABELS = sa.select(labels.c.experiment_number, labels.c.label).where(

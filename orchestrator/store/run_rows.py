@@ -18,8 +18,8 @@ from orchestrator.errors import DamagedError
 from orchestrator.jobs import LIVE, AttemptOutcome, ExperimentId, RunId, RunStatus, TimeLimit
 from orchestrator.store import integrity
 from orchestrator.store.database import Database
-from orchestrator.store.ids import validate_id
-from orchestrator.store.tables import attempts, run_specs, runs
+from orchestrator.store.ids import experiment_not_found, validate_id
+from orchestrator.store.tables import attempts, experiments, run_specs, runs
 from worker.records.protocol import Command
 from worker.spec.run import RunSpec
 
@@ -79,6 +79,7 @@ _ATTEMPTS = sa.select(
     attempts.c.device_seconds,
     attempts.c.last_batch,
 ).where(attempts.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+_EXPERIMENT = sa.select(*(column for column in experiments.c if column.name != "spec"))
 _SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))
 
 
@@ -100,6 +101,17 @@ def lock_ids(
     wanted = sorted({validate_id(id) for id in ids})
     rows = connection.execute(_LOCK_BY_ID if wait else _LOCK_FREE_BY_ID, {"ids": wanted}).all()
     return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
+
+
+def lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
+    """Lock an experiment, deleted or not, until the transaction ends: what of its row is short. Raises
+    `NotFoundError`."""
+    # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
+    mine = _EXPERIMENT.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
+    row = connection.execute(mine).one_or_none()
+    if row is None:
+        raise experiment_not_found(connection, experiment_id, deleted_too=True)
+    return row
 
 
 def trainable_specs(

@@ -7,7 +7,6 @@ What is claimed cannot be restored any more, so that nothing comes back without 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -16,8 +15,9 @@ from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, ExperimentId
 from orchestrator.store.admin.quotas import DAY_SECONDS
 from orchestrator.store.database import Database, insert
-from orchestrator.store.ids import experiment_not_found, validate_id
+from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change
+from orchestrator.store.run_rows import lock_experiment
 from orchestrator.store.tables import (
     attempts,
     audit,
@@ -57,7 +57,7 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
     # the experiment deleted after.
     found = connection.execute(sa.select(runs.c.status).where(mine).order_by(runs.c.id).with_for_update()).scalars()
     active = sum(status not in TERMINAL for status in found)
-    row = _lock_experiment(connection, experiment_id)
+    row = lock_experiment(connection, experiment_id)
     if row.deleted_at is not None:
         return
     if active or row.growing:
@@ -69,7 +69,7 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
 def restore(database: Database, connection: Connection, experiment_id: str) -> None:
     """Undo a deletion; one that is not deleted stays as it is. Raises `NotFoundError`, and `ConflictError` where the
     time to undo has passed."""
-    row = _lock_experiment(connection, experiment_id)
+    row = lock_experiment(connection, experiment_id)
     if row.deleted_at is None:
         return
     if row.undo_until is None or row.undo_until <= database.read_clock(connection):
@@ -180,16 +180,6 @@ def service_counts(connection: Connection, run_ids: Sequence[str] | None = None)
         query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(of_attempts, condition)
         add(what, *connection.execute(query).one())
     return found
-
-
-def _lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
-    names = ("id", "number", "growing", "deleted_at", "undo_until")
-    query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
-    mine = query.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
-    row = connection.execute(mine).one_or_none()
-    if row is None:
-        raise experiment_not_found(connection, experiment_id, deleted_too=True)
-    return row
 
 
 def _active_message(experiment_id: str, active: int) -> str:

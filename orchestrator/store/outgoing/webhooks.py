@@ -15,7 +15,8 @@ from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import notify_webhooks
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
 from orchestrator.store.reads import require_experiment
-from orchestrator.store.tables import experiments, keys, runs, webhook_messages, webhooks
+from orchestrator.store.run_rows import lock_experiment
+from orchestrator.store.tables import keys, runs, webhook_messages, webhooks
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import (
     DeliveryRecord,
@@ -74,8 +75,7 @@ class Webhooks:
                 # Whoever ends its last run, or closes it, has committed before this or sees this webhook.
                 of_it = sa.select(runs.c.id).where(runs.c.experiment_number == number, runs.c.ended_at.is_(None))
                 connection.execute(of_it.order_by(runs.c.id).with_for_update(key_share=True))
-                itself = sa.select(experiments.c.number).where(experiments.c.number == number)
-                connection.execute(itself.with_for_update(key_share=True))
+                lock_experiment(connection, request.experiment_id)
                 notify_webhooks(connection, [request.experiment_id], now)  # it may have ended already
             return NewWebhook(webhook=_record(connection, webhook_id), secret=secret), True
 

@@ -18,7 +18,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, notify_closed
 from orchestrator.store.queue.submission import insert_runs, run_limits
-from orchestrator.store.run_rows import lock_ids
+from orchestrator.store.run_rows import lock_experiment, lock_ids
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
 
@@ -54,10 +54,7 @@ def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
 def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:
     """Queue a trial, or find it where it is there already; None where the sweep takes no more (it was cancelled)."""
     with database.writing() as connection:
-        columns = ("id", "number", "growing", "paused", "created_at")
-        query = sa.select(*(experiments.c[name] for name in columns))
-        mine = query.where(experiments.c.id == validate_id(sweep_id)).with_for_update(key_share=True)
-        sweep = connection.execute(mine).one()
+        sweep = lock_experiment(connection, sweep_id)
         at = runs.c.experiment_number == sweep.number, runs.c.position == number
         known = connection.execute(sa.select(runs.c.id).where(*at)).scalar_one_or_none()
         if known is not None or not sweep.growing:
