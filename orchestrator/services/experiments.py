@@ -209,8 +209,7 @@ class Experiments:
         """The largest one that an experiment, what it was cloned from or any clone of these was tuned or judged on."""
         with self._database.reading() as connection:
             family = reads.clone_family(connection, experiment_id, key)
-        specs = [record.spec for record in family if isinstance(record, ExperimentRecord)]
-        grids = [spec for spec in specs if isinstance(spec, TunedExperiment)]
+        grids = [spec for spec in family if isinstance(spec, TunedExperiment)]
         return max(
             seed for seeded in (*grids, *(grid.tuning for grid in grids if grid.tuning)) for seed in seeded.seeds
         )

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import DamagedError, DeletedError, NotFoundError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import (
     AnyExperiment,
     DamagedExperiment,
@@ -66,21 +67,27 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     return None if row is None else _require_intact(_experiment_records(connection, [row])[0])
 
 
-def clone_family(connection: Connection, experiment_id: str, key: str | None) -> tuple[AnyExperiment, ...]:
-    """The experiment, what it was cloned from, and all clones of these, deleted ones too. If there is an experiment of
-    this idempotency key, as they were when it was submitted: whoever asks again gets the same answer."""
-    columns = experiments.c.id, experiments.c.cloned_from
-    family = sa.select(*columns).where(experiments.c.id == experiment_id).cte(recursive=True)
-    is_near = (experiments.c.id == family.c.cloned_from) | experiments.c.cloned_from.in_(
-        [family.c.id, family.c.cloned_from]
-    )
-    relatives = sa.select(*columns).join(family, is_near)
+def clone_family(connection: Connection, experiment_id: str, key: str | None) -> tuple[ExperimentSpec, ...]:
+    """The specifications, as far as they can be read, of the experiment, of what it was cloned from and of all clones
+    of these, deleted ones too. If there is an experiment of this idempotency key, as they were when it was submitted:
+    whoever asks again gets the same answer."""
+    clone, source = experiments.c.id, experiments.c.cloned_from
+    is_clone: sa.ColumnElement[bool] = source.is_not(None)
     if key is not None:
         known = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key).scalar_subquery()
-        relatives = relatives.where(experiments.c.number < sa.func.coalesce(known, experiments.c.number + 1))
-    everyone = sa.select(family.union(relatives).c.id)
-    rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(everyone))).all()
-    return _experiment_records(connection, rows)
+        is_clone &= experiments.c.number < sa.func.coalesce(known, experiments.c.number + 1)
+    both_ways = sa.union_all(
+        sa.select(clone.label("one"), source.label("other")).where(is_clone),
+        sa.select(source.label("one"), clone.label("other")).where(is_clone),
+    ).subquery()
+    family = sa.select(sa.literal(experiment_id, sa.Text).label("id")).cte(recursive=True)
+    family = family.union(sa.select(both_ways.c.other).join(family, family.c.id == both_ways.c.one))
+    query = sa.select(experiments.c.spec, experiments.c.spec_hash).where(clone.in_(sa.select(family.c.id)))
+    specs = []
+    for row in connection.execute(query):
+        with suppress(DamagedError):
+            specs.append(integrity.experiment_spec(row.spec, row.spec_hash))
+    return tuple(specs)
 
 
 def experiment_page(
