@@ -8,18 +8,16 @@ async with AsyncClient("http://127.0.0.1:8321") as client:
     experiment = (await client.submit(spec)).experiment
     print(await client.compare(experiment.id))
 
-Every verb is declared once, in `Endpoints`. `AsyncClient` runs it on a thread of its own: one description of every
-request, one way of trying again, one set of tests. A call is a few milliseconds of waiting for the service; the thread
-costs microseconds of it.
+Every verb is declared once, in `Endpoints`. `AsyncClient` runs it on a thread: one description of every request, one
+way of trying again, one set of tests. A call is a few milliseconds of waiting for the service; the thread costs
+microseconds of it.
 """
 
 import asyncio
 import time
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, closing
-from functools import partial, wraps
+from functools import wraps
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -43,7 +41,6 @@ from api.client.messages import (
 )
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
-from api.client.streams import StreamState, async_changes, changes, listener
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
@@ -93,8 +90,6 @@ Parameter = str | int | list[str] | list[int]
 RETRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
 """Doubles after each failed try: 0.2 + 0.4 + 0.8 + 1.6 s outlast a restart of the api process."""
-CONCURRENCY = 8
-"""Calls of one `AsyncClient` that wait for the service at once; others wait for them."""
 PAGE_LIMIT = 500
 EXPORT_SECONDS = 600.0
 """A series of many million points takes a while to be written before its first byte is sent."""
@@ -156,7 +151,7 @@ class Endpoint(Generic[Arguments, Answer]):
     def __init__(self, verb: "Callable[Concatenate[Endpoints, Arguments], Answer]") -> None:
         @wraps(verb)
         async def send_async(self: "AsyncClient", /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-            return await self._run_in_thread(partial(verb, self, *arguments, **named))
+            return await asyncio.to_thread(verb, self, *arguments, **named)
 
         self._verb, self._coroutine = verb, send_async
 
@@ -828,20 +823,17 @@ class Client(Endpoints):
         self._http.close()
 
     def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
-        """Yield the experiment now and whenever it has changed, until all of its runs have ended; the last one is done.
-
-        A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
-        """
-        line = StreamState(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
-        with closing(changes(self._http, line)) as turns:
-            last: ExperimentRecord | None = None
-            for _ in turns:
-                now = self.experiment(experiment_id)
-                if now != last:
-                    yield now
-                if now.counts.done():
-                    return
-                last = now
+        """Yield the experiment now and whenever a look after a pause finds it changed, until all of its runs have
+        ended; the last one is done."""
+        last: ExperimentRecord | None = None
+        while True:
+            now = self.experiment(experiment_id)
+            if now != last:
+                yield now
+            if now.counts.done():
+                return
+            last = now
+            time.sleep(pause_seconds)
 
     def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> Iterator[RunRecord]:
         """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
@@ -860,19 +852,6 @@ class AsyncClient(Endpoints):
     submission which matters should have an idempotency key.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        key: str | None = None,
-        timeout_seconds: float = 30.0,
-        retries: int = RETRIES,
-        concurrency: int = CONCURRENCY,
-    ) -> None:
-        """`key`: default is that of the environment, as for `Client`."""
-        super().__init__(url, key=key, timeout_seconds=timeout_seconds, retries=retries)
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="adapm-bench-client")
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -881,21 +860,19 @@ class AsyncClient(Endpoints):
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._run_in_thread(self._http.close)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._http.close)
 
     async def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[ExperimentRecord]:
-        """As `Client.watch`, for `async for`; between two changes it holds no thread."""
-        line = StreamState(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
-        async with listener(self._http) as http, aclosing(async_changes(http, line)) as turns:
-            last: ExperimentRecord | None = None
-            async for _ in turns:
-                now = await self.experiment(experiment_id)
-                if now != last:
-                    yield now
-                if now.counts.done():
-                    return
-                last = now
+        """As `Client.watch`, for `async for`."""
+        last: ExperimentRecord | None = None
+        while True:
+            now = await self.experiment(experiment_id)
+            if now != last:
+                yield now
+            if now.counts.done():
+                return
+            last = now
+            await asyncio.sleep(pause_seconds)
 
     async def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[RunRecord]:
         """As `Client.watch_run`, for `async for`."""
@@ -905,9 +882,6 @@ class AsyncClient(Endpoints):
             if run.status in TERMINAL:
                 return
             await asyncio.sleep(pause_seconds)
-
-    async def _run_in_thread(self, call: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
 def _idempotency(key: str | None) -> dict[str, str]:

@@ -2,24 +2,22 @@
 records, or as an error that says what the service refused.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from datetime import date
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from api.records import Problem
 from orchestrator.records import AnyExperiment
-from orchestrator.specs.faults import Fault, pointer
+from orchestrator.specs.faults import Fault
 from worker.schema import read_stored
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=str | int)
-JsonPath = tuple[int | str, ...]
 
 LONGEST_SHOWN = 80
 """Characters of a value that are repeated to who gave it."""
@@ -126,43 +124,24 @@ def as_list(given: Iterable[Item] | Item, what: str) -> list[Item]:
         raise InputError(f"{what} must be a list, not {_type_and_value(given)}") from None
 
 
-def json_body(fields: BaseModel | Mapping[str, Any]) -> str:
+def json_body(fields: BaseModel | Mapping[str, Any]) -> bytes:
     """The body of a request as JSON, in which numpy's numbers are numbers. Raises `InputError` for what JSON cannot
     hold; numbers that are not finite the service refuses, together with every other fault."""
-    if isinstance(fields, BaseModel):
-        return fields.model_dump_json()
-    if not isinstance(fields, Mapping):
+    if not isinstance(fields, BaseModel | Mapping):
         raise InputError(f"the fields must be a mapping, not {_type_and_value(fields)}")
     try:
-        return json.dumps(_json_value(fields, ()))
-    except RecursionError:
-        raise InputError("the fields are nested too deeply, or hold themselves") from None
+        return to_json(fields, by_alias=False, inf_nan_mode="constants", fallback=_plain_number)
+    except ValueError as error:
+        raise InputError(f"the fields cannot be sent: {error}") from None
 
 
-def _json_value(value: Any, path: JsonPath) -> Any:
-    """`value` as JSON knows it."""
-    if value is None or isinstance(value, str | bool):
-        return value
+def _plain_number(value: Any) -> Any:
+    """A number of numpy as Python's. Raises `TypeError` for anything else."""
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
         return float(value)
-    if isinstance(value, Mapping):
-        return {_name(name, path): _json_value(held, (*path, str(name))) for name, held in value.items()}
-    if isinstance(value, date):
-        return str(value)  # YAML reads some names as dates
-    if isinstance(value, list | tuple):
-        return [_json_value(held, (*path, position)) for position, held in enumerate(value)]
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    raise InputError(f"{pointer(path)}: JSON cannot hold {_type_and_value(value)}")
-
-
-def _name(name: Any, path: JsonPath) -> str | float | None:
-    """The name of a field; YAML has some that are numbers."""
-    if name is None or isinstance(name, str | int | float):
-        return name
-    raise InputError(f"{pointer(path) or 'the fields'}: the name of a field must be text, not {_type_and_value(name)}")
+    raise TypeError(f"JSON cannot hold {_type_and_value(value)}")
 
 
 def _type_and_value(value: object) -> str:

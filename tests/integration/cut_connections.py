@@ -1,4 +1,4 @@
-"""A TCP relay between a client and a service: it cuts every connection when told to, and remembers what was asked."""
+"""A TCP relay between a client and a service: it cuts every connection when told to."""
 
 import contextlib
 import socket
@@ -21,8 +21,6 @@ class Relay:
         self._pairs: list[socket.socket] = []
         self.lets_through = True
         """Without it new connections are cut at once."""
-        self._asked: list[bytes] = []
-        """All that clients have sent, in pieces."""
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -40,17 +38,6 @@ class Relay:
         self._listener.close()
         self.cut()
 
-    def streams_asked_with(self) -> list[str | None]:
-        """For each request of a stream, in order, its `Last-Event-ID`."""
-        requests = [text for text in b"".join(self._asked).decode().split("\r\n\r\n") if "/stream HTTP" in text]
-        return [
-            next(
-                (line.partition(": ")[2] for line in text.split("\r\n") if line.lower().startswith("last-event-id:")),
-                None,
-            )
-            for text in requests
-        ]
-
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -60,14 +47,12 @@ class Relay:
                     continue
                 far = socket.create_connection((self._target[0], int(self._target[1])))
                 self._pairs += [near, far]
-                threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
-                threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+                threading.Thread(target=self._pump, args=(near, far), daemon=True).start()
+                threading.Thread(target=self._pump, args=(far, near), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, asking: bool) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(65_536):
-                if asking:
-                    self._asked.append(piece)
                 sink.sendall(piece)
             sink.shutdown(socket.SHUT_WR)
 

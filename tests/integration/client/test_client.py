@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -111,9 +110,7 @@ def test_whatever_is_typed_as_an_id_is_not_found(client: Client, identifier: str
         (lambda client: client.profile(["a", None]), "not None"),
         (lambda client: client.fit(["a"], predict=None), "not None"),
         (lambda client: client.submit(None), "not None"),
-        (lambda client: client.submit({"name": {1, 2}}), "/name: "),
-        (lambda client: client.validate({"a": [Path("x")]}), "/a/0: "),
-        (lambda client: client.validate({"a": {(1, 2): 3}}), "tuple (1, 2)"),
+        (lambda client: client.submit({"name": len}), "builtin_function_or_method"),
     ],
 )
 def test_what_cannot_be_sent_is_an_error_of_ours_and_no_service_is_asked(call: Any, named: str):
@@ -125,7 +122,7 @@ def test_what_cannot_be_sent_is_an_error_of_ours_and_no_service_is_asked(call: A
 def test_what_holds_itself_cannot_be_sent():
     fields: dict[str, Any] = {}
     fields["a"] = fields
-    with Client("http://127.0.0.1:9", retries=0) as client, pytest.raises(InputError, match="hold themselves"):
+    with Client("http://127.0.0.1:9", retries=0) as client, pytest.raises(InputError, match="Circular"):
         client.submit(fields)
 
 

@@ -25,11 +25,11 @@ from tests.integration.api_service import comparison_fields
 from worker.reporting.log import log_path
 
 OTHER_VERBS = frozenset({"watch", "watch_run", "dataframe", "series_dataframe", "points_dataframe"})
-"""They are made of the others, or listen to a stream."""
+"""They are made of the others."""
 NOT_FOR_THE_CLIENT = {
     *(f"POST /v1/attempts/{{run_id}}/{{attempt}}/{verb}" for verb in ("hello", "heartbeat", "points", "checkpoint")),
     *(f"POST /v1/attempts/{{run_id}}/{{attempt}}/{verb}" for verb in ("finish", "stopped", "fail")),
-    "GET /v1/experiments/{experiment_id}/stream",  # `watch`
+    "GET /v1/experiments/{experiment_id}/stream",  # `watch` asks again and again
     "GET /v1/runs/{run_id}/exports/{name}",  # `points_dataframe` has the same
     "GET /metrics",
 }
