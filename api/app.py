@@ -1,7 +1,7 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
     Metrics → SecurityHeaders → Audit → InternalError → HostAndOrigin → Head → Authentication → BodyLimit
-    → Admission → QueryCheck → ETag → Compression → routes → services
+    → Admission → Compression → routes → services
 
 Around all of it the api process puts `ForwardedMiddleware`, which knows what proxies say.
 Everything that the routes know comes from the `Services` that `create_app` is given; importing this loads no torch.
@@ -14,20 +14,18 @@ from fastapi import FastAPI
 
 from api.auth.callers import Callers, Leases
 from api.middleware.admission import AdmissionMiddleware
+from api.middleware.answers import (
+    CompressionMiddleware,
+    HeadMiddleware,
+    InternalErrorMiddleware,
+    SecurityHeadersMiddleware,
+)
 from api.middleware.audit import AuditMiddleware
 from api.middleware.authentication import AuthenticationMiddleware, AuthState
-from api.middleware.guards import (
-    LOOPBACK,
-    BodyLimitMiddleware,
-    HostAndOriginMiddleware,
-    QueryCheckMiddleware,
-    SecurityHeadersMiddleware,
-    query_parameters,
-)
+from api.middleware.guards import LOOPBACK, BodyLimitMiddleware, HostAndOriginMiddleware
 from api.middleware.metrics import Meters, MetricsMiddleware
-from api.middleware.transfer import CompressionMiddleware, ETagMiddleware, HeadMiddleware
 from api.openapi import document_with_access
-from api.problems import InternalErrorMiddleware, handle_errors
+from api.problems import handle_errors
 from api.routes import (
     analysis,
     attempts,
@@ -98,10 +96,6 @@ def create_app(
     handle_errors(app)
     # The last one added is the first to see a request.
     app.add_middleware(CompressionMiddleware)
-    app.add_middleware(ETagMiddleware)
-    app.add_middleware(
-        QueryCheckMiddleware, known=query_parameters((noun.router for noun in NOUNS if noun is not attempts), "/v1")
-    )
     app.add_middleware(AdmissionMiddleware)
     app.add_middleware(BodyLimitMiddleware)
     app.add_middleware(AuthenticationMiddleware, auth=state.auth)

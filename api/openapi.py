@@ -1,5 +1,5 @@
-"""Add to FastAPI's OpenAPI document: access, with the answers 401, 403 and 429; tags, with 304; and the fields that a
-specification may leave out when it is sent."""
+"""Add to FastAPI's OpenAPI document: access, with the answers 401, 403 and 429; and the fields that a specification may
+leave out when it is sent."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 from api.auth.scopes import HEAVY, Access, find_route
-from api.middleware.transfer import REST
 from api.records import Problem
 from api.routes.attempts import batch_body
 from api.routes.context import problems
@@ -48,17 +47,8 @@ SCHEMES = {
         "description": "A key of the service, `adapm_…`; a service without keys asks for none.",
     }
 }
-IF_NONE_MATCH = {
-    "name": "If-None-Match",
-    "in": "header",
-    "required": False,
-    "description": "The `ETag` of an earlier answer: 304 where it would be the same.",
-    "schema": {"type": "string"},
-}
 NOT_OURS = ("HTTPValidationError", "ValidationError")
 """Schemas of FastAPI's own 422."""
-REVISED = "/v1/experiments/{experiment_id}"
-"""Its tag is the revision of labels and note, for `If-Match`, and is not looked at by a GET."""
 POINTS = "/v1/attempts/{run_id}/{attempt}/points"
 STATUSES = {
     Access.OPEN: ("429",),
@@ -103,7 +93,7 @@ def _describe(operation: dict[str, Any], method: str, path: str) -> None:
     if guarded is not None and guarded.route in HEAVY:
         responses.setdefault("503", problems(503)[503])
     if access.scope() is not None:
-        if guarded is not None and path.startswith(REST):  # unknown parameters: `QueryCheckMiddleware`
+        if guarded is not None and path.startswith("/v1/"):  # unknown parameters: `JsonRoute`
             responses.setdefault("422", problems(422)[422])
         operation["security"] = [{KEY_SCHEME: []}]
         operation["x-scope"] = access.value
@@ -117,13 +107,3 @@ def _describe(operation: dict[str, Any], method: str, path: str) -> None:
         if len(others) == 1:
             del schema["anyOf"]
             parameter["schema"] = others[0] | schema
-    # What `api/middleware/transfer.py` does to an answer that is no stream.
-    if method != "get" or not path.startswith(REST) or path == REVISED:
-        return
-    if "text/event-stream" not in responses["200"].get("content", {}):
-        responses["200"].setdefault("headers", {})["ETag"] = {
-            "description": "Of this answer; absent where it is large, or sent in pieces.",
-            "schema": {"type": "string"},
-        }
-        responses.setdefault("304", {"description": "The caller has the answer: its tag was shown."})
-        operation.setdefault("parameters", []).append(IF_NONE_MATCH)

@@ -15,7 +15,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from api.auth.scopes import methods_at
 from api.records import Problem
@@ -214,29 +214,3 @@ def internal_error(error: BaseException, method: str, path: str) -> Response:
     log.error("request failed", error_id=error_id, method=method, path=path, exc_info=error)
     detail = f"The service failed at this request; its log says why, under {error_id}."
     return problem_response(500, "internal", detail, error_id=error_id)
-
-
-class InternalErrorMiddleware:
-    """Middleware: an exception that no handler knows becomes a 500 problem, as long as no answer has begun."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        begun = False
-
-        async def note_begin(message: Message) -> None:
-            nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
-            await send(message)
-
-        try:
-            await self.app(scope, receive, note_begin)
-        except Exception as error:  # whatever it is, the caller gets a problem and the log the trace
-            if begun:
-                raise
-            problem = internal_error(error, scope["method"], scope["path"])
-            await negotiate(problem, scope)(scope, receive, send)

@@ -14,14 +14,16 @@ for it.
 """
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth.scopes import HEAVY, ROUTES, STREAMS, WHOLE, Access
 from api.middleware.authentication import caller_of
+from api.middleware.base import HttpMiddleware
 from api.problems import RefusedError
 
 RETRY_SECONDS = "2"
@@ -31,12 +33,14 @@ class Lane:
     """The calls of one class: `at_work` at once, and so many within it altogether, and of one caller."""
 
     def __init__(self, *, at_work: int, within: int, of_one_caller: int) -> None:
-        self._free, self._places, self._of_one_caller = at_work, within, of_one_caller
+        self.turns = asyncio.Semaphore(at_work)
+        """Who waits gets a turn in the order of coming."""
+        self._places, self._of_one_caller = within, of_one_caller
         self._callers: Counter[str] = Counter()
-        self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def enter(self, caller: str) -> None:
-        """Take a place. Raises `RefusedError`."""
+    @contextmanager
+    def place(self, caller: str) -> Iterator[None]:
+        """A place among those that work and wait. Raises `RefusedError`."""
         headers = {"Retry-After": RETRY_SECONDS}
         if self._callers[caller] >= self._of_one_caller:
             detail = f"You have {self._of_one_caller} such calls under way; ask again once one has ended."
@@ -44,76 +48,49 @@ class Lane:
         if self._callers.total() >= self._places:
             raise RefusedError(503, "busy", "Too many such calls are under way; ask again in a moment.", headers)
         self._callers[caller] += 1
-
-    def leave(self, caller: str) -> None:
-        """Give the place back."""
-        self._callers[caller] -= 1
-        if not self._callers[caller]:
-            del self._callers[caller]
-
-    def turn(self) -> asyncio.Future[None]:
-        """Done once it is the caller's turn to work, the earlier ones first; to be given back by `end_turn`."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._free:
-            self._free -= 1
-            turn.set_result(None)
-        else:
-            self._waiting.append(turn)
-        return turn
-
-    def end_turn(self, turn: asyncio.Future[None]) -> None:
-        """The next one's turn; where it had not come yet, it never will."""
-        if not turn.done():
-            self._waiting.remove(turn)
-            turn.cancel()
-        elif self._waiting:
-            self._waiting.popleft().set_result(None)
-        else:
-            self._free += 1
+        try:
+            yield
+        finally:
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]
 
 
-class AdmissionMiddleware:
+class AdmissionMiddleware(HttpMiddleware):
     """Let calls in by class; behind the guard, which says who calls, and behind what reads bodies."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-        self._heavy = Lane(at_work=2, within=64, of_one_caller=16)
-        self._whole = Lane(at_work=2, within=256, of_one_caller=64)
+        super().__init__(app)
         self._ordinary = Lane(at_work=8, within=512, of_one_caller=256)
-        self._public = Lane(at_work=4, within=128, of_one_caller=64)
         self._lanes: Mapping[str, Lane | None] = {
             **dict.fromkeys((*STREAMS, *ROUTES[Access.LEASE])),
-            **dict.fromkeys(ROUTES[Access.OPEN], self._public),
-            **dict.fromkeys(HEAVY, self._heavy),
-            **dict.fromkeys(WHOLE, self._whole),
+            **dict.fromkeys(ROUTES[Access.OPEN], Lane(at_work=4, within=128, of_one_caller=64)),
+            **dict.fromkeys(HEAVY, Lane(at_work=2, within=64, of_one_caller=16)),
+            **dict.fromkeys(WHOLE, Lane(at_work=2, within=256, of_one_caller=64)),
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lane = self._lanes.get(scope["bench.route"], self._ordinary) if scope["type"] == "http" else None
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the call when it is its turn, unless its caller has left by then."""
+        lane = self._lanes.get(scope["bench.route"], self._ordinary)
         if lane is None:
             await self.app(scope, receive, send)
             return
         who = caller_of(scope)
-        caller = who.key.id if who.key else who.address
         try:
-            lane.enter(caller)
+            with lane.place(who.key.id if who.key else who.address):
+                await self._take_turn(lane.turns, scope, receive, send)
         except RefusedError as refusal:
             await refusal.response()(scope, receive, send)
-            return
-        try:
-            await self._take_turn(lane, scope, receive, send)
-        finally:
-            lane.leave(caller)
 
-    async def _take_turn(self, lane: Lane, scope: Scope, receive: Receive, send: Send) -> None:
-        turn = lane.turn()
-        working = True
+    async def _take_turn(self, turns: asyncio.Semaphore, scope: Scope, receive: Receive, send: Send) -> None:
+        has_to_wait, turn = turns.locked(), asyncio.ensure_future(turns.acquire())
+        has_ended = False
 
         def end_turn() -> None:
-            nonlocal working
-            if working:
-                working = False
-                lane.end_turn(turn)
+            nonlocal has_ended
+            if not has_ended and not turn.cancel():  # one that has not come yet never will
+                turns.release()
+            has_ended = True
 
         async def send_and_end_turn(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -121,15 +98,17 @@ class AdmissionMiddleware:
             await send(message)
 
         try:
-            if not turn.done():
+            if has_to_wait:
                 receive = await _wait(turn, receive)
+            else:
+                await turn
             if turn.done():
                 await self.app(scope, receive, send_and_end_turn)
         finally:
             end_turn()
 
 
-async def _wait(turn: asyncio.Future[None], receive: Receive) -> Receive:
+async def _wait(turn: asyncio.Future[Any], receive: Receive) -> Receive:
     """Wait for the turn, or until the caller leaves. What the caller has sent is still to be received."""
     request = await receive()  # whole, as `BodyLimitMiddleware` has read it
     left = asyncio.ensure_future(receive())
@@ -137,8 +116,7 @@ async def _wait(turn: asyncio.Future[None], receive: Receive) -> Receive:
         either: list[asyncio.Future[Any]] = [turn, left]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        if not left.done():
-            left.cancel()
+        left.cancel()
     waiting = [request]
 
     async def receive_again() -> Message:

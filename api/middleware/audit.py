@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.middleware.authentication import caller_of
+from api.middleware.base import HttpMiddleware
 from api.middleware.guards import SAFE_METHODS, WORKER_PATH
 from orchestrator.errors import OrchestratorError
 from orchestrator.store.admin.audit import AuditLine, AuditLog
@@ -25,15 +26,16 @@ def is_report(path: str) -> bool:
     return path.startswith(WORKER_PATH) or (path.startswith("/v1/external-runs/") and path.endswith("/lines"))
 
 
-class AuditMiddleware:
+class AuditMiddleware(HttpMiddleware):
     """Write who changed what, when, from where, and what came of it."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
-        self.app = app
+        super().__init__(app)
         self._audit = audit
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in SAFE_METHODS or is_report(scope["path"]):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and write the lines first."""
+        if scope["method"] in SAFE_METHODS or is_report(scope["path"]):
             await self.app(scope, receive, send)
             return
 

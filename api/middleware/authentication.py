@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.auth.callers import Caller, Callers, Leases, PresentedSecret, presented_secret
 from api.auth.scopes import Access, find_route, methods_at, routes_at
 from api.auth.throttle import Throttle
+from api.middleware.base import HttpMiddleware
 from api.middleware.guards import SAFE_METHODS, STRANGER_BODY_BYTES, USER_BODY_BYTES, WORKER_BODY_BYTES
 from api.problems import RefusedError, asks_for_page, problem_response
 from dashboards.render import VISITOR, Visitor, refused_page
@@ -46,17 +47,15 @@ class AuthState:
         self.strange_workers = Throttle(FAILURES_A_SECOND, FAILURES_AT_ONCE)
 
 
-class AuthenticationMiddleware:
+class AuthenticationMiddleware(HttpMiddleware):
     """Let requests in by the key of their caller."""
 
     def __init__(self, app: ASGIApp, auth: AuthState) -> None:
-        self.app = app
+        super().__init__(app)
         self._auth = auth
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request in, or answer it."""
         try:
             answer = await self._refusal(scope)
         except RefusedError as refusal:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.middleware.base import HttpMiddleware
 from orchestrator.records import ServiceMetrics
 from orchestrator.services.monitor import Monitor
 
@@ -91,17 +92,15 @@ def families(metrics: ServiceMetrics) -> Iterable[Metric]:
     )
 
 
-class MetricsMiddleware:
-    """Middleware that times every answer but streams, by the route's pattern: an id is no label."""
+class MetricsMiddleware(HttpMiddleware):
+    """Time every answer but streams, by the route's pattern: an id is no label."""
 
     def __init__(self, app: ASGIApp, meters: Meters) -> None:
-        self.app = app
+        super().__init__(app)
         self.meters = meters
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and note how long that took."""
         start, status, streams = time.perf_counter(), 500, False
 
         async def note_status(message: Message) -> None:

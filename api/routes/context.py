@@ -1,22 +1,24 @@
 """What every route needs: the service's verbs, and parameters checked the same way everywhere."""
 
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from api.auth.callers import Caller
 from api.middleware.authentication import AuthState, caller_of
 from api.middleware.metrics import Meters
-from api.problems import RefusedError
+from api.problems import RefusedError, invalid_request
 from api.records import Item, Page
 from dashboards.data.live import Pulse
 from dashboards.files.figures import FigureFiles
+from optim.nearest import hint
 from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.composition import Services
@@ -24,6 +26,7 @@ from orchestrator.services.experiments import Experiments
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
+from orchestrator.specs.faults import Fault, pointer, short_json
 from orchestrator.specs.text import TwiceError, distinct_keys
 from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
@@ -60,6 +63,9 @@ ID_PATTERN = r"^[A-Za-z0-9_-]{1,64}$"
 
 MOST_ITEMS = 1_000
 """Records on one page."""
+
+MOST_FAULTS = 8
+"""Unknown parameters that one answer lists: each is compared with the known ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,19 +169,43 @@ class JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route that reads its body as a `JsonRequest`: the class of the routes of every router that users send JSON to.
+    """The class of the routes of every router for users: it reads its body as a `JsonRequest`, and refuses query
+    parameters that it does not know, lest a misspelt filter answer with all.
 
-    What workers send is as our own code wrote it.
+    What workers send is as our own code wrote it. A figure takes what is added to a page's address, as pages do.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's own handler, of a request that reads its body so."""
-        handle = super().get_route_handler()
+        """The route's own handler, behind these checks."""
+        handle, names = super().get_route_handler(), tuple(_query_parameters(self.dependant))
+        takes_all = self.path.endswith("/figures/{name}.{form}")
 
         async def handle_checked(request: Request) -> Response:
+            unknown = [] if takes_all else [name for name in request.query_params if name not in names]
+            if unknown:
+                return invalid_request(
+                    tuple(
+                        Fault(
+                            pointer=pointer((name,)),
+                            value=short_json(request.query_params[name]),
+                            allowed=f"unknown parameter; {hint(name, names) if names else 'there are none here'}",
+                            source="query",
+                        )
+                        for name in unknown[:MOST_FAULTS]
+                    )
+                )
             return await handle(JsonRequest(request.scope, request.receive))
 
         return handle_checked
+
+
+def _query_parameters(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        kind = field.field_info.annotation
+        # Of a model of the whole query, its fields are the parameters.
+        yield from kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else (field.alias,)
+    for each in dependant.dependencies:
+        yield from _query_parameters(each)
 
 
 EXAMPLES: dict[int, tuple[str, str]] = {

@@ -48,13 +48,6 @@ def test_every_refusal_is_a_problem_with_an_example(document: dict[str, Any]):
     assert "HTTPValidationError" not in str(document)
 
 
-def test_what_may_be_tagged_says_so(document: dict[str, Any]):
-    tagged = {route for route, operation in operations(document) if "304" in operation["responses"]}
-    assert {"GET /v1/runs/{run_id}", "GET /v1/experiments", "GET /v1/points"} <= tagged
-    assert "GET /v1/experiments/{experiment_id}/stream" not in tagged
-    assert all(route.startswith("GET /v1/") for route in tagged)
-
-
 def test_every_body_of_a_user_has_an_example_which_its_schema_allows(document: dict[str, Any]):
     examples = body_examples(document)
     for route, operation in operations(document):

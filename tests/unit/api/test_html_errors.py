@@ -4,8 +4,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from api.middleware.answers import InternalErrorMiddleware
 from api.middleware.guards import USER_BODY_BYTES, BodyLimitMiddleware
-from api.problems import InternalErrorMiddleware, RefusedError, handle_errors
+from api.problems import RefusedError, handle_errors
 from orchestrator.errors import NotFoundError, StoreError
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

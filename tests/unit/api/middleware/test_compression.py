@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from api.app import create_app
-from api.middleware.transfer import WORTH_BYTES, CompressionMiddleware
+from api.middleware.answers import WORTH_BYTES, CompressionMiddleware
 from tests.factories.playing import DEMO
 from tests.factories.serving import open_services
 

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.middleware.answers import InternalErrorMiddleware, SecurityHeadersMiddleware
 from api.middleware.guards import (
     ROOM_BYTES,
     STRANGER_BODY_BYTES,
@@ -17,9 +18,7 @@ from api.middleware.guards import (
     WORKER_BODY_BYTES,
     BodyLimitMiddleware,
     HostAndOriginMiddleware,
-    SecurityHeadersMiddleware,
 )
-from api.problems import InternalErrorMiddleware
 
 
 async def echo(request: Request) -> PlainTextResponse:

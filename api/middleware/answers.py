@@ -1,0 +1,101 @@
+"""Middleware that adds to what routes answer: security headers, a problem where nobody foresaw an error, HEAD,
+compression.
+
+HEAD is answered as GET would be, without the body; the answer is made whole, so that its length and status are those of
+GET. Pages and their figures are compressed for browsers that take that. Programs get their records as they are:
+compressing costs more than reading them, and they are mostly on this machine.
+"""
+
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.auth.scopes import STREAMS, find_route
+from api.middleware.base import HttpMiddleware
+from api.problems import internal_error, negotiate
+from dashboards.render import CONTENT_SECURITY_POLICY
+
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
+
+AS_THEY_ARE = ("/v1/", "/static/")
+"""Records; and files that are kept compressed."""
+WORTH_BYTES = 4_000
+LEVEL = 3
+"""A quick one: the highest level takes far longer for little less."""
+
+
+class SecurityHeadersMiddleware(HttpMiddleware):
+    """Put `HEADERS` on every answer that has not set them itself."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with them."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                sent = message.setdefault("headers", [])
+                names = {name.lower() for name, _ in sent}
+                sent.extend(pair for pair in RAW_HEADERS if pair[0] not in names)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+class InternalErrorMiddleware(HttpMiddleware):
+    """An exception that no handler knows becomes a 500 problem, as long as no answer has begun."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, with a problem where that fails."""
+        begun = False
+
+        async def note_begin(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, note_begin)
+        except Exception as error:  # whatever it is, the caller gets a problem and the log the trace
+            if begun:
+                raise
+            problem = internal_error(error, scope["method"], scope["path"])
+            await negotiate(problem, scope)(scope, receive, send)
+
+
+class HeadMiddleware(HttpMiddleware):
+    """Have every HEAD that meets a route for GET answered by that route."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as GET does, without the body."""
+        guarded = find_route("GET", scope["path"]) if scope["method"] == "HEAD" else None
+        if guarded is None or guarded.route in STREAMS:
+            await self.app(scope, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        get = {**scope, "method": "GET"}  # a copy: the server looks at its own to see that no body may follow
+        try:
+            await self.app(get, receive, send_head)
+        finally:
+            scope.update({**get, "method": "HEAD"})  # whoever counts answers wants to know the route
+
+
+class CompressionMiddleware(GZipMiddleware):
+    """Compress what is no record; Starlette leaves streams of events as they are."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app, minimum_size=WORTH_BYTES, compresslevel=LEVEL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        untouched = scope["type"] == "http" and scope["path"].startswith(AS_THEY_ARE)
+        await (self.app if untouched else super().__call__)(scope, receive, send)
