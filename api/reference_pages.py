@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from api.app import create_app
 from api.auth.scopes import find_route
+from api.cli.admin.doctor import CLIENT_SETTINGS
 from api.cli.app import main as command_line
 from optim import catalog
 from optim.catalog import Option
@@ -40,16 +41,6 @@ SOURCES = """The first of these counts: a flag of `adapm-bench up` or `demo`, th
 secrets (`/run/secrets/adapm_bench_database_url`), the TOML file (`adapm-bench.toml` in the current folder, with lines
 like `port = 8321`), the default. Unknown variables that begin with `ADAPM_BENCH_` are refused.
 `adapm-bench doctor --settings` prints every value and its source."""
-OTHER_VARIABLES = (
-    ("`ADAPM_BENCH_CONFIG`", "The TOML file, if it is not in the current folder.", ""),
-    ("`ADAPM_BENCH_URL`", "The service that the command line talks to; default: the one on the data folder.", ""),
-    ("`ADAPM_BENCH_KEY`, `ADAPM_BENCH_KEY_FILE`", "The key that command line and client send, or a file with it.", ""),
-    (
-        "`ADAPM_BENCH_OWN_OPTIMIZERS`",
-        "Optimizers of installed packages that may be used, by name; workers need it, too.",
-        "",
-    ),
-)
 PYTHON = {
     "Optimizers": (
         "optim.adapm.AdaPM",
@@ -250,7 +241,8 @@ def settings() -> Iterator[str]:
         )
         for name, field in Settings.model_fields.items()
     ]
-    yield from _table(("variable", "meaning", "default"), [*rows, *OTHER_VARIABLES])
+    rows += [(f"`{PREFIX}{name.upper()}`", meaning, "") for name, meaning in CLIENT_SETTINGS.items()]
+    yield from _table(("variable", "meaning", "default"), rows)
 
 
 def python() -> Iterator[str]:

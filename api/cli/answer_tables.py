@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from api.cli.console import plain, plain_table, sentences, text_table
+from api.cli.console import plain, sentences, text_table
 from dashboards.text import formats, tables
 from dashboards.text.answers import target_words
 from dashboards.text.tables import Table
@@ -66,39 +66,35 @@ class Leaderboard:
             yield Text(f"left out, for want of room: {', '.join(left_out)}; --json has all", style="dim")
 
     def _titles(self) -> list[str]:
-        delta = f"Δ to {plain(self.comparison.baseline)[:16]}"
+        delta = f"Δ to {self.comparison.baseline[:16]}"
         time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n", 1)
         figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", time)
         return ["optimizer", "lr", "validation loss", delta, *figures, "runs"]
 
     def _table(self, titles: list[str]) -> RichTable:
-        table = plain_table(titles[0])
-        for title in titles[1:]:
-            table.add_column(title, justify="left" if title == "runs" else "right", no_wrap=True)
         rows = self.comparison.rows
         baseline = next((row for row in rows if row.is_baseline), None)
-        for position, row in enumerate(rows):
-            first = position == 0 and row.val_loss is not None and self.comparison.complete
-            green = " green" if row.conclusion is Conclusion.BETTER else ""
-            table.add_row(*_cells(row, baseline)[: len(titles)], style=f"bold{green}" if first else None)
+        figures = [title for title in titles[1:] if title != "runs"]
+        table = text_table(titles, (_cells(row, baseline)[: len(titles)] for row in rows), figures)
+        for column in table.columns[1:]:
+            column.no_wrap = True
+        if rows and rows[0].val_loss is not None and self.comparison.complete:
+            table.rows[0].style = "bold green" if rows[0].conclusion is Conclusion.BETTER else "bold"
         return table
 
 
-def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]:
-    return tuple(
-        Text(cell)
-        for cell in (
-            plain(row.candidate),
-            _rate(row),
-            _interval(row.val_loss),
-            _difference(row),
-            _state(row, baseline),
-            two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n").replace(" against ", "\nagainst\n"),
-            two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
-            _step(row),
-            formats.device_time(row.device_hours),
-            outcomes_text(row.outcomes),
-        )
+def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[str, ...]:
+    return (
+        row.candidate,
+        two_lines(formats.rate(row.best_lr), "at edge" if row.edge_of_grid else ""),
+        two_lines(_interval(row.val_loss), f"n = {row.val_loss.n}" if row.val_loss else ""),
+        _difference(row),
+        _state(row, baseline),
+        two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n").replace(" against ", "\nagainst\n"),
+        two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
+        _step(row),
+        formats.device_time(row.device_hours),
+        outcomes_text(row.outcomes),
     )
 
 
@@ -107,16 +103,12 @@ def two_lines(figure: str, of_what: str) -> str:
     return f"{figure}\n{of_what}" if of_what and figure != formats.UNKNOWN else figure
 
 
-def _rate(row: CandidateRow) -> str:
-    return two_lines(formats.rate(row.best_lr), "at edge" if row.edge_of_grid else "")
-
-
 def _interval(interval: Interval | None) -> str:
     if interval is None:
         return formats.UNKNOWN
     half = interval.half_width()
     spread = "" if half is None else f" ± {formats.loss(half)}"
-    return f"{formats.loss(interval.mean)}{spread}\nn = {interval.n}"
+    return f"{formats.loss(interval.mean)}{spread}"
 
 
 def _difference(row: CandidateRow) -> str:
@@ -174,43 +166,42 @@ def _titled(table: Table) -> tuple[RenderableType, ...]:
 
 def profile_view(report: ProfileReport) -> RenderableType:
     """One line a candidate: its scores, and its time to target on each workload."""
-    table = plain_table("optimizer", "score\n(tokens)", "score\n(device-h)")
-    for time in report.rows[0].times if report.rows else ():
-        table.add_column(f"{plain(time.name)[:24]}\n{target_words(time)}", justify="right", overflow="fold")
-    for row in report.rows:
-        times = (
-            f"{formats.compact(time.tokens)} tokens" if time.tokens is not None else "not reached" for time in row.times
+    targets = [f"{time.name[:24]}\n{target_words(time)}" for time in (report.rows[0].times if report.rows else ())]
+    columns = ("optimizer", "score\n(tokens)", "score\n(device-h)", *targets)
+    rows = [
+        (
+            row.candidate,
+            f"{row.score_tokens:.3f}",
+            f"{row.score_device_hours:.3f}",
+            *("not reached" if t.tokens is None else f"{formats.compact(t.tokens)} tokens" for t in row.times),
         )
-        cells = (plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times)
-        table.add_row(*map(Text, cells))
+        for row in report.rows
+    ]
     workloads = pluralize(report.workloads, "workload")
     head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
-    return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
+    notes = sentences(("note", formats.sentence(note)) for note in report.notes)
+    return Group(head, text_table(columns, rows, columns[1:]), notes)
 
 
 def judgement_view(judged: ExternalJudgement) -> RenderableType:
     """Show the objections to the verdicts, the table, the verdicts, and the conditions that nobody checked."""
     head = Text(plain(judged.experiment), style="bold")
     head.append(f"  (logged or imported, not measured by the bench; {plain(judged.metric)})", style="yellow")
-    table = plain_table(
-        "candidate", "lr", plain(judged.metric)[:24], f"Δ to {plain(judged.baseline)[:16]}", "runs", "rates"
-    )
-    for row in judged.rows:
-        loss, difference = row.loss, row.difference
-        table.add_row(
-            plain(row.candidate),
+    columns = ("candidate", "lr", judged.metric[:24], f"Δ to {judged.baseline[:16]}", "runs", "rates")
+    rows = [
+        (
+            row.candidate,
             formats.rate(row.lr),
-            "—" if loss is None else formats.loss(loss.mean) + _half(loss.half_width()),
-            "baseline" if row.is_baseline else "—" if difference is None else formats.difference(difference.mean),
-            "0" if loss is None else str(loss.n),
+            _interval(row.loss),
+            "baseline" if row.is_baseline else formats.difference(row.difference.mean if row.difference else None),
+            "0" if row.loss is None else str(row.loss.n),
             str(len(row.learning_rates)),
         )
+        for row in judged.rows
+    ]
+    table = text_table(columns, rows, columns[1:])
     lines = [("concern", formats.sentence(each)) for each in judged.concerns]
     verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
     verdicts += [("not checked", formats.sentence(each)) for each in judged.unchecked]
     verdicts += [("note", formats.sentence(each)) for each in judged.notes]
     return Group(head, *([sentences(lines), Text()] if lines else []), table, sentences(verdicts))
-
-
-def _half(half_width: float | None) -> str:
-    return "" if half_width is None else f" ± {half_width:.4f}"

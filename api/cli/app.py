@@ -67,7 +67,7 @@ PANELS = {
     },
     "Service": {
         "up": Verb("admin.up:up", "Start the service; Ctrl-C stops it."),
-        "doctor": Verb("doctor.doctor:doctor", "Check this machine and its settings."),
+        "doctor": Verb("admin.doctor:doctor", "Check this machine and its settings."),
     },
     "Admin": {
         "db": Verb("admin.db:verbs", "Upgrade, check and back up the database."),
@@ -76,7 +76,7 @@ PANELS = {
     "Experimental": {
         "study": Verb("studies.study:verbs", "Run the studies, each to the verdict on its claim."),
         "campaign": Verb("studies.campaign:verbs", "Try ideas under one error, and read the ledger."),
-        "mcp": Verb("admin.mcp:mcp", "Serve a campaign to an agent."),
+        "mcp": Verb("studies.campaign:mcp", "Serve a campaign to an agent."),
         "board": Verb("files.bundles:board", "Write a page of the verdicts of published folders."),
     },
 }

@@ -6,10 +6,10 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import IO, Annotated, Never, Self
+from typing import IO, Annotated, Literal, Never, Self
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -94,7 +94,7 @@ def print_json(value: object) -> None:
 class ProgressLine:
     """A line on stderr that says how far something is: on a terminal over the line before, else now and then."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         """`quiet` prints nothing."""
         self._quiet, self._is_live = quiet, sys.stderr.isatty()
         self._pause_seconds = 0.2 if self._is_live else LINE_SECONDS
@@ -134,24 +134,25 @@ def print_files(paths: Iterable[Path], *, as_json: bool) -> None:
         print_json(files)
 
 
-def plain_table(*columns: str) -> Table:
-    """A table with a rule under its head and nothing else to break in a log; columns after the first align right."""
+def text_table(columns: Sequence[str], rows: Iterable[Iterable[str]], figures: Collection[str] = ()) -> Table:
+    """A table with a rule under its head and nothing else to break in a log; columns of `figures` align right. A first
+    column of names is not folded; sentences are. Heads and cells may have several lines."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if position else "left", overflow="fold")
-    return table
-
-
-def text_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """A table of words, aligned left. The first column, mostly of names, is not folded; sentences there are."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    cells = [[Text(plain(cell)) for cell in row] for row in rows]
+    head, *cells = [[Text("\n".join(map(plain, cell.split("\n")))) for cell in row] for row in (columns, *rows)]
     for position, column in enumerate(columns):
         is_name = position == 0 and all(2 * len(row[0]) < LOG_WIDTH for row in cells)
-        table.add_column(column, overflow="fold", no_wrap=is_name)
+        justify: Literal["right", "left"] = "right" if column in figures else "left"
+        table.add_column(head[position], justify=justify, overflow="fold", no_wrap=is_name)
     for row in cells:
         table.add_row(*row)
     return table
+
+
+def facts_text(facts: Iterable[tuple[str, str]]) -> str:
+    """Names and values, a line each, the values below one another."""
+    every = tuple(facts)
+    width = max([18, *(len(name) + 2 for name, _ in every)])
+    return "\n".join(f"{name:<{width}}{plain(value)}" for name, value in every)
 
 
 def sentences(lines: Iterable[tuple[str, str]]) -> RenderableType:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from api.cli.console import plain, text_table
+from api.cli.console import facts_text, plain, text_table
 from dashboards.text import costs, formats, words
 from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.jobs import Outcome
@@ -120,7 +120,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         *((("clone of", experiment.cloned_from),) if experiment.cloned_from else ()),
         *((("labels", ", ".join(experiment.labels)),) if experiment.labels else ()),
     )
-    parts: list[RenderableType] = [Text(plain(experiment.name), style="bold"), _facts(facts), Text()]
+    parts: list[RenderableType] = [Text(plain(experiment.name), style="bold"), Text(facts_text(facts)), Text()]
     if note:
         author = note.editor or note.edited_by
         by = f"note of {formats.moment(note.edited_at)}" + (f" by {plain(author)}" if author else "")
@@ -143,7 +143,7 @@ def told_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> Re
         for run in runs
     ]  # fmt: skip
     table = text_table(("run", "candidate", "lr", "seed", "state", "source"), rows)
-    return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), table)
+    return Group(Text(plain(experiment.name), style="bold"), Text(facts_text(facts)), Text(), table)
 
 
 def run_view(
@@ -167,14 +167,8 @@ def run_view(
         # `Peak tensors` as `peak tensors`; `MFU` stays.
         costs_of_run = costs.lines(result, run.spec) if run.spec else ()
         facts += tuple((name if name.isupper() else name[0].lower() + name[1:], value) for name, value in costs_of_run)
-    parts: list[RenderableType] = [Text(plain(title), style="bold"), _facts(facts)]
+    parts: list[RenderableType] = [Text(plain(title), style="bold"), Text(facts_text(facts))]
     return Group(*parts, Text(), _attempts(attempts, run), Text(), _events(events, run))
-
-
-def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:
-    every = tuple(facts)
-    width = max([18, *(len(name) + 2 for name, _ in every)])
-    return Text("\n".join(f"{name:<{width}}{plain(value)}" for name, value in every))
 
 
 def _attempts(attempts: tuple[AttemptRecord, ...], run: RunRecord) -> RenderableType:

@@ -14,6 +14,7 @@ microseconds of it.
 """
 
 import asyncio
+import re
 import time
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,6 @@ from api.auth.client_key import check_key, own_key
 from api.client.messages import (
     ANY_EXPERIMENT,
     as_list,
-    as_texts,
     json_body,
     read,
     refusal,
@@ -120,8 +120,8 @@ class ShortIds(httpx2.Auth):
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         """The request, and again with each short id written out."""
-        response = yield request
         for _ in range(MOST_IDS):
+            response = yield request
             if response.status_code != httpx2.codes.NOT_FOUND:
                 return
             response.read()
@@ -129,20 +129,8 @@ class ShortIds(httpx2.Auth):
                 found = NoSuchId.model_validate_json(response.content)
             except ValidationError:
                 return
-            request = _expand_id(request, found.asked, found.meant)
-            response = yield request
-
-
-def _expand_id(request: httpx2.Request, short: str, whole: str) -> httpx2.Request:
-    path = "/".join(whole if part == short else part for part in request.url.path.split("/"))
-    url = request.url.copy_with(path=path)
-    if url.query:
-        url = url.copy_with(
-            params=[(key, whole if value == short else value) for key, value in url.params.multi_items()]
-        )
-    return httpx2.Request(
-        request.method, url, headers=request.headers, stream=request.stream, extensions=request.extensions
-    )
+            short = rf"(?<=[/=]){re.escape(found.asked)}(?=[/?&]|$)"
+            request.url = httpx2.URL(re.sub(short, found.meant, str(request.url)))
 
 
 class Endpoint(Generic[Arguments, Answer]):
@@ -229,7 +217,7 @@ class Endpoints:
         """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
         `deleted`: those that were deleted and can be restored, instead of the others."""
         chosen = _parameters(limit=limit, before=before, deleted="true" if deleted else None)
-        parameters: dict[str, Parameter] = {**chosen, "label": as_texts(labels, "the labels")}
+        parameters: dict[str, Parameter] = {**chosen, "label": as_list(labels)}
         return self._get("/v1/experiments", Page[AnyExperiment], parameters).items
 
     @Endpoint
@@ -267,7 +255,7 @@ class Endpoints:
     @Endpoint
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        return self._get("/v1/profiles", ProfileReport, {"experiment": as_texts(experiment_ids, "the ids")})
+        return self._get("/v1/profiles", ProfileReport, {"experiment": as_list(experiment_ids)})
 
     @Endpoint
     def fit(
@@ -279,8 +267,8 @@ class Endpoints:
     ) -> FitReport:
         """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
-        wanted = [str(each) for each in as_list(predict, "what to predict")]
-        parameters = {"experiment": as_texts(experiment_ids, "the ids"), "predict": wanted, **_parameters(form=form)}
+        wanted = [str(each) for each in as_list(predict)]
+        parameters = {"experiment": as_list(experiment_ids), "predict": wanted, **_parameters(form=form)}
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     @Endpoint
@@ -289,7 +277,7 @@ class Endpoints:
     ) -> tuple[ExternalExperiment, ...]:
         """Experiments whose runs were logged or imported (`told_by`): those that have all of `labels`, the newest
         first; read page by page until there are `limit` of them."""
-        chosen: dict[str, Parameter] = {"label": as_texts(labels, "the labels"), "limit": PAGE_LIMIT}
+        chosen: dict[str, Parameter] = {"label": as_list(labels), "limit": PAGE_LIMIT}
         pages = self._read_pages("/v1/external-experiments", Page[ExternalExperiment], "before", chosen)
         return tuple(islice((one for one in pages if told_by in (None, *one.told_by)), limit))
 
@@ -333,7 +321,7 @@ class Endpoints:
     @Endpoint
     def external_series(self, external_id: str, metrics: Sequence[str] = ()) -> ExternalSeries:
         """All that it told, or these metrics; of more than two million values the service asks for fewer metrics."""
-        chosen: dict[str, Parameter] = {"metric": as_texts(metrics, "metrics")}
+        chosen: dict[str, Parameter] = {"metric": as_list(metrics)}
         return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries, chosen)
 
     @Endpoint
@@ -341,7 +329,7 @@ class Endpoints:
         self, external_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> ExternalExperiment:
         """Give an experiment of external runs these labels, and take those away; the others stay."""
-        change = {"add": as_texts(add, "labels to add"), "remove": as_texts(remove, "labels to remove")}
+        change = {"add": as_list(add), "remove": as_list(remove)}
         path = f"/v1/external-experiments/{segment(external_id)}/labels"
         return self._ask("POST", path, ExternalExperiment, again=True, content=json_body(change), headers=JSON)
 
@@ -412,7 +400,7 @@ class Endpoints:
     @Endpoint
     def remove_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
         """Take these labels away; one that it does not have changes nothing."""
-        gone = {unicodedata.normalize("NFC", label).strip() for label in as_texts(labels, "labels")}
+        gone = {unicodedata.normalize("NFC", label).strip() for label in as_list(labels)}
         return self._relabel(experiment_id, lambda had: [label for label in had if label not in gone])
 
     @Endpoint
@@ -471,7 +459,7 @@ class Endpoints:
 
         `where` is a filter such as `lr<0.01 and optimizer=adapm`, `sort` any field, with `-` the largest first.
         """
-        parameters: dict[str, Parameter] = {"where": where, "columns": as_texts(columns, "columns"), "sort": sort}
+        parameters: dict[str, Parameter] = {"where": where, "columns": as_list(columns), "sort": sort}
         parameters["limit"] = min(limit or PAGE_LIMIT, PAGE_LIMIT)
         found = self._read_pages("/v1/runs/table", Page[RunTableRow], "after", parameters)
         return tuple(islice(found, limit))
@@ -519,7 +507,7 @@ class Endpoints:
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
         """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
-        parameters: dict[str, Parameter] = {"run": as_texts(run_ids, "the ids"), "metric": metric}
+        parameters: dict[str, Parameter] = {"run": as_list(run_ids), "metric": metric}
         parameters |= {"buckets": buckets, "after_step": after_step}
         return self._get("/v1/points", Page[Chart], parameters).items
 

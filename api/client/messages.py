@@ -19,9 +19,6 @@ from worker.schema import read_stored
 Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=str | int)
 
-LONGEST_SHOWN = 80
-"""Characters of a value that are repeated to who gave it."""
-
 LONGEST_WAIT_SECONDS = 10
 """A service that asks for more is not waited for: somebody should know."""
 
@@ -96,39 +93,23 @@ def unreachable_error(url: str, error: Exception) -> ClientError:
     return ClientError(f"no service at {url} ({str(error) or type(error).__name__})", status=None)
 
 
-def segment(identifier: str, what: str = "id") -> str:
-    """One segment of a path, whatever a user typed as an id; raises `InputError` where that is none."""
-    if not isinstance(identifier, str):
-        raise InputError(f"the {what} must be text, not {_type_and_value(identifier)}")
+def segment(identifier: str) -> str:
+    """One segment of a path, whatever a user typed as an id; raises `InputError` where that is empty."""
     if not identifier:
-        raise InputError(f"the {what} is empty")
-    return quote(identifier, safe="")
+        raise InputError("the id is empty")
+    return quote(str(identifier), safe="")
 
 
-def as_texts(given: Iterable[str] | str, what: str) -> list[str]:
-    """The texts where several are due; a single one is one, not its letters. Raises `InputError` for anything else."""
-    found = as_list(given, what)
-    for each in found:
-        if not isinstance(each, str):
-            raise InputError(f"{what} must be texts, not {_type_and_value(each)}")
-    return found
-
-
-def as_list(given: Iterable[Item] | Item, what: str) -> list[Item]:
-    """The items of what is given, or what is given, where it is one; raises `InputError` for what is neither."""
-    if isinstance(given, str | int):
-        return [given]
-    try:
-        return list(given)
-    except TypeError:
-        raise InputError(f"{what} must be a list, not {_type_and_value(given)}") from None
+def as_list(given: Iterable[Item] | Item) -> list[Item]:
+    """The items where several are due; a single text is one, not its letters."""
+    return [given] if isinstance(given, str | int) else list(given)
 
 
 def json_body(fields: BaseModel | Mapping[str, Any]) -> bytes:
     """The body of a request as JSON, in which numpy's numbers are numbers. Raises `InputError` for what JSON cannot
     hold; numbers that are not finite the service refuses, together with every other fault."""
     if not isinstance(fields, BaseModel | Mapping):
-        raise InputError(f"the fields must be a mapping, not {_type_and_value(fields)}")
+        raise InputError(f"the fields must be a mapping, not {type(fields).__name__}")
     try:
         return to_json(fields, by_alias=False, inf_nan_mode="constants", fallback=_plain_number)
     except ValueError as error:
@@ -141,11 +122,4 @@ def _plain_number(value: Any) -> Any:
         return int(value)
     if isinstance(value, Real):
         return float(value)
-    raise TypeError(f"JSON cannot hold {_type_and_value(value)}")
-
-
-def _type_and_value(value: object) -> str:
-    if value is None:
-        return "None"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'}"
+    raise TypeError(f"JSON cannot hold a {type(value).__name__}")

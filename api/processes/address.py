@@ -1,10 +1,7 @@
 """Where a service listens: its socket, whether it may listen there, and whether it answers."""
 
-import errno
 import socket
 from ipaddress import ip_address
-
-import psutil
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
@@ -50,28 +47,10 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(512)
     except OSError as error:
         listener.close()
-        who = listening_process(port) if error.errno == errno.EADDRINUSE else None
-        why = f"{error.strerror} by {who}" if who else error.strerror
         raise ServiceError(
-            f"cannot listen on {host} port {port}: {why}; choose another port with --port, or 0 for any"
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another port with --port, or 0 for any"
         ) from error
     return listener
-
-
-def listening_process(port: int) -> str | None:
-    """Who listens on that port, as far as this user may know: a service of ours by its data folder, else a process."""
-    try:
-        listening = [each for each in psutil.net_connections(kind="tcp") if each.status == psutil.CONN_LISTEN]
-        holders = {each.pid for each in listening if each.laddr and each.laddr.port == port}
-        commands = {pid: psutil.Process(pid).cmdline() for pid in sorted(filter(None, holders))}
-    except (psutil.Error, PermissionError):  # macOS tells root alone; or it has just ended
-        return None
-    for words in commands.values():
-        if words[1:4] == ["-m", "api.cli", "api"] and "--data" in words:  # as `supervisor.py` starts it
-            return f"the adapm-bench service on {words[words.index('--data') + 1]}"
-    for pid, words in commands.items():
-        return f"process {pid}, {' '.join(words)[:80]}"
-    return "a process of another user" if holders else None
 
 
 def answers(url: str, path: str = "/healthz") -> bool:

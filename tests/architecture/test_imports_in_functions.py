@@ -20,8 +20,7 @@ DEVICE_TIME = "the import is device time, after the clock has started"
 
 REASONS = {
     "api.bundles.layout": {"pyarrow": EXTRA},
-    "api.cli.admin.mcp": {"api.campaigns.mcp_server": EXTRA},
-    "api.cli.doctor.checks": {
+    "api.cli.admin.checks": {
         "pynvml": EXTRA,
         "ray._common.usage.usage_constants": "a second, in the process of one check",
         "ray._private.ray_constants": "as above",
@@ -31,6 +30,7 @@ REASONS = {
     "api.cli.files.bundles": {"api.bundles.board": "templates of pages, which the other verbs do without"},
     "api.cli.offline.models": {"optim.plan.rules": TORCH, "worker.footprint.count": TORCH},
     "api.cli.offline.optimizers": {"worker.checks.optimizer_contract": TORCH, "worker.checks.subject": TORCH},
+    "api.cli.studies.campaign": {"api.campaigns.mcp_server": EXTRA},
     "api.cli.studies.study": {"torch": TORCH, "worker.meters.environment": TORCH},
     "api.client.client": {"pandas": EXTRA},
     "api.client.own_runs": {"api.client.client": "the HTTP client, which a run without a service needs none of"},

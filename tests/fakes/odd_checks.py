@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from api.cli.doctor.checks import answer
+from api.cli.admin.checks import answer
 from orchestrator.settings import Settings
 
 

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from api.cli.console import BAD_INPUT, Json, Yes, complain, console, plain, prin
 from api.cli.service import Url, open_client
 from api.cli.settings import URL_VARIABLE, Data, environment_settings
 from api.client.client import Client
+from dashboards.text import formats
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
 from orchestrator.specs.faults import validation_faults
 from orchestrator.store.admin.audit import AuditLine, AuditLog
@@ -177,7 +177,7 @@ def _key_table(found: tuple[KeyRecord, ...]) -> Table:
             key.label,
             key.scope.value,
             _state(key),
-            short_moment(key.last_used_at),
+            formats.moment(key.last_used_at) if key.last_used_at else "never",
             f"{key.runs_at_work}" + (f" of {key.runs_at_once}" if key.runs_at_once is not None else ""),
             f"{key.device_hours_used:.2f}"
             + (f" of {key.device_hours_a_day:g}" if key.device_hours_a_day is not None else ""),
@@ -189,7 +189,7 @@ def _key_table(found: tuple[KeyRecord, ...]) -> Table:
 
 def _audit_table(found: tuple[AuditRecord, ...]) -> Table:
     rows = [
-        (short_moment(line.at), line.label or line.key_id or "no key", line.address, line.action, line.target,
+        (formats.moment(line.at), line.label or line.key_id or "no key", line.address, line.action, line.target,
          str(line.outcome))
         for line in found
     ]  # fmt: skip
@@ -198,12 +198,7 @@ def _audit_table(found: tuple[AuditRecord, ...]) -> Table:
 
 def _state(key: KeyRecord) -> str:
     if key.revoked_at is not None:
-        return f"revoked {short_moment(key.revoked_at)}"
+        return f"revoked {formats.moment(key.revoked_at)}"
     if key.expires_at is None:
         return "good"
-    return f"{'good until' if key.expires_at > time.time() else 'expired'} {short_moment(key.expires_at)}"
-
-
-def short_moment(at: float | None) -> str:
-    """A time as people read it, here."""
-    return "never" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
+    return f"{'good until' if key.expires_at > time.time() else 'expired'} {formats.moment(key.expires_at)}"

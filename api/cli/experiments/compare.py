@@ -1,8 +1,7 @@
 """`adapm-bench compare ID...`: the answer of an experiment of any kind, or over several; `fit ID...`: scaling laws."""
 
 import sys
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,7 +10,7 @@ from api.cli.console import Json, console, print_json, refuse
 from api.cli.experiments.show import CellOption, find_experiment
 from api.cli.service import Url, open_client
 from api.client.client import Client
-from dashboards.files.publication import TableFormat
+from orchestrator.analysis.laws.records import FormName
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import ExperimentRecord
@@ -25,22 +24,10 @@ Ids = Annotated[
 ]
 
 
-class OutputFormat(StrEnum):
-    """How `compare` prints."""
-
-    TABLE = "table"
-    LATEX = "latex"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-
-
-FILES: dict[OutputFormat, TableFormat] = {
-    OutputFormat.LATEX: "latex",
-    OutputFormat.MARKDOWN: "markdown",
-    OutputFormat.CSV: "csv",
-}
-
-FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How to print the table; LaTeX needs booktabs.")]
+FormatOption = Annotated[
+    Literal["table", "latex", "markdown", "csv"],
+    typer.Option("--format", help="How to print the table; LaTeX needs booktabs."),
+]
 OF_TOLD_RUNS = "Of logged and imported runs"
 MetricOption = Annotated[
     str | None,
@@ -74,19 +61,9 @@ MarginOption = Annotated[
 ]
 
 
-class LawFormChoice(StrEnum):
-    """The forms of scaling laws by name, as `orchestrator/analysis/laws/model.py` knows them."""
-
-    N = "n"
-    N0 = "n0"
-    D = "d"
-    D0 = "d0"
-    ND = "nd"
-
-
 FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
 FormChoice = Annotated[
-    LawFormChoice | None,
+    FormName | None,
     typer.Option(
         "--form",
         help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits.",
@@ -103,7 +80,7 @@ Predict = Annotated[
 
 def compare(
     ids: Ids,
-    form: FormatOption = OutputFormat.TABLE,
+    form: FormatOption = "table",
     cell: CellOption = None,
     metric: MetricOption = None,
     baseline: BaselineOption = None,
@@ -118,12 +95,12 @@ def compare(
     is_chosen = any(value is not None for value in (metric, baseline, workload, margin))
     if as_profile and cell is not None:
         refuse("a profile takes every cell of a scaling experiment; leave --cell out")
-    if as_profile and form is not OutputFormat.TABLE and not json:
-        refuse(f"--format {form.value} writes the table of one experiment; give one ID")
+    if as_profile and form != "table" and not json:
+        refuse(f"--format {form} writes the table of one experiment; give one ID")
     with open_client(url) as client:
         found = None if as_profile else find_experiment(client, ids[0])
         if isinstance(found, ExternalExperiment):
-            if cell is not None or form is not OutputFormat.TABLE:
+            if cell is not None or form != "table":
                 refuse("logged and imported runs have one table and no cells; leave --format and --cell out")
             judged = client.judge(found.id, metric=metric, baseline=baseline, workload=workload, margin=margin or None)
             print_json(judged) if json else console().print(judgement_view(judged))
@@ -136,24 +113,24 @@ def compare(
             _compare_one(client, found, form, cell, json=json)
 
 
-def _compare_one(client: Client, found: ExperimentRecord, form: OutputFormat, cell: str | None, *, json: bool) -> None:
+def _compare_one(client: Client, found: ExperimentRecord, form: FormatOption, cell: str | None, *, json: bool) -> None:
     id = found.id
     if isinstance(found.spec, SweepSpec):
-        if form is not OutputFormat.TABLE or cell is not None:
+        if form != "table" or cell is not None:
             refuse("a sweep has one table and no cells; leave --format and --cell out")
         sweep = client.sweep(id)
         print_json(sweep) if json else console().print(sweep_view(sweep))
     elif json:
         print_json(client.compare(id, cell))
-    elif form is OutputFormat.TABLE:
+    elif form == "table":
         console().print(comparison_table(client.compare(id, cell)))
     else:
         # The file as it is, which no terminal may wrap: it goes into another program.
-        sys.stdout.write(client.comparison_table(id, FILES[form], cell))
+        sys.stdout.write(client.comparison_table(id, form, cell))
 
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
     """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts."""
     with open_client(url) as client:
-        report = client.fit(ids, form=form.value if form else None, predict=predict or [])
+        report = client.fit(ids, form=form, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))

@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from api.cli.console import INTERRUPTED, Json, ProgressLine, fail, plain, print_json, refuse
+from api.cli.console import INTERRUPTED, Json, ProgressLine, facts_text, fail, plain, print_json, refuse
 from api.cli.experiments.specs import SpecFile, read_spec
 from api.cli.settings import environment_settings
 from dashboards.text import costs, formats
@@ -61,10 +61,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
         print_json(result)
         return
     print(f"{state_word(RunStatus.SUCCEEDED, result.verdict)}: {formats.sentence(result.verdict_reason)}")
-    lines = costs.lines(result, spec)
-    width = max([20, *(len(name) + 2 for name, _ in lines)])
-    for name, value in lines:
-        print(f"{name:<{width}}{value}")
+    print(facts_text(costs.lines(result, spec)))
     print(f"result: {folder / 'result.json'}")
 
 

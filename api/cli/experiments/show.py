@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -42,16 +41,10 @@ WithLabels = Annotated[
 Found = TypeVar("Found")
 
 
-class Source(StrEnum):
-    """Who told of an experiment's runs."""
-
-    ALL = "all"
-    BENCH = "bench"
-    LOGGED = "logged"
-    IMPORTED = "imported"
-
-
-SourceOption = Annotated[Source, typer.Option("--source", help="List experiments with runs of this origin.")]
+SourceOption = Annotated[
+    Literal["all", "bench", "logged", "imported"],
+    typer.Option("--source", help="List experiments with runs of this origin."),
+]
 Deleted = Annotated[bool, typer.Option("--deleted", help="List deleted experiments.")]
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
@@ -79,20 +72,20 @@ LINE_BYTES = 400
 def ls(
     label: WithLabels = None,
     deleted: Deleted = False,
-    source: SourceOption = Source.ALL,
+    source: SourceOption = "all",
     limit: LimitOption = 20,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """List experiments, newest first; `show` lists the runs of one, `runs` those of all."""
-    if deleted and source in (Source.LOGGED, Source.IMPORTED):
+    if deleted and source in ("logged", "imported"):
         refuse("logged and imported runs are deleted for good; give one of --source and --deleted")
     experiments: list[Listed] = []
     with open_client(url) as client:
-        if source in (Source.ALL, Source.BENCH):
+        if source in ("all", "bench"):
             experiments += client.experiments(limit=limit, labels=label or (), deleted=deleted)
-        if source is not Source.BENCH and not deleted:
-            told_by = None if source is Source.ALL else source.value
+        if source != "bench" and not deleted:
+            told_by = None if source == "all" else source
             experiments += client.external_experiments(label or (), told_by=told_by, limit=limit)
     experiments = sorted(experiments, key=lambda one: one.created_at, reverse=True)[:limit]
     nothing = NONE_SUCH if label or deleted else NONE_YET

@@ -22,6 +22,8 @@ from orchestrator.specs.schema import schema as schema_of
 from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, example, parse
 
 STDIN = "-"
+MOST_BYTES = 4 * MAX_CHARACTERS + 4
+"""Of the longest text that is read, and of one character more."""
 SpecFile = Annotated[
     Path,
     typer.Argument(help="YAML, JSON or TOML; -: YAML or JSON from standard input.", metavar="FILE", allow_dash=True),
@@ -52,36 +54,18 @@ def read_spec(path: Path) -> SpecText:
     """The specification in a file (`-`: standard input); ends the command where there is none."""
     source, form = ("<stdin>" if str(path) == STDIN else str(path)), TextForm.from_path(path)
     try:
-        text = _read(path)
+        with sys.stdin.buffer if str(path) == STDIN else path.open("rb") as file:
+            content = file.read(MOST_BYTES)
+        text = content.decode("utf-8-sig")  # editors of other systems begin files with a mark
         return SpecText(source=source, text=text, form=form, fields=parse(text, source, form))
     except OSError as error:
         hint = "; `adapm-bench init` writes one to begin with" if isinstance(error, FileNotFoundError) else ""
         refuse(f"cannot read {path}: {error.strerror}{hint}")
     except UnicodeDecodeError as error:
-        refuse(f"{_undecodable_line(path)} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8")
+        line = error.object[: error.start].count(b"\n") + 1
+        refuse(f"{source}, line {line}, is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8")
     except SpecTextError as error:
         refuse(str(error))
-
-
-def _undecodable_line(path: Path) -> str:
-    """The file and the line where it stops being UTF-8."""
-    if str(path) == STDIN:
-        return "<stdin>"
-    if not path.is_file():  # a pipe cannot be read twice
-        return str(path)
-    try:
-        path.read_bytes().decode()
-    except UnicodeDecodeError as error:  # of the whole file: while it was read, of a part of it
-        line = error.object[: error.start].count(b"\n") + 1
-        return f"{path}, line {line},"
-    return str(path)
-
-
-def _read(path: Path) -> str:
-    if str(path) == STDIN:
-        return sys.stdin.read(MAX_CHARACTERS + 1)
-    with path.open(encoding="utf-8-sig") as file:  # editors of other systems begin files with a mark
-        return file.read(MAX_CHARACTERS + 1)
 
 
 def _require_kind(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import FAILED, Json, ProgressLine, complain, console, fail, plain, plain_table, print_json, refuse
+from api.cli.console import FAILED, Json, ProgressLine, complain, console, fail, plain, print_json, refuse, text_table
 from api.cli.service import Url, open_client
 from api.client.messages import ClientError
 from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, Synced, find
@@ -233,7 +233,7 @@ def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str] | None
 
 def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun], runs: Sequence[MappedRun]) -> None:
     print(f"{source}: {pluralize(len(found), 'run')}")
-    table = plain_table("field", "from", "values")
+    rows = []
     step_fields = ", ".join(dict.fromkeys(each.step_field for each in found if each.step_field is not None))
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
@@ -243,8 +243,8 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
         shown = ", ".join(
             "—" if value is None else str(value) for value in values[:6] if name in RunHeader.model_fields
         )
-        table.add_row(name, plain(origin), plain(shown) + (", …" if len(values) > 6 else ""))
-    console().print(table)
+        rows.append((name, origin, shown + (", …" if len(values) > 6 else "")))
+    console().print(text_table(("field", "from", "values"), rows))
     others = sorted({metric for run in runs for metric in run.metrics} - {*NAMES})
     settings = {name for run in runs for name in run.header.config} - {IMPORTED}
     kept = f"{pluralize(len(settings), 'setting')}, {pluralize(len(others), 'other metric')}"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from pydantic import ValidationError
 from rich.table import Table
-from rich.text import Text
 
-from api.cli.console import Json, console, fail, plain_table, print_json, refuse, text_table
+from api.cli.console import Json, console, fail, print_json, refuse, text_table
 from api.records import model_info
 from dashboards.text import formats
 from dashboards.text.block_plans import fold_blocks
@@ -171,23 +170,23 @@ def _print_fits(found: Footprint, card_gib: float, micro_batch: int) -> None:
     ]
     if shown:
         out.print(f"Largest micro-batch in {card_gib:g} GiB with activation checkpointing: {', '.join(shown)}.\n")
-    table = plain_table("optimizer", "state", "step", "peak", "largest\nmicro-batch", "peak,\ncheckpointing")
-    table.add_column("largest\nmicro-batch", justify="right")
-    table.add_column("limited by")
+    columns = ("optimizer", "state", "step", "peak", "largest\nmicro-batch", "peak,\ncheckpointing",
+               "largest\nmicro-batch", "limited by")  # fmt: skip
     kept = {one.optimizer: one for one in found.optimizers}
-    for name, fit in checkpointed.items():
-        one, without = kept[name], plain[name]
-        cells = (
-            *(name, formats.size(one.state_bytes), formats.size(one.transient_bytes), formats.size(without.peak_bytes)),
-            *(
-                f"{without.most_sequences or '—'}",
-                formats.size(fit.peak_bytes),
-                f"{fit.most_sequences or '—'}",
-                fit.limit,
-            ),
+    rows = [
+        (
+            name,
+            formats.size(kept[name].state_bytes),
+            formats.size(kept[name].transient_bytes),
+            formats.size(plain[name].peak_bytes),
+            f"{plain[name].most_sequences or '—'}",
+            formats.size(fit.peak_bytes),
+            f"{fit.most_sequences or '—'}",
+            fit.limit,
         )
-        table.add_row(*(Text(cell) for cell in cells))
-    out.print(table)
+        for name, fit in checkpointed.items()
+    ]
+    out.print(text_table(columns, rows, columns[1:-1]))
     activations = " or ".join(
         formats.size(each.peak_bytes(micro_batch) - found.gradient_bytes) for each in found.passes
     )
@@ -215,15 +214,15 @@ def _print_fitting_models(
     if json:
         print_json(found)
         return
-    table = plain_table("model", "parameters", *names)
+    rows = []
     for counted in found:
         most = {(fit.optimizer, fit.checkpointing): fit.most_sequences for fit in counted.fits}
         cells = [
             f"{most[name, False] or '—'} / {most[name, True] or '—'}" if (name, True) in most else formats.UNKNOWN
             for name in names
         ]
-        table.add_row(*(Text(cell) for cell in (counted.model, formats.compact(counted.parameters), *cells)))
-    console().print(table)
+        rows.append((counted.model, formats.compact(counted.parameters), *cells))
+    console().print(text_table(("model", "parameters", *names), rows, ("parameters", *names)))
     print(
         f"\nLargest micro-batch in {card_gib:g} GiB of tensors, without / with activation checkpointing ({step[0]}, "
         f"sequences as long as {step[1] or 'the model'}{' tokens' if step[1] else ' takes'}); — does not fit."
@@ -291,19 +290,17 @@ def _total_table(found: Footprint) -> Table:
         "parameters + gradients + state",
         *(["paper's state"] if published else []),
     )
-    table = plain_table("optimizer", *columns, "options")
-    kept = found.parameter_bytes + found.gradient_bytes
+    kept, rows = found.parameter_bytes + found.gradient_bytes, []
     for one in found.optimizers:
         total, saved = None if one.state_bytes is None else kept + one.state_bytes, formats.UNKNOWN
         if one.optimizer != BASELINE and one.state_bytes is not None and found.baseline_bytes:
             share = 1 - one.state_bytes / found.baseline_bytes
             saved = formats.percent(share) if share >= 0 else f"{formats.percent(-share)} more"
-        cells = [one.optimizer, formats.size(one.state_bytes), saved, formats.size(total)]
-        if published:
-            cells.append(formats.size(one.published_bytes))
+        figures = [formats.size(one.state_bytes), saved, formats.size(total)]
+        figures += [formats.size(one.published_bytes)] if published else []
         options = ", ".join(f"{name} {value}" for name, value in one.options.items())
-        table.add_row(*(Text(cell) for cell in (*cells, options)))
-    return table
+        rows.append((one.optimizer, *figures, options))
+    return text_table(("optimizer", *columns, "options"), rows, columns)
 
 
 def _block_table(found: Footprint) -> Table:
@@ -313,13 +310,13 @@ def _block_table(found: Footprint) -> Table:
         for kind, size in one.state_by_block.items():
             sizes[kind] = max(size, sizes.get(kind, 0))
     kinds = sorted(sizes, key=lambda kind: -sizes[kind])
-    table = plain_table("optimizer", *(kind.replace("_", "\n") for kind in kinds), "step\ncounters")
+    columns = [*(kind.replace("_", "\n") for kind in kinds), "step\ncounters"]
+    rows = []
     for one in found.optimizers:
         if one.state_bytes is not None:
-            sizes_kept = [one.state_by_block.get(kind, 0) for kind in kinds]
-            cells = (one.optimizer, *(formats.size(size) if size else "" for size in (*sizes_kept, one.counter_bytes)))
-            table.add_row(*(Text(cell) for cell in cells))
-    return table
+            kept = (*(one.state_by_block.get(kind, 0) for kind in kinds), one.counter_bytes)
+            rows.append((one.optimizer, *(formats.size(size) if size else "" for size in kept)))
+    return text_table(("optimizer", *columns), rows, columns)
 
 
 def _print_plan(model: str, optimizer: str, options: dict[str, Scalar], rule: list[str] | None, *, json: bool) -> None:
@@ -344,26 +341,21 @@ def _print_plan(model: str, optimizer: str, options: dict[str, Scalar], rule: li
 
 
 def _plan_table(blocks: Iterable[PlannedBlock]) -> Table:
-    table = plain_table("block", "")
-    for column in ("shape", "kind", "first moment", "second"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("state", justify="right", no_wrap=True)
+    rows = []
     for fold in fold_blocks(blocks):
         one = fold.first()
-        title = f"{fold.title()} {one.slice or ''}".rstrip()
-        times = f"×{len(fold.blocks)}" if len(fold.blocks) > 1 else ""
-        first_moment = f"{one.first_moment}, r = {one.rank}" if one.rank else one.first_moment
-        cells = (
-            title,
-            times,
-            fold.shape(),
-            fold.kind(),
-            first_moment,
-            f"per {one.second_moment}",
-            formats.size(fold.state_bytes()),
+        rows.append(
+            (
+                f"{fold.title()} {one.slice or ''}".rstrip(),
+                f"×{len(fold.blocks)}" if len(fold.blocks) > 1 else "",
+                fold.shape(),
+                fold.kind(),
+                f"{one.first_moment}, r = {one.rank}" if one.rank else one.first_moment,
+                f"per {one.second_moment}",
+                formats.size(fold.state_bytes()),
+            )
         )
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+    return text_table(("block", "", "shape", "kind", "first moment", "second", "state"), rows, ("", "state"))
 
 
 def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str, Scalar]:

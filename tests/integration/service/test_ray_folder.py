@@ -104,7 +104,7 @@ def test_it_answers_whoever_has_its_token(data_folder: Path, tmp_path: Path):
 def asked_with(token: Path, address: str) -> subprocess.CompletedProcess[str]:
     """What the doctor finds with that token."""
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "ADAPM_BENCH_RAY_ADDRESS": address}
-    command = [sys.executable, "-m", "api.cli.doctor.checks", "Ray"]
+    command = [sys.executable, "-m", "api.cli.admin.checks", "Ray"]
     return subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, env=os.environ | variables, check=False
     )

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from typer.testing import Result as Printed
 
 from api.cli import main
-from api.cli.doctor.checks import storage
+from api.cli.admin.checks import storage
 from orchestrator.errors import NotFoundError
 from orchestrator.services.runs import log_tail
 from orchestrator.settings import Settings

@@ -19,11 +19,11 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from api.cli.console import FAILED, LOG_WIDTH, Json, console, plain, print_json
-from api.cli.doctor.checks import CHECKS
-from api.cli.doctor.settings import settings_in_force, settings_table
+from api.cli.admin.checks import CHECKS, without_password
+from api.cli.console import FAILED, LOG_WIDTH, Json, console, plain, print_json, text_table
 from api.cli.settings import Data, environment_settings, read_settings
-from orchestrator.settings import Settings, setting_source
+from orchestrator.settings import PREFIX, Settings, setting_source
+from worker.schema import field_docs
 
 SettingsOption = Annotated[
     bool, typer.Option("--settings", help="Show every setting, its value and where it comes from, instead of checking.")
@@ -31,6 +31,18 @@ SettingsOption = Annotated[
 CHECK_SECONDS = 120.0
 """How long the checks may take together: PyTorch from a cold network disk takes a minute."""
 NAME_COLUMNS = 12
+
+DEFAULT = "default"
+HIDDEN = "***"
+CLIENT_SETTINGS = {
+    "own_optimizers": "Optimizers of installed packages that may be used, by name, with commas between.",
+    "url": "The service that the command line talks to; default: the one on the data folder.",
+    "key": "The key that is shown to the service; never printed.",
+    "key_file": "A file with that key.",
+    "config": "The TOML file with settings; default: adapm-bench.toml in the current folder, if it is there.",
+}
+"""Read from the environment alone, by commands and workers."""
+WITH_PASSWORDS = ("database_url", "mlflow_uri")
 
 
 class Check(BaseModel):
@@ -50,7 +62,8 @@ def doctor(settings: SettingsOption = False, data: Data = None, json: Json = Fal
         os.environ["ADAPM_BENCH_DATA_FOLDER"] = str(data)
     if settings:
         in_force = settings_in_force(environment_settings())
-        print_json(in_force) if json else console().print(settings_table(in_force))
+        rows = [(one.name, "–" if one.value is None else str(one.value), one.source) for one in in_force]
+        print_json(in_force) if json else console().print(text_table(("setting", "value", "from"), rows))
         return
     checks: list[Check] = []
     for check in _checks():
@@ -82,7 +95,7 @@ def _checks() -> Iterator[Check]:
 
 
 def examine(
-    names: Iterable[str], module: str = "api.cli.doctor.checks", seconds: float = CHECK_SECONDS
+    names: Iterable[str], module: str = "api.cli.admin.checks", seconds: float = CHECK_SECONDS
 ) -> Iterator[Check]:
     """Every check by name, made by `python -m module NAME`, in that order; `seconds` is the time for all of them."""
     deadline = time.monotonic() + seconds
@@ -121,3 +134,34 @@ def _print_wrapped(head: str, text: str) -> None:
     width = shutil.get_terminal_size((LOG_WIDTH, 24)).columns if sys.stdout.isatty() else LOG_WIDTH
     wrapped = textwrap.wrap(plain(text), max(20, width - len(head)), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(wrapped or [""]), flush=True)
+
+
+class SettingInForce(BaseModel):
+    """One setting as it is in force."""
+
+    name: str
+    value: str | int | float | None
+    source: str
+    """Its variable, its file of a secret, its line in the TOML file, or `default`."""
+    meaning: str
+
+
+def settings_in_force(settings: Settings) -> list[SettingInForce]:
+    """The service's settings, without passwords, then those that commands and workers read from the environment."""
+    meanings, values = field_docs(type(settings)), settings.model_dump(mode="json")
+    values |= {name: without_password(values[name]) for name in WITH_PASSWORDS if values[name]}
+    found = [
+        SettingInForce(
+            name=name,
+            value=values[name],
+            source=setting_source(name) or DEFAULT,
+            meaning=" ".join(meanings.get(name, "").split()),
+        )
+        for name in type(settings).model_fields
+    ]
+    for name, meaning in CLIENT_SETTINGS.items():
+        variable = f"{PREFIX}{name}".upper()
+        value = os.environ.get(variable) or None
+        shown = HIDDEN if value and name == "key" else value
+        found.append(SettingInForce(name=name, value=shown, source=variable if value else DEFAULT, meaning=meaning))
+    return found

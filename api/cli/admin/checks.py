@@ -1,6 +1,6 @@
 """The checks of `adapm-bench doctor`.
 
-`python -m api.cli.doctor.checks NAME` makes one check in a process of its own: it prints what it found, and its exit
+`python -m api.cli.admin.checks NAME` makes one check in a process of its own: it prints what it found, and its exit
 code is 1 where something is broken.
 """
 
@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import httpx2
 import sqlalchemy as sa
 
-from api.cli.doctor.settings import without_password
 from api.cli.settings import URL_VARIABLE, environment_settings
 from api.client.client import Client, ClientError
 from api.processes.address import listen
@@ -106,6 +105,14 @@ def database(settings: Settings) -> str:
             if skew_seconds > WORST_SKEW_SECONDS + time.time() - asked_at:
                 raise FaultError(f"the clock of {shown} and this machine's are {skew_seconds:.1f} s apart")
     return f"{shown}, schema {revision}, takes writes"
+
+
+def without_password(url: str) -> str:
+    """`url` with stars for its password."""
+    try:
+        return sa.make_url(url).render_as_string(hide_password=True)
+    except sa.exc.ArgumentError:
+        return url
 
 
 def storage(settings: Settings) -> str:
