@@ -34,12 +34,8 @@ SCHEMA: Final = f"urn:adapm-bench:bundle:{SCHEMA_VERSION}"
 KEY_NAME: Final = "bundles.pem"
 
 
-class BundleKeyError(Exception):
-    """A key cannot sign bundles."""
-
-
 def signing_key(path: Path) -> Ed25519PrivateKey:
-    """Return the key in that file, which is made with the first bundle. Raises `BundleKeyError`."""
+    """Return the key in that file, which is made with the first bundle. Raises `BundleError`."""
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,9 +43,10 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
             create_once(path, text.decode(), mode=0o600)
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BundleKeyError(f"{path} cannot be used to sign: {error}") from error
+        raise BundleError("key", f"{path} cannot be used to sign: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise BundleKeyError(f"{path} holds no Ed25519 key; make one: openssl genpkey -algorithm ed25519 -out {path}")
+        hint = f"make one: openssl genpkey -algorithm ed25519 -out {path}"
+        raise BundleError("key", f"{path} holds no Ed25519 key; {hint}")
     return key
 
 

@@ -3,7 +3,6 @@ the client takes half a second to load.
 """
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -15,9 +14,6 @@ from api.cli.settings import URL_VARIABLE, environment_settings
 from api.client.client import Client
 from api.client.messages import ClientError, InputError
 from api.processes.data_folder import read_note
-
-THERE_IS_NO = re.compile(r"there is no (?!run)")
-NOT_FOUND = "urn:adapm-bench:problem:not-found"
 
 Url = Annotated[
     str | None,
@@ -43,10 +39,9 @@ def service_url(given: str | None) -> str:
 
 
 @contextmanager
-def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> Iterator[Client]:
-    """A client of the service; what it raises ends the command with a sentence and an exit code. `listed_by` is the
-    verb that lists the ids which the command takes."""
-    with exit_on_refusal(listed_by), Client(service_url(url), retries=retries, short_ids=True) as client:
+def open_client(url: str | None, *, retries: int = 1) -> Iterator[Client]:
+    """A client of the service; what it raises ends the command with a sentence and an exit code."""
+    with exit_on_refusal(), Client(service_url(url), retries=retries, short_ids=True) as client:
         yield client
 
 
@@ -57,7 +52,7 @@ def print_hindrance(client: Client) -> None:
 
 
 @contextmanager
-def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
+def exit_on_refusal() -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
     try:
         yield
@@ -65,9 +60,6 @@ def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
         complain(str(error))
         if error.status is None and not isinstance(error, InputError):
             fail("start one with `adapm-bench up`, or name another with --url", UNREACHABLE)
-        # It lists no runs, nor what one experiment has.
-        if error.kind == NOT_FOUND and not error.near and THERE_IS_NO.search(str(error)):
-            complain(f"`adapm-bench {listed_by}` lists the ids that there are")
         if error.status == 401:
             complain("set $ADAPM_BENCH_KEY, or name a file with the key: adapm-bench --key-file FILE …")
         raise typer.Exit(BAD_INPUT if error.status in (None, 400, 413, 422) else FAILED) from None

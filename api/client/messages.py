@@ -33,7 +33,6 @@ class ClientError(Exception):
         status: int | None,
         faults: tuple[Fault, ...] = (),
         kind: str | None = None,
-        near: tuple[str, ...] = (),
     ) -> None:
         super().__init__("\n".join([message, *(f"  {fault.text()}" for fault in faults)]))
         self.status = status
@@ -42,8 +41,6 @@ class ClientError(Exception):
         """Every fault of the request, where it was invalid."""
         self.kind = kind
         """The problem's `type`: its name for programs; None where there was no answer of ours."""
-        self.near = near
-        """Where there is nothing of an id: ids that may have been meant."""
 
 
 class InputError(ClientError):
@@ -84,8 +81,7 @@ def refusal(response: httpx2.Response) -> ClientError:
     except ValidationError:
         message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
         return ClientError(message, status=response.status_code)
-    near = tuple(map(str, (problem.model_extra or {}).get("near", ())))
-    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type, near=near)
+    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type)
 
 
 def unreachable_error(url: str, error: Exception) -> ClientError:

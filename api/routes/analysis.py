@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, AnalysisDependency, ExperimentIdPath, JsonRoute, StudiesDependency, problems
+from api.routes.context import ID_PATTERN, ExperimentIdPath, JsonRoute, State, problems
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.analysis.profiles import ProfileReport
@@ -40,42 +40,40 @@ StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 
 @router.get("/fits", tags=["several experiments"], responses=problems(404, 409, 422))
 def fits(
-    analysis: AnalysisDependency,
+    state: State,
     ids: ExperimentIds,
     form: LawFormQuery = None,
     predict: Predict = [],  # noqa: B006 — FastAPI copies it
 ) -> FitReport:
     """Scaling laws of every candidate over several experiments, with intervals and verdicts."""
-    return analysis.fit(ids, form=form, predict=predict)
+    return state.services.analysis.fit(ids, form=form, predict=predict)
 
 
 @router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))
-def profile(analysis: AnalysisDependency, ids: ExperimentIds) -> ProfileReport:
+def profile(state: State, ids: ExperimentIds) -> ProfileReport:
     """Scores of every candidate over the workloads of several comparisons."""
-    return analysis.profile(ids)
+    return state.services.analysis.profile(ids)
 
 
 @router.get("/experiments/{experiment_id}/sweep", tags=["sweeps"], responses=problems(404, 409))
-def sweep(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> SweepReport:
+def sweep(experiment_id: ExperimentIdPath, state: State) -> SweepReport:
     """A sweep's trials, the best one of each optimizer, and which hyperparameters mattered; 409 for other kinds."""
-    return analysis.sweep(experiment_id)
+    return state.services.analysis.sweep(experiment_id)
 
 
 @router.get("/experiments/{experiment_id}/sweep/comparison", tags=["sweeps"], responses=problems(404, 409))
-def sweep_comparison(
-    experiment_id: ExperimentIdPath, analysis: AnalysisDependency, seeds: SeedCount = 3
-) -> ComparisonSpec:
+def sweep_comparison(experiment_id: ExperimentIdPath, state: State, seeds: SeedCount = 3) -> ComparisonSpec:
     """The specification of a comparison of the best trials on new seeds; 409 before the sweep has ended."""
-    return analysis.sweep_comparison(experiment_id, seeds)
+    return state.services.analysis.sweep_comparison(experiment_id, seeds)
 
 
 @router.get("/studies", tags=["studies"])
-def studies(found: StudiesDependency) -> Page[StudySummary]:
+def studies(state: State) -> Page[StudySummary]:
     """Every study with its plans, experiments and findings, in the paper's order."""
-    return Page(items=found.summaries())
+    return Page(items=state.studies.summaries())
 
 
 @router.get("/studies/{name}", tags=["studies"], responses=problems(404))
-def study(name: StudyName, studies: StudiesDependency) -> StudySummary:
+def study(name: StudyName, state: State) -> StudySummary:
     """One study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
-    return studies.one(name)
+    return state.studies.one(name)

@@ -12,8 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import ValidationError
 
-from api.problems import RefusedError
-from api.routes.context import AttemptPath, AttemptsDependency, RunIdPath, app_state, json_response, problems
+from api.routes.context import AttemptPath, RunIdPath, State, json_response, problems
 from orchestrator.store.queue.attempts import Attempts
 from worker.records.protocol import (
     Assignment,
@@ -28,14 +27,11 @@ from worker.records.result import Result
 
 router = APIRouter(prefix="/attempts/{run_id}/{attempt}", tags=["workers"], responses=problems(401, 404, 409, 413, 422))
 
-bearer = HTTPBearer(auto_error=False, description="The token of the attempt's lease.")
+bearer = HTTPBearer(description="The token of the attempt's lease.")
 
 
-async def lease_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> str:
-    """The bearer token of the request; `async` so that it takes no thread."""
-    if credentials is None or not credentials.credentials:
-        headers = {"WWW-Authenticate": "Bearer"}
-        raise RefusedError(401, "token-missing", "Send the lease's token: Authorization: Bearer <token>.", headers)
+async def lease_token(credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]) -> str:
+    """The token, as the guard has let it in; `async` so that it takes no thread."""
     return credentials.credentials
 
 
@@ -43,17 +39,17 @@ TokenDependency = Annotated[str, Depends(lease_token)]
 
 
 @router.post("/hello", response_model=Assignment)
-def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency) -> Response:
+def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State) -> Response:
     """The worker is up: leased → running; tells it what to train."""
-    return json_response(attempts.hello(run_id, attempt, token))
+    return json_response(state.services.attempts.hello(run_id, attempt, token))
 
 
 @router.post("/heartbeat", response_model=HeartbeatReply)
 def heartbeat(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, beat: Heartbeat
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, beat: Heartbeat
 ) -> Response:
     """The worker is alive: its lease is extended; the answer may tell it to stop."""
-    return json_response(attempts.heartbeat(run_id, attempt, token, beat))
+    return json_response(state.services.attempts.heartbeat(run_id, attempt, token, beat))
 
 
 def batch_body() -> dict[str, Any]:
@@ -66,12 +62,12 @@ def batch_body() -> dict[str, Any]:
 
 @router.post("/points", status_code=204)
 async def points(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, request: Request
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, request: Request
 ) -> None:
     """Points in the order of their steps; a batch that was already taken changes nothing."""
     # Ten thousand points take some milliseconds to be validated: on a thread, straight from their bytes: nobody waits.
-    count = await run_in_threadpool(_append, attempts, run_id, attempt, token, await request.body())
-    app_state(request).meters.points.inc(count)
+    count = await run_in_threadpool(_append, state.services.attempts, run_id, attempt, token, await request.body())
+    state.meters.points.inc(count)
 
 
 def _append(attempts: Attempts, run_id: str, attempt: int, token: str, body: bytes) -> int:
@@ -89,32 +85,28 @@ def checkpoint(
     run_id: RunIdPath,
     attempt: AttemptPath,
     token: TokenDependency,
-    attempts: AttemptsDependency,
+    state: State,
     notice: CheckpointNotice,
 ) -> None:
     """A checkpoint is complete on disk."""
-    attempts.checkpoint(run_id, attempt, token, notice)
+    state.services.attempts.checkpoint(run_id, attempt, token, notice)
 
 
 @router.post("/finish", status_code=204)
-def finish(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, result: Result
-) -> None:
+def finish(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, result: Result) -> None:
     """The run has its result: running → succeeded, exactly once."""
-    attempts.finish(run_id, attempt, token, result)
+    state.services.attempts.finish(run_id, attempt, token, result)
 
 
 @router.post("/stopped", status_code=204)
 def report_stop(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, stopped: Stopped
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, stopped: Stopped
 ) -> None:
     """The worker obeyed cancel or pause."""
-    attempts.record_stop(run_id, attempt, token, stopped)
+    state.services.attempts.record_stop(run_id, attempt, token, stopped)
 
 
 @router.post("/fail", status_code=204)
-def fail(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, failure: Failure
-) -> None:
+def fail(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, failure: Failure) -> None:
     """The attempt broke down: another one follows, or the run has failed."""
-    attempts.fail(run_id, attempt, token, failure)
+    state.services.attempts.fail(run_id, attempt, token, failure)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from api.problems import RefusedError
 from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
-from api.routes.context import AnalysisDependency, JsonRoute, SpecificationsDependency, problems
+from api.routes.context import JsonRoute, State, problems
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.services.analysis import Analysis
@@ -41,7 +41,7 @@ def _choice(values: Sequence[object], description: str) -> Any:
 @router.get("/models/{model}/memory", responses=problems(404, 409))
 def memory(
     model: str,
-    analysis: AnalysisDependency,
+    state: State,
     rank_ratio: Annotated[float | None, _choice(RANK_RATIOS, "Rank of low-rank state over min(m, n).")] = None,
     state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the state's elements.")] = None,
     ranks: Annotated[int, _choice(RANKS, "Processes that share the model (FSDP2).")] = 1,
@@ -56,20 +56,20 @@ def memory(
     if card_gib is not None and ranks > 1:
         raise ConflictError("what fits a card is counted for one process; ask without ranks, or without card_gib")
     asked = None if card_gib is None else precision
-    found = _count(analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, asked))
+    found = _count(state.services.analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, asked))
     return found if card_gib is None else found.fit(card_gib, micro_batch)
 
 
 @router.get("/models/{model}/plan", responses=problems(404))
 def plan(
     model: str,
-    analysis: AnalysisDependency,
+    state: State,
     optimizer: Annotated[str, _choice(PLANNED, "One with a block plan.")] = PLANNED[0],
     rank_ratio: Annotated[float | None, _choice(RANK_RATIOS, "Rank of low-rank momentum over min(m, n).")] = None,
     state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the momentum's elements.")] = None,
 ) -> Footprint:
     """What the optimizer keeps for every block of the model. The first answer takes some seconds."""
-    return _count(analysis, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))
+    return _count(state.services.analysis, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))
 
 
 def _count(analysis: Analysis, ask: Callable[[], FootprintQuestion]) -> Footprint:
@@ -93,6 +93,6 @@ _KNOWN = (
 
 
 @router.get("/datasets")
-def datasets(specifications: SpecificationsDependency) -> Page[DatasetInfo]:
+def datasets(state: State) -> Page[DatasetInfo]:
     """Every dataset of the catalog, and own ones that are prepared here."""
-    return Page(items=dataset_infos(data_catalog.DATASETS, specifications.prepared_texts()))
+    return Page(items=dataset_infos(data_catalog.DATASETS, state.services.specifications.prepared_texts()))

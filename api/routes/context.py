@@ -20,20 +20,9 @@ from dashboards.data.live import Pulse
 from dashboards.files.figures import FigureFiles
 from optim.nearest import hint
 from orchestrator.annotations import MOST_LABELS, Label
-from orchestrator.services.analysis import Analysis
 from orchestrator.services.composition import Services
-from orchestrator.services.experiments import Experiments
-from orchestrator.services.monitor import Monitor
-from orchestrator.services.runs import Runs
-from orchestrator.services.specifications import Specifications
 from orchestrator.specs.faults import Fault, pointer, short_json
 from orchestrator.specs.text import TwiceError, distinct_keys
-from orchestrator.store.admin.audit import AuditLog
-from orchestrator.store.admin.keyring import Keyring
-from orchestrator.store.external_runs import ExternalRuns
-from orchestrator.store.outgoing.webhooks import Webhooks
-from orchestrator.store.queue.attempts import Attempts
-from orchestrator.store.run_table import RunTable
 from orchestrator.studies.reports import Studies
 
 # Answers of the busiest routes: a record written to JSON once, on the thread that has read it.
@@ -83,23 +72,14 @@ class AppState:
     """Whether the process is about to end."""
 
 
-def app_state(request: Request) -> AppState:
-    """What the routes of this application share, as `create_app` made it."""
-    state = request.app.state.bench
-    assert isinstance(state, AppState)
-    return state
-
-
-def dependency(pick: Callable[[AppState], object]) -> Any:
-    """A part of that, for a route that needs it.
+async def app_state(request: Request) -> AppState:
+    """What the routes of this application share, as `create_app` made it.
 
     It is `async`, as the next one is, though it waits for nothing: FastAPI would call it on a thread otherwise.
     """
-
-    async def part(request: Request) -> object:
-        return pick(app_state(request))
-
-    return Depends(part)
+    state = request.app.state.bench
+    assert isinstance(state, AppState)
+    return state
 
 
 async def current_caller(request: Request) -> Caller:
@@ -107,21 +87,7 @@ async def current_caller(request: Request) -> Caller:
     return caller_of(request.scope)
 
 
-ExperimentsDependency = Annotated[Experiments, dependency(lambda state: state.services.experiments)]
-RunsDependency = Annotated[Runs, dependency(lambda state: state.services.runs)]
-RunTableDependency = Annotated[RunTable, dependency(lambda state: state.services.run_table)]
-AnalysisDependency = Annotated[Analysis, dependency(lambda state: state.services.analysis)]
-SpecificationsDependency = Annotated[Specifications, dependency(lambda state: state.services.specifications)]
-AttemptsDependency = Annotated[Attempts, dependency(lambda state: state.services.attempts)]
-MonitorDependency = Annotated[Monitor, dependency(lambda state: state.services.monitor)]
-KeyringDependency = Annotated[Keyring, dependency(lambda state: state.services.keyring)]
-AuditDependency = Annotated[AuditLog, dependency(lambda state: state.services.audit)]
-WebhooksDependency = Annotated[Webhooks, dependency(lambda state: state.services.webhooks)]
-ExternalRunsDependency = Annotated[ExternalRuns, dependency(lambda state: state.services.external_runs)]
-StudiesDependency = Annotated[Studies, dependency(lambda state: state.studies)]
-FigureFilesDependency = Annotated[FigureFiles, dependency(lambda state: state.figure_files)]
-PulseDependency = Annotated[Pulse, dependency(lambda state: state.pulse)]
-AuthDependency = Annotated[AuthState, dependency(lambda state: state.auth)]
+State = Annotated[AppState, Depends(app_state)]
 CallerDependency = Annotated[Caller, Depends(current_caller)]
 ExperimentIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 RunIdPath = Annotated[str, Path(pattern=ID_PATTERN)]

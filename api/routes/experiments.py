@@ -14,19 +14,15 @@ from pydantic import ConfigDict, Field
 
 from api.records import ExperimentChange, Page
 from api.routes.context import (
-    AnalysisDependency,
     CallerDependency,
     CellQuery,
     Cursor,
     ExperimentIdPath,
-    ExperimentsDependency,
     IdempotencyKey,
     JsonRoute,
     Limit,
-    PulseDependency,
-    SpecificationsDependency,
+    State,
     WithLabels,
-    app_state,
     cut_page,
     json_response,
     problems,
@@ -131,57 +127,55 @@ class CloneRequest(Record):
 )
 def submit(
     spec: Annotated[ExperimentSpec, Body(openapi_examples=SPEC_EXAMPLES)],
-    experiments: ExperimentsDependency,
+    state: State,
     caller: CallerDependency,
     key: IdempotencyKey = None,
 ) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
-    receipt = experiments.submit(spec, key, by=caller.key_id())
+    receipt = state.services.experiments.submit(spec, key, by=caller.key_id())
     headers = {"Location": f"/v1/experiments/{receipt.experiment.id}"}
     return json_response(receipt, 201 if receipt.created else 200, headers)
 
 
 @router.post("/validate", responses=problems(413))
-def validate(
-    fields: Annotated[Any, Body(openapi_examples=SPEC_EXAMPLES)], specifications: SpecificationsDependency
-) -> Preview:
+def validate(fields: Annotated[Any, Body(openapi_examples=SPEC_EXAMPLES)], state: State) -> Preview:
     """Check a specification: faults with JSON pointers, or runs, tokens, estimated cost and memory.
 
     Nothing is stored; the answer is 200 whatever is wrong with the specification.
     """
-    return specifications.preview(fields)
+    return state.services.specifications.preview(fields)
 
 
 @router.get("", responses=problems(404, 422))
 def experiments(
-    experiments: ExperimentsDependency,
+    state: State,
     limit: Limit = 50,
     before: Cursor = None,
     label: WithLabels = (),
     deleted: Deleted = False,
 ) -> Page[AnyExperiment]:
     """Experiments, newest first; `before` is the last id of the page before."""
-    found = experiments.page(limit=limit + 1, before=before, labels=label, deleted=deleted)
+    found = state.services.experiments.page(limit=limit + 1, before=before, labels=label, deleted=deleted)
     return cut_page(found, limit, lambda each: each.id)
 
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
-def experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> Response:
+def experiment(experiment_id: ExperimentIdPath, state: State) -> Response:
     """One experiment with its specification, state and progress."""
-    found = experiments.get(experiment_id)
+    found = state.services.experiments.get(experiment_id)
     return json_response(found, headers=revision_tag(found.revision))
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
-def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: CellQuery = None) -> Response:
+def comparison(experiment_id: ExperimentIdPath, state: State, cell: CellQuery = None) -> Response:
     """The table of verdicts over the runs that have ended; of a scaling experiment that of one cell."""
-    return json_response(analysis.compare(experiment_id, cell))
+    return json_response(state.services.analysis.compare(experiment_id, cell))
 
 
 @router.get("/{experiment_id}/cells", responses=problems(404, 409))
-def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page[CellRecord]:
+def cells(experiment_id: ExperimentIdPath, state: State) -> Page[CellRecord]:
     """Every cell of a scaling experiment with its table of verdicts, the smallest first."""
-    return Page(items=analysis.cells(experiment_id))
+    return Page(items=state.services.analysis.cells(experiment_id))
 
 
 @router.get(
@@ -193,22 +187,21 @@ def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page
     },
 )
 def comparison_table(
-    experiment_id: ExperimentIdPath, form: TableFormat, analysis: AnalysisDependency, cell: CellQuery = None
+    experiment_id: ExperimentIdPath, form: TableFormat, state: State, cell: CellQuery = None
 ) -> Response:
     """The table of verdicts as LaTeX (booktabs), Markdown or CSV."""
-    return table_file(analysis.compare(experiment_id, cell), form)
+    return table_file(state.services.analysis.compare(experiment_id, cell), form)
 
 
-def existing_experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
+def existing_experiment(experiment_id: ExperimentIdPath, state: State) -> AnyExperiment:
     """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
-    return experiments.get_any(experiment_id)
+    return state.services.experiments.get_any(experiment_id)
 
 
 @router.get("/{experiment_id}/stream", response_class=EventSourceResponse, responses=problems(404, 422))
 async def stream(
     known: Annotated[AnyExperiment, Depends(existing_experiment)],
-    experiments: ExperimentsDependency,
-    pulse: PulseDependency,
+    state: State,
     request: Request,
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
@@ -219,14 +212,14 @@ async def stream(
     goes; a comment every 15 seconds keeps it alive.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
-    seen, first, stopping = last_event_id, True, app_state(request).stopping
+    seen, first, stopping = last_event_id, True, state.stopping
     while not stopping():
         try:
-            version = await (pulse.version(known.id) if first else pulse.next(known.id))
+            version = await (state.pulse.version(known.id) if first else state.pulse.next(known.id))
             first = False
             if version != seen:
                 seen = version
-                record = await pulse.announcement(known.id, version, experiments.get_any)
+                record = await state.pulse.announcement(known.id, version, state.services.experiments.get_any)
                 yield _change_event(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
@@ -236,7 +229,7 @@ async def stream(
 def annotate(
     experiment_id: ExperimentIdPath,
     change: AnnotationChange,
-    experiments: ExperimentsDependency,
+    state: State,
     caller: CallerDependency,
     if_match: IfMatch = None,
 ) -> Response:
@@ -246,24 +239,24 @@ def annotate(
     """
     seen = re.search("[0-9]+", if_match or "")
     revision = int(seen[0]) if seen else None
-    changed = experiments.annotate(experiment_id, change, revision=revision, by=caller.key_id())
+    changed = state.services.experiments.annotate(experiment_id, change, revision=revision, by=caller.key_id())
     return json_response(changed, headers=revision_tag(changed.revision))
 
 
 @router.delete("/{experiment_id}", responses=problems(403, 404, 409))
-def delete(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
+def delete(experiment_id: ExperimentIdPath, state: State) -> AnyExperiment:
     """Delete an experiment whose runs have all ended; repeating it changes nothing.
 
     It disappears at once from lists, totals and comparisons, and can be restored until `undo_until`; then its rows and
     its runs' folders are removed for good. Its copy in MLflow is left.
     """
-    return experiments.delete(experiment_id)
+    return state.services.experiments.delete(experiment_id)
 
 
 @router.post("/{experiment_id}/restore", responses=problems(403, 404, 409))
-def restore(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
+def restore(experiment_id: ExperimentIdPath, state: State) -> AnyExperiment:
     """Undo a deletion; repeating it changes nothing."""
-    return experiments.restore(experiment_id)
+    return state.services.experiments.restore(experiment_id)
 
 
 @router.post(
@@ -274,14 +267,14 @@ def restore(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency)
 )
 def clone(
     experiment_id: ExperimentIdPath,
-    experiments: ExperimentsDependency,
+    state: State,
     caller: CallerDependency,
     wanted: CloneRequest | None = None,
     key: IdempotencyKey = None,
 ) -> Response:
     """Queue a new experiment with the same specification; `cloned_from` says of which it is a clone."""
     wanted, by = wanted or CloneRequest(), caller.key_id()
-    made = experiments.clone(
+    made = state.services.experiments.clone(
         experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, keep_rates=wanted.keep_rates, by=by
     )
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
@@ -289,10 +282,10 @@ def clone(
 
 
 @router.post("/{experiment_id}/{action}", responses=problems(403, 404, 422))
-def apply(experiment_id: ExperimentIdPath, action: RunAction, experiments: ExperimentsDependency) -> AnyExperiment:
+def apply(experiment_id: ExperimentIdPath, action: RunAction, state: State) -> AnyExperiment:
     """Cancel or pause every unfinished run, resume every paused one, or retry every failed or cancelled one. Training
     runs write a checkpoint before they stop; repeating the request changes nothing."""
-    return experiments.apply(experiment_id, action)
+    return state.services.experiments.apply(experiment_id, action)
 
 
 def _change_event(record: AnyExperiment, version: int) -> ServerSentEvent:

@@ -8,9 +8,9 @@ from api.records import Page
 from api.routes.context import (
     CallerDependency,
     Cursor,
-    ExternalRunsDependency,
     JsonRoute,
     Limit,
+    State,
     WithLabels,
     cut_page,
     json_response,
@@ -42,51 +42,47 @@ ExperimentPath = Annotated[
 @router.post(
     "/external-runs/{external_id}/lines", response_model=LinesReceipt, responses=problems(404, 409, 413, 422, 503)
 )
-def append(
-    external_id: RunPath, batch: LinesBatch, external_runs: ExternalRunsDependency, caller: CallerDependency
-) -> Response:
+def append(external_id: RunPath, batch: LinesBatch, state: State, caller: CallerDependency) -> Response:
     """Keep what is new of a spool's lines. Lines that came before change nothing; those that would leave a gap are not
     taken: the answer says how many are there, and the next one is to be sent. 409 where the run is another one's."""
-    return json_response(external_runs.append(external_id, batch, by=caller.key_id()))
+    return json_response(state.services.external_runs.append(external_id, batch, by=caller.key_id()))
 
 
 @router.get("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(404))
-def external_run(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
+def external_run(external_id: RunPath, state: State) -> Response:
     """One run that was logged by a loop outside of the bench."""
-    return json_response(external_runs.run(external_id))
+    return json_response(state.services.external_runs.run(external_id))
 
 
 @router.delete("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(403, 404))
-def delete_run(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
+def delete_run(external_id: RunPath, state: State) -> Response:
     """Remove a run and all that it told, for good. Whoever sends its spool again brings it back."""
-    return json_response(external_runs.delete_run(external_id))
+    return json_response(state.services.external_runs.delete_run(external_id))
 
 
 @router.get("/external-runs/{external_id}/series", response_model=ExternalSeries, responses=problems(404, 409, 422))
 def series(
     external_id: RunPath,
-    external_runs: ExternalRunsDependency,
+    state: State,
     metric: Annotated[list[MetricName], Query(description="Repeatable. Default: every metric.")] = [],  # noqa: B006  # FastAPI's way to give a default
 ) -> Response:
     """All that it told, by metric: of each step what was told last. 409 above two million values: ask for fewer
     metrics."""
-    return json_response(external_runs.series(external_id, metric, most_values=MOST_VALUES))
+    return json_response(state.services.external_runs.series(external_id, metric, most_values=MOST_VALUES))
 
 
 @router.get("/external-experiments", response_model=Page[ExternalExperiment], responses=problems(404, 422))
-def external_experiments(
-    external_runs: ExternalRunsDependency, limit: Limit = 100, before: Cursor = None, label: WithLabels = ()
-) -> Response:
+def external_experiments(state: State, limit: Limit = 100, before: Cursor = None, label: WithLabels = ()) -> Response:
     """Experiments of external runs that have these labels, the newest first; `before` is the last id of the page
     before."""
-    found = external_runs.experiments(limit=limit + 1, before=before, labels=label)
+    found = state.services.external_runs.experiments(limit=limit + 1, before=before, labels=label)
     return json_response(cut_page(found, limit, lambda each: each.id))
 
 
 @router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
-def external_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+def external_experiment(external_id: ExperimentPath, state: State) -> Response:
     """One experiment of external runs."""
-    return json_response(external_runs.experiment(external_id))
+    return json_response(state.services.external_runs.experiment(external_id))
 
 
 @router.post(
@@ -94,26 +90,26 @@ def external_experiment(external_id: ExperimentPath, external_runs: ExternalRuns
     response_model=ExternalExperiment,
     responses=problems(403, 404, 409, 413, 422),
 )
-def change_labels(external_id: ExperimentPath, change: LabelChange, external_runs: ExternalRunsDependency) -> Response:
+def change_labels(external_id: ExperimentPath, change: LabelChange, state: State) -> Response:
     """Add labels to an experiment of external runs, or take some away; repeating it changes nothing."""
-    return json_response(external_runs.change_labels(external_id, change))
+    return json_response(state.services.external_runs.change_labels(external_id, change))
 
 
 @router.delete("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(403, 404))
-def delete_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+def delete_experiment(external_id: ExperimentPath, state: State) -> Response:
     """Remove an experiment of external runs and all of them, for good."""
-    return json_response(external_runs.delete_experiment(external_id))
+    return json_response(state.services.external_runs.delete_experiment(external_id))
 
 
 @router.get("/external-experiments/{external_id}/runs", response_model=Page[ExternalRun], responses=problems(404, 422))
 def runs(
     external_id: ExperimentPath,
-    external_runs: ExternalRunsDependency,
+    state: State,
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
     after: Cursor = None,
 ) -> Response:
     """Its runs, the first that came first; `after` is the last id of the page before."""
-    found = external_runs.runs(external_id, limit=limit + 1, after=after)
+    found = state.services.external_runs.runs(external_id, limit=limit + 1, after=after)
     return json_response(cut_page(found, limit, lambda each: each.id))
 
 
@@ -122,11 +118,12 @@ def runs(
     response_class=Response,
     responses={200: {"description": "The file.", "content": {"text/csv": {}}}, **problems(404)},
 )
-def table(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+def table(external_id: ExperimentPath, state: State) -> Response:
     """Its runs as CSV, a line each: what they told of themselves, and the last value of every metric."""
-    found = external_runs.experiment(external_id)
+    found = state.services.external_runs.experiment(external_id)
     headers = {"Content-Disposition": f'attachment; filename="external-{found.id}.csv"'}
-    return Response(external_runs_csv(external_runs.runs(found.id)), headers=headers, media_type="text/csv")
+    text = external_runs_csv(state.services.external_runs.runs(found.id))
+    return Response(text, headers=headers, media_type="text/csv")
 
 
 @router.get(
@@ -134,9 +131,10 @@ def table(external_id: ExperimentPath, external_runs: ExternalRunsDependency) ->
 )
 def judgement(
     external_id: ExperimentPath,
-    external_runs: ExternalRunsDependency,
+    state: State,
     choice: Annotated[JudgementChoice, Query()],
 ) -> Response:
     """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
     what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
+    external_runs = state.services.external_runs
     return json_response(judge(external_runs.experiment(external_id), external_runs.runs(external_id), choice))

@@ -17,17 +17,7 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.records import Page
-from api.routes.context import (
-    AnalysisDependency,
-    CellQuery,
-    ExperimentIdPath,
-    ExperimentsDependency,
-    FigureFilesDependency,
-    JsonRoute,
-    RunIdPath,
-    RunsDependency,
-    problems,
-)
+from api.routes.context import CellQuery, ExperimentIdPath, JsonRoute, RunIdPath, State, problems
 from dashboards.figures.registry import FigureName
 from dashboards.files.bibliography import bibtex, references
 from dashboards.files.figures import MEDIA_TYPES, FileForm, write
@@ -58,11 +48,10 @@ FILE = {200: {"description": "The file.", "content": {media: {} for media in EXP
     response_class=StreamingResponse,
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # FastAPI's type is wider than either
 )
-def experiment_export(
-    experiment_id: ExperimentIdPath, name: ExportName, experiments: ExperimentsDependency, runs: RunsDependency
-) -> StreamingResponse:
+def experiment_export(experiment_id: ExperimentIdPath, name: ExportName, state: State) -> StreamingResponse:
     """A row for each run (`results`), or for each point of each run (`series`)."""
-    experiments.get(experiment_id)  # one that does not exist is no empty file
+    state.services.experiments.get(experiment_id)  # one that does not exist is no empty file
+    runs = state.services.runs
     return _export_file(runs, runs.read_all(experiment_id), name, f"{experiment_id}-{name}")
 
 
@@ -72,15 +61,15 @@ def experiment_export(
     response_class=StreamingResponse,
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # as above
 )
-def run_export(run_id: RunIdPath, name: ExportName, runs: RunsDependency) -> StreamingResponse:
+def run_export(run_id: RunIdPath, name: ExportName, state: State) -> StreamingResponse:
     """The run's result (`results`), or a row for each of its points (`series`)."""
-    return _export_file(runs, iter([runs.get(run_id)]), name, f"{run_id}-{name}")
+    return _export_file(state.services.runs, iter([state.services.runs.get(run_id)]), name, f"{run_id}-{name}")
 
 
 @router.get("/runs/{run_id}/files", tags=["runs"], responses=problems(404))
-def run_files(run_id: RunIdPath, runs: RunsDependency) -> Page[RunFile]:
+def run_files(run_id: RunIdPath, state: State) -> Page[RunFile]:
     """The run's specification, result, logs and kept checkpoints; its points are an export."""
-    return Page(items=runs.files(run_id))
+    return Page(items=state.services.runs.files(run_id))
 
 
 @router.get(
@@ -89,9 +78,9 @@ def run_files(run_id: RunIdPath, runs: RunsDependency) -> Page[RunFile]:
     response_class=StreamingResponse,
     responses={200: {"description": "The file.", "content": {BINARY: {}}}, **problems(404)},
 )
-def run_file(run_id: RunIdPath, name: RunFileName, runs: RunsDependency) -> StreamingResponse:
+def run_file(run_id: RunIdPath, name: RunFileName, state: State) -> StreamingResponse:
     """One of these files, as it is."""
-    file, size_bytes = runs.open_file(run_id, name)
+    file, size_bytes = state.services.runs.open_file(run_id, name)
     headers = {
         "Content-Disposition": f'attachment; filename="{run_id}-{name}"',
         "Content-Length": str(size_bytes),
@@ -128,12 +117,11 @@ def _pieces(file: IO[bytes], size_bytes: int) -> Iterator[bytes]:
 @router.get("/experiments/{experiment_id}/figures", tags=["figures and reports"], responses=problems(404))
 def figure_names(
     experiment_id: ExperimentIdPath,
-    experiments: ExperimentsDependency,
-    files: FigureFilesDependency,
+    state: State,
     cell: CellQuery = None,
 ) -> Page[str]:
     """The figures that the experiment has; of a scaling experiment those of its law, or of a cell."""
-    return Page(items=files.names(experiments.get(experiment_id), cell or ""))
+    return Page(items=state.figure_files.names(state.services.experiments.get(experiment_id), cell or ""))
 
 
 @router.get(
@@ -150,13 +138,13 @@ def figure(
     name: FigureName,
     form: FileForm,
     request: Request,
-    files: FigureFilesDependency,
+    state: State,
     theme: ThemeName = "light",
     download: bool = False,
 ) -> Response:
     """A figure as a file; the query takes what the page's address does: x, part, log, rates, hide, cell."""
     view = ViewState.parse(request.query_params.multi_items())
-    body = write(files.picture(experiment_id, name, view, theme), form, theme)
+    body = write(state.figure_files.picture(experiment_id, name, view, theme), form, theme)
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}-{name}.{form}"'} if download else {}
     if form == "html":
         headers["Content-Disposition"] = f'attachment; filename="{experiment_id}-{name}.html"'
@@ -169,9 +157,9 @@ def figure(
     response_class=Response,
     responses={200: {"description": "The report.", "content": {"text/html": {}}}, **problems(404)},
 )
-def experiment_report(experiment_id: ExperimentIdPath, request: Request, files: FigureFilesDependency) -> Response:
+def experiment_report(experiment_id: ExperimentIdPath, request: Request, state: State) -> Response:
     """One self-contained HTML file: answer, figures, method, runs, provenance, bibliography."""
-    text = report(files, experiment_id, request.app.version)
+    text = report(state.figure_files, experiment_id, request.app.version)
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}-report.html"'}
     return Response(text, media_type=f"text/html{TEXT}", headers=headers)
 
@@ -182,12 +170,10 @@ def experiment_report(experiment_id: ExperimentIdPath, request: Request, files: 
     response_class=Response,
     responses={200: {"description": "BibTeX.", "content": {"application/x-bibtex": {}}}, **problems(404)},
 )
-def bibliography(
-    experiment_id: ExperimentIdPath, experiments: ExperimentsDependency, runs: RunsDependency, request: Request
-) -> Response:
+def bibliography(experiment_id: ExperimentIdPath, state: State, request: Request) -> Response:
     """The bench, the experiment, and the paper of every optimizer in it."""
-    experiment = experiments.get(experiment_id)
-    commits = provenance(experiment, runs.read_all(experiment_id), request.app.version).commits
+    experiment = state.services.experiments.get(experiment_id)
+    commits = provenance(experiment, state.services.runs.read_all(experiment_id), request.app.version).commits
     text = bibtex(references(experiment, request.app.version, commits[0] if commits else None))
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}.bib"'}
     return Response(text, media_type=f"application/x-bibtex{TEXT}", headers=headers)
@@ -196,11 +182,10 @@ def bibliography(
 @router.get("/experiments/{experiment_id}/document.json", tags=["figures and reports"], responses=problems(404))
 def experiment_document(
     experiment_id: ExperimentIdPath,
-    experiments: ExperimentsDependency,
-    runs: RunsDependency,
-    analysis: AnalysisDependency,
+    state: State,
     request: Request,
 ) -> ExperimentDocument:
     """Specification, provenance, answer and every run with its result, as one JSON document."""
-    experiment, all_runs = experiments.get(experiment_id), tuple(runs.read_all(experiment_id))
-    return document(experiment, all_runs, analysis, request.app.version)
+    services = state.services
+    experiment, runs = services.experiments.get(experiment_id), tuple(services.runs.read_all(experiment_id))
+    return document(experiment, runs, services.analysis, request.app.version)

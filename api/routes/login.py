@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 
 from api.auth.callers import COOKIE, Caller, presented_secret
 from api.middleware.authentication import caller_of
-from api.routes.context import AuthDependency, KeyringDependency
+from api.routes.context import State
 from dashboards.render import ROOT_PATH, page
 from orchestrator.store.admin.keyring import SESSION_SECONDS
 
@@ -34,7 +34,7 @@ def form(target: Annotated[str, Query(alias="next")] = "/") -> Response:
 
 
 @router.post("/login")
-async def log_in(request: Request, auth: AuthDependency, keyring: KeyringDependency) -> Response:
+async def log_in(request: Request, state: State) -> Response:
     """Exchange a key for a session, whose cookie no script and no other site can use."""
     address = caller_of(request.scope).address
     try:
@@ -44,21 +44,21 @@ async def log_in(request: Request, auth: AuthDependency, keyring: KeyringDepende
         return page("login.html", status=422, target="/", trouble=trouble)
     target = our_path(fields.get("next", ["/"])[0])
     given = fields.get("key", [""])[0].strip()
-    wait_seconds = None if auth.callers.was_right(given) else auth.failures.wait(address)
+    wait_seconds = None if state.auth.callers.was_right(given) else state.auth.failures.wait(address)
     if wait_seconds is not None:
         trouble = f"Too many tries; wait {wait_seconds} s."
         refusal = page("login.html", status=429, target=target, trouble=trouble)
         refusal.headers["Retry-After"] = str(wait_seconds)
         return refusal
-    key = await run_in_threadpool(keyring.open_with, given)
+    key = await run_in_threadpool(state.services.keyring.open_with, given)
     if key is None:
-        auth.failures.take(address)
+        state.auth.failures.take(address)
         trouble = "This key opens nothing here: it is unknown, revoked or expired."
         return page("login.html", status=401, target=target, trouble=trouble)
     request.scope["bench.caller"] = Caller(address=address, key=key)
-    token = await run_in_threadpool(keyring.log_in, key.id)
+    token = await run_in_threadpool(state.services.keyring.log_in, key.id)
     for secret in (given, token):
-        auth.callers.note(secret, right=True)
+        state.auth.callers.note(secret, right=True)
     answer = RedirectResponse(target, 303)
     answer.set_cookie(
         COOKIE,
@@ -73,14 +73,14 @@ async def log_in(request: Request, auth: AuthDependency, keyring: KeyringDepende
 
 
 @router.post("/logout")
-async def log_out(request: Request, auth: AuthDependency, keyring: KeyringDependency) -> Response:
+async def log_out(request: Request, state: State) -> Response:
     """End the session and forget its cookie."""
     secret = presented_secret(Headers(scope=request.scope))
     if secret is not None and secret.by_cookie:
-        caller = Caller(address=caller_of(request.scope).address, key=await auth.callers.key(secret))
+        caller = Caller(address=caller_of(request.scope).address, key=await state.auth.callers.key(secret))
         request.scope["bench.caller"] = caller
-        await run_in_threadpool(keyring.log_out, secret.secret)
-        auth.callers.forget()
+        await run_in_threadpool(state.services.keyring.log_out, secret.secret)
+        state.auth.callers.forget()
     answer = RedirectResponse("/login", 303)
     secure = request.url.scheme == "https"
     answer.delete_cookie(COOKIE, path=ROOT_PATH.get() or "/", httponly=True, samesite="strict", secure=secure)

@@ -17,8 +17,7 @@ from api.routes.context import (
     JsonRoute,
     Limit,
     RunIdPath,
-    RunsDependency,
-    RunTableDependency,
+    State,
     cut_page,
     json_response,
     problems,
@@ -75,7 +74,7 @@ ProcessCount = Annotated[
 
 @router.get("/runs", tags=["runs"], response_model=Page[RunRecord], responses=problems(404, 422))
 def runs(
-    runs: RunsDependency,
+    state: State,
     experiment_id: Cursor = None,
     status: RunStatus | None = None,
     candidate: SearchText = None,
@@ -87,7 +86,7 @@ def runs(
     after: Cursor = None,
 ) -> Response:
     """Runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
-    found = runs.page(
+    found = state.services.runs.page(
         experiment_id=experiment_id,
         status=status,
         candidate=candidate,
@@ -115,7 +114,7 @@ FieldName = Annotated[str, Query(max_length=LONGEST_NAME, pattern=NO_NUL)]
 
 @router.get("/runs/table", tags=["runs"], response_model=Page[RunTableRow], responses=problems(422))
 def table(
-    run_table: RunTableDependency,
+    state: State,
     where: Where = "",
     columns: Annotated[list[FieldName], Query(max_length=MOST_COLUMNS, description="Fields; repeatable.")] = [],  # noqa: B006  # FastAPI's way to give a default
     sort: Annotated[
@@ -126,37 +125,38 @@ def table(
 ) -> Response:
     """Every run of every experiment, external ones too: the fields that are asked for, filtered and sorted."""
     query = read_query(columns=columns, where=where, sort=sort, limit=limit + 1, after=after)
-    rows = run_table.page(query)
+    rows = state.services.run_table.page(query)
     items = tuple(run_row(row, query.columns) for row in rows[:limit])
     return json_response(Page[RunTableRow](items=items, next=rows[limit - 1].cursor() if len(rows) > limit else None))
 
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
-def run(run_id: RunIdPath, runs: RunsDependency) -> Response:
+def run(run_id: RunIdPath, state: State) -> Response:
     """One run with its specification, state and result."""
-    return json_response(runs.get(run_id))
+    return json_response(state.services.runs.get(run_id))
 
 
 @router.get("/runs/{run_id}/points", tags=["runs"], responses=problems(404, 422))
 def points(
     run_id: RunIdPath,
-    runs: RunsDependency,
+    state: State,
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
     """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
-    return cut_page(runs.points(run_id, after_step=after_step, limit=limit + 1), limit, lambda point: point.step)
+    found = state.services.runs.points(run_id, after_step=after_step, limit=limit + 1)
+    return cut_page(found, limit, lambda point: point.step)
 
 
 @router.get("/runs/{run_id}/observations", tags=["runs"], responses=problems(404, 422))
 def observations(
     run_id: RunIdPath,
-    runs: RunsDependency,
+    state: State,
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
 ) -> Page[Observation]:
     """Observations of probes, at some steps after a step; `after_step` takes the last."""
-    items = runs.observations(run_id, after_step=after_step, most_steps=steps)
+    items = state.services.runs.observations(run_id, after_step=after_step, most_steps=steps)
     full = len({item.step for item in items}) == steps
     return Page(items=items, next=str(items[-1].step) if full else None)
 
@@ -164,31 +164,31 @@ def observations(
 @router.get("/runs/{run_id}/samples", tags=["runs"], responses=problems(404, 422))
 def samples(
     run_id: RunIdPath,
-    runs: RunsDependency,
+    state: State,
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
 ) -> Page[TextSamples]:
     """Texts that the model wrote at evaluations, at some steps after a step; `after_step` takes the last."""
-    items = runs.samples(run_id, after_step=after_step, most_steps=steps)
+    items = state.services.runs.samples(run_id, after_step=after_step, most_steps=steps)
     return Page(items=items, next=str(items[-1].step) if len(items) == steps else None)
 
 
 @router.get("/runs/{run_id}/events", tags=["runs"], responses=problems(404))
-def events(run_id: RunIdPath, runs: RunsDependency) -> Page[EventRecord]:
+def events(run_id: RunIdPath, state: State) -> Page[EventRecord]:
     """Every change of the run's state, oldest first."""
-    return Page(items=runs.events(run_id))
+    return Page(items=state.services.runs.events(run_id))
 
 
 @router.get("/runs/{run_id}/standing", tags=["runs"], responses=problems(404))
-def queue_position(run_id: RunIdPath, runs: RunsDependency) -> QueuePosition:
+def queue_position(run_id: RunIdPath, state: State) -> QueuePosition:
     """A waiting run's place in the queue, and when it may start."""
-    return runs.queue_position(run_id)
+    return state.services.runs.queue_position(run_id)
 
 
 @router.get("/runs/{run_id}/attempts", tags=["runs"], responses=problems(404))
-def attempts(run_id: RunIdPath, runs: RunsDependency) -> Page[AttemptRecord]:
+def attempts(run_id: RunIdPath, state: State) -> Page[AttemptRecord]:
     """Every execution of the run, oldest first."""
-    return Page(items=runs.attempts(run_id))
+    return Page(items=state.services.runs.attempts(run_id))
 
 
 @router.get(
@@ -200,7 +200,7 @@ def attempts(run_id: RunIdPath, runs: RunsDependency) -> Page[AttemptRecord]:
 def log(
     run_id: RunIdPath,
     attempt: AttemptPath,
-    runs: RunsDependency,
+    state: State,
     tail_bytes: Annotated[int, Query(ge=1, le=SEARCHED_BYTES)] = 2**16,
     search: Annotated[
         str, Query(max_length=LONGEST_SEARCH, pattern=NO_NUL, description="Only lines with it, in any case.")
@@ -209,23 +209,23 @@ def log(
 ) -> str:
     """The end of what the attempt's process printed; of its last 4 MiB the lines that are asked for."""
     if not search and level is LogLevel.INFO:
-        return runs.log_tail(run_id, attempt, tail_bytes)
-    lines, _ = runs.search_log(run_id, attempt, search, level, tail_bytes)
+        return state.services.runs.log_tail(run_id, attempt, tail_bytes)
+    lines, _ = state.services.runs.search_log(run_id, attempt, search, level, tail_bytes)
     return "".join(f"{line.text}\n" for line in lines)
 
 
 @router.post("/runs/{run_id}/{action}", tags=["runs"], responses=problems(403, 404, 409, 422))
-def apply(run_id: RunIdPath, action: RunAction, runs: RunsDependency, processes: ProcessCount = None) -> RunRecord:
+def apply(run_id: RunIdPath, action: RunAction, state: State, processes: ProcessCount = None) -> RunRecord:
     """Cancel, pause, resume or retry the run. A training run writes a checkpoint before it stops, resumed and retried
     ones continue from it; repeating the request changes nothing."""
     if processes is not None and action not in (RunAction.RESUME, RunAction.RETRY):
         raise RefusedError(422, "invalid", f"processes is for resume and retry; leave it out to {action.value} a run")
-    return runs.apply(run_id, action, processes)
+    return state.services.runs.apply(run_id, action, processes)
 
 
 @router.get("/points", tags=["points"], response_model=Charts, responses=problems(404, 422))
 def charts(
-    runs: RunsDependency,
+    state: State,
     run: Annotated[list[RunIdQuery], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
     metric: Metric,
     buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 800,
@@ -233,4 +233,5 @@ def charts(
     until_step: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> Response:
     """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
-    return json_response(Charts(items=runs.charts(run, metric, buckets, after_step=after_step, until_step=until_step)))
+    found = state.services.runs.charts(run, metric, buckets, after_step=after_step, until_step=until_step)
+    return json_response(Charts(items=found))

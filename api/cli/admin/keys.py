@@ -130,7 +130,7 @@ def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
     if url is None and data is None:
         url = os.environ.get(URL_VARIABLE)
     if url is not None:
-        with open_client(url, listed_by="keys ls") as client:
+        with open_client(url) as client:
             yield client
         return
     settings = environment_settings(data_folder=data)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from api.bundles.layout import BundleError
 from api.bundles.publication import publish as write_bundle
-from api.bundles.signing import KEY_NAME, BundleKeyError
+from api.bundles.signing import KEY_NAME
 from api.bundles.signing import signing_key as read_key
 from api.bundles.verification import Verification
 from api.bundles.verification import verify as verify_bundle
@@ -48,8 +48,6 @@ def publish(
         key = read_key(signing_key or environment_settings(data_folder=data).data_folder / KEY_NAME)
         with open_client(url) as client:
             written = write_bundle(client, id, out, key)
-    except BundleKeyError as error:
-        fail(f"error: {error}")
     except BundleError as error:
         fail(f"not published: {error}")
     except OSError as error:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from api.bundles.layout import BundleError
 from api.bundles.publication import write_bundle
-from api.bundles.signing import BundleKeyError, fingerprint, signing_key
+from api.bundles.signing import fingerprint, signing_key
 from api.cli import main
 from tests.factories.bundles import KEY, Content, trained_content
 
@@ -116,5 +116,5 @@ def test_a_key_is_made_once_and_is_nobody_elses_to_read(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert fingerprint(signing_key(path).public_key()) == fingerprint(key.public_key())
     path.write_text("-----BEGIN PRIVATE KEY-----\n")
-    with pytest.raises(BundleKeyError, match="cannot be used to sign"):
+    with pytest.raises(BundleError, match="cannot be used to sign"):
         signing_key(path)
