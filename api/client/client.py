@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
-Parameter = str | int | list[str] | list[int]
+Parameter = str | float | list[str]
 """The value of a query parameter; a list is the parameter repeated."""
 
 RETRIES = 4
@@ -216,9 +216,11 @@ class Endpoints:
     ) -> tuple[AnyExperiment, ...]:
         """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
         `deleted`: those that were deleted and can be restored, instead of the others."""
-        chosen = _parameters(limit=limit, before=before, deleted="true" if deleted else None)
-        parameters: dict[str, Parameter] = {**chosen, "label": as_list(labels)}
-        return self._get("/v1/experiments", Page[AnyExperiment], parameters).items
+        wanted = as_list(labels)
+        page = self._get(
+            "/v1/experiments", Page[AnyExperiment], limit=limit, before=before, label=wanted, deleted=deleted or None
+        )
+        return page.items
 
     @Endpoint
     def experiment(self, experiment_id: str) -> ExperimentRecord:
@@ -228,7 +230,7 @@ class Endpoints:
     @Endpoint
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
         """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
-        return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, _parameters(cell=cell))
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, cell=cell)
 
     @Endpoint
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
@@ -239,7 +241,7 @@ class Endpoints:
     def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
         """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
         path = f"/v1/experiments/{segment(experiment_id)}/comparison/{form}"
-        return self._file(path, _parameters(cell=cell)).text
+        return self._file(path, cell=cell).text
 
     @Endpoint
     def sweep(self, experiment_id: str) -> SweepReport:
@@ -250,12 +252,12 @@ class Endpoints:
     def sweep_comparison(self, experiment_id: str, *, seeds: int = 3) -> ComparisonSpec:
         """The comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
         path = f"/v1/experiments/{segment(experiment_id)}/sweep/comparison"
-        return self._get(path, ComparisonSpec, {"seeds": seeds})
+        return self._get(path, ComparisonSpec, seeds=seeds)
 
     @Endpoint
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads."""
-        return self._get("/v1/profiles", ProfileReport, {"experiment": as_list(experiment_ids)})
+        return self._get("/v1/profiles", ProfileReport, experiment=as_list(experiment_ids))
 
     @Endpoint
     def fit(
@@ -268,7 +270,7 @@ class Endpoints:
         """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
         wanted = [str(each) for each in as_list(predict)]
-        parameters = {"experiment": as_list(experiment_ids), "predict": wanted, **_parameters(form=form)}
+        parameters = _given(experiment=as_list(experiment_ids), predict=wanted, form=form)
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     @Endpoint
@@ -277,8 +279,8 @@ class Endpoints:
     ) -> tuple[ExternalExperiment, ...]:
         """Experiments whose runs were logged or imported (`told_by`): those that have all of `labels`, the newest
         first; read page by page until there are `limit` of them."""
-        chosen: dict[str, Parameter] = {"label": as_list(labels), "limit": PAGE_LIMIT}
-        pages = self._read_pages("/v1/external-experiments", Page[ExternalExperiment], "before", chosen)
+        path, wanted = "/v1/external-experiments", as_list(labels)
+        pages = self._read_pages(path, Page[ExternalExperiment], "before", label=wanted, limit=PAGE_LIMIT)
         return tuple(islice((one for one in pages if told_by in (None, *one.told_by)), limit))
 
     @Endpoint
@@ -290,12 +292,12 @@ class Endpoints:
     def external_runs(self, external_id: str) -> tuple[ExternalRun, ...]:
         """Its runs, the first that came first; read page by page."""
         path = f"/v1/external-experiments/{segment(external_id)}/runs"
-        return tuple(self._read_pages(path, Page[ExternalRun], "after", {}))
+        return tuple(self._read_pages(path, Page[ExternalRun], "after"))
 
     @Endpoint
     def external_table(self, external_id: str) -> str:
         """Its runs as the text of a CSV table, with the last value of every metric."""
-        return self._file(f"/v1/external-experiments/{segment(external_id)}/runs.csv", {}).text
+        return self._file(f"/v1/external-experiments/{segment(external_id)}/runs.csv").text
 
     @Endpoint
     def judge(
@@ -309,9 +311,8 @@ class Endpoints:
     ) -> ExternalJudgement:
         """The verdicts on its candidates, with notes on what weakens them or could not be checked. `metric`: one whose
         lower values are better; default: validation loss. `margin`: smaller differences count as equal."""
-        given = None if margin is None else str(margin)
-        chosen = _parameters(metric=metric, baseline=baseline, workload=workload, margin=given)
-        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, chosen)
+        path = f"/v1/external-experiments/{segment(external_id)}/judgement"
+        return self._get(path, ExternalJudgement, metric=metric, baseline=baseline, workload=workload, margin=margin)
 
     @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:
@@ -321,8 +322,7 @@ class Endpoints:
     @Endpoint
     def external_series(self, external_id: str, metrics: Sequence[str] = ()) -> ExternalSeries:
         """All that it told, or these metrics; of more than two million values the service asks for fewer metrics."""
-        chosen: dict[str, Parameter] = {"metric": as_list(metrics)}
-        return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries, chosen)
+        return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries, metric=as_list(metrics))
 
     @Endpoint
     def label_external_experiment(
@@ -357,7 +357,7 @@ class Endpoints:
     @Endpoint
     def study(self, name: str) -> StudySummary:
         """One study."""
-        return self._get(f"/v1/studies/{segment(name, 'name')}", StudySummary)
+        return self._get(f"/v1/studies/{segment(name)}", StudySummary)
 
     @Endpoint
     def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
@@ -443,8 +443,10 @@ class Endpoints:
     @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Every run that matches, in order; read page by page."""
-        parameters = _parameters(limit=PAGE_LIMIT, experiment_id=experiment_id, status=status)
-        return tuple(self._read_pages("/v1/runs", Page[RunRecord], "after", parameters))
+        found = self._read_pages(
+            "/v1/runs", Page[RunRecord], "after", limit=PAGE_LIMIT, experiment_id=experiment_id, status=status
+        )
+        return tuple(found)
 
     @Endpoint
     def run_table(
@@ -459,9 +461,10 @@ class Endpoints:
 
         `where` is a filter such as `lr<0.01 and optimizer=adapm`, `sort` any field, with `-` the largest first.
         """
-        parameters: dict[str, Parameter] = {"where": where, "columns": as_list(columns), "sort": sort}
-        parameters["limit"] = min(limit or PAGE_LIMIT, PAGE_LIMIT)
-        found = self._read_pages("/v1/runs/table", Page[RunTableRow], "after", parameters)
+        a_page, wanted = min(limit or PAGE_LIMIT, PAGE_LIMIT), as_list(columns)
+        found = self._read_pages(
+            "/v1/runs/table", Page[RunTableRow], "after", where=where, columns=wanted, sort=sort, limit=a_page
+        )
         return tuple(islice(found, limit))
 
     @Endpoint
@@ -488,52 +491,52 @@ class Endpoints:
     def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
         """What a run reported after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/points"
-        return tuple(self._read_pages(path, Page[Point], "after_step", {"limit": PAGE_LIMIT, "after_step": after_step}))
+        return tuple(self._read_pages(path, Page[Point], "after_step", limit=PAGE_LIMIT, after_step=after_step))
 
     @Endpoint
     def observations(self, run_id: str) -> tuple[Observation, ...]:
         """What a run's probes saw, by step and probe; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/observations"
-        return tuple(self._read_pages(path, Page[Observation], "after_step", {"after_step": -1}))
+        return tuple(self._read_pages(path, Page[Observation], "after_step", after_step=-1))
 
     @Endpoint
     def samples(self, run_id: str) -> tuple[TextSamples, ...]:
         """What a run's model wrote at evaluations, by step; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/samples"
-        return tuple(self._read_pages(path, Page[TextSamples], "after_step", {"after_step": -1}))
+        return tuple(self._read_pages(path, Page[TextSamples], "after_step", after_step=-1))
 
     @Endpoint
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
         """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
-        parameters: dict[str, Parameter] = {"run": as_list(run_ids), "metric": metric}
-        parameters |= {"buckets": buckets, "after_step": after_step}
-        return self._get("/v1/points", Page[Chart], parameters).items
+        ids = as_list(run_ids)
+        page = self._get("/v1/points", Page[Chart], run=ids, metric=metric, buckets=buckets, after_step=after_step)
+        return page.items
 
     @Endpoint
     def export(self, experiment_id: str, name: str, path: Path) -> None:
         """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
-        self._save(f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name, 'name')}", path)
+        self._save(f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name)}", path)
 
     @Endpoint
     def document(self, experiment_id: str, name: str) -> bytes:
         """A file about an experiment: `report`, `document.json` or `references.bib`."""
-        return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name, 'name')}", {}).content
+        return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name)}").content
 
     @Endpoint
     def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
         """The figures that an experiment has."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures"
-        return self._get(path, Page[str], _parameters(cell=cell)).items
+        return self._get(path, Page[str], cell=cell).items
 
     @Endpoint
     def figure(
         self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
     ) -> bytes:
         """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
-        path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name, 'name')}.{segment(form, 'form')}"
-        return self._file(path, _parameters(cell=cell, theme=theme)).content
+        path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name)}.{segment(form)}"
+        return self._file(path, cell=cell, theme=theme).content
 
     @Endpoint
     def files(self, run_id: str) -> tuple[RunFile, ...]:
@@ -543,7 +546,7 @@ class Endpoints:
     @Endpoint
     def file(self, run_id: str, name: str, path: Path) -> None:
         """Write one of these files to `path`."""
-        self._save(f"/v1/runs/{segment(run_id)}/files/{segment(name, 'name')}", path)
+        self._save(f"/v1/runs/{segment(run_id)}/files/{segment(name)}", path)
 
     @Endpoint
     def log(
@@ -557,7 +560,7 @@ class Endpoints:
     ) -> str:
         """The end of what an attempt's process printed; only lines that contain `search`, of that level or worse."""
         path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
-        return self._file(path, {"tail_bytes": tail_bytes, "search": search, "level": level.value}).text
+        return self._file(path, tail_bytes=tail_bytes, search=search, level=level.value).text
 
     @Endpoint
     def cancel_run(self, run_id: str) -> RunRecord:
@@ -609,19 +612,19 @@ class Endpoints:
     ) -> Footprint:
         """What training a model keeps under each optimizer, to the byte; of several ranks, on the one with the most.
         With `card_gib` its `fits` have the peaks at a micro-batch, and the largest micro-batch on such a card."""
-        ratio, card = (None if value is None else str(value) for value in (rank_ratio, card_gib))
-        fit = {} if card is None else _parameters(card_gib=card, micro_batch=micro_batch, precision=precision)
-        chosen = {**_parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks), **fit}
-        return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
+        path = f"/v1/models/{segment(model)}/memory"
+        return self._get(
+            path, Footprint, rank_ratio=rank_ratio, state_dtype=state_dtype, ranks=ranks, card_gib=card_gib,
+            micro_batch=micro_batch, precision=precision,
+        )  # fmt: skip
 
     @Endpoint
     def block_plan(
         self, model: str, optimizer: str = "adapm", *, rank_ratio: float | None = None, state_dtype: str | None = None
     ) -> Footprint:
         """What AdaPM or AdaPM-mini keeps for every block of a model: `footprint.optimizers[0].blocks`."""
-        ratio = None if rank_ratio is None else str(rank_ratio)
-        chosen = _parameters(optimizer=optimizer, rank_ratio=ratio, state_dtype=state_dtype)
-        return self._get(f"/v1/models/{segment(model, 'name')}/plan", Footprint, chosen)
+        path = f"/v1/models/{segment(model)}/plan"
+        return self._get(path, Footprint, optimizer=optimizer, rank_ratio=rank_ratio, state_dtype=state_dtype)
 
     @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:
@@ -646,7 +649,7 @@ class Endpoints:
     @Endpoint
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Who changed what, the newest first (admins)."""
-        return self._get("/v1/audit", Page[AuditRecord], _parameters(limit=limit, key_id=key_id)).items
+        return self._get("/v1/audit", Page[AuditRecord], limit=limit, key_id=key_id).items
 
     @Endpoint
     def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
@@ -676,7 +679,7 @@ class Endpoints:
     def webhook_deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
         """What was delivered, what waits and what was given up, the newest first."""
         path = f"/v1/webhooks/{segment(webhook_id)}/deliveries"
-        return self._get(path, Page[DeliveryRecord], {"limit": limit}).items
+        return self._get(path, Page[DeliveryRecord], limit=limit).items
 
     @Endpoint
     def dataframe(self, experiment_id: str) -> "DataFrame":
@@ -699,9 +702,8 @@ class Endpoints:
         return changed
 
     def _apply_to_run(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
-        parameters = {} if processes is None else {"processes": processes}
         path = f"/v1/runs/{segment(run_id)}/{action.value}"
-        return self._ask("POST", path, RunRecord, again=False, params=parameters)
+        return self._ask("POST", path, RunRecord, again=False, params=_given(processes=processes))
 
     def _annotate(
         self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], revision: int | None
@@ -726,18 +728,17 @@ class Endpoints:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _read_pages(
-        self, path: str, page: type[Page[Answer]], cursor: str, parameters: Mapping[str, Parameter]
+        self, path: str, page: type[Page[Answer]], cursor: str, **parameters: Parameter | None
     ) -> Iterator[Answer]:
-        parameters = dict(parameters)
         while True:
-            answer = self._get(path, page, parameters)
+            answer = self._get(path, page, **parameters)
             yield from answer.items
             if answer.next is None:
                 return
             parameters[cursor] = answer.next
 
-    def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
-        return self._ask("GET", path, answer, again=True, params=dict(parameters or {}))
+    def _get(self, path: str, answer: type[Answer], **parameters: Parameter | None) -> Answer:
+        return self._ask("GET", path, answer, again=True, params=_given(**parameters))
 
     def _save(self, address: str, path: Path) -> None:
         """Write an answer into a file, piece by piece."""
@@ -752,17 +753,18 @@ class Endpoints:
         except httpx2.TransportError as error:
             raise unreachable_error(self.url, error) from error
 
-    def _file(self, path: str, parameters: Mapping[str, Parameter]) -> httpx2.Response:
+    def _file(self, path: str, **parameters: Parameter | None) -> httpx2.Response:
         """An answer that is no record; raises `ClientError` where it is a refusal."""
+        chosen = _given(**parameters)
         response = self._send(
-            lambda: self._http.get(path, params=dict(parameters), timeout=EXPORT_SECONDS), tries=self._retries + 1
+            lambda: self._http.get(path, params=chosen, timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
         if not response.is_success:
             raise refusal(response)
         return response
 
     def _frame(self, path: str) -> "DataFrame":
-        content = self._file(path, {}).content
+        content = self._file(path).content
         try:
             import pandas  # installed with the notebooks, and heavy
         except ImportError as error:
@@ -876,5 +878,5 @@ def _idempotency(key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": key or uuid4().hex}
 
 
-def _parameters(**parameters: str | int | None) -> dict[str, str | int]:
+def _given(**parameters: Parameter | None) -> dict[str, Parameter]:
     return {name: value for name, value in parameters.items() if value is not None}

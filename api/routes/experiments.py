@@ -34,10 +34,11 @@ from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
-from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.kinds.registry import KINDS, ExperimentSpec
 from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, SubmissionReceipt
 from orchestrator.specs.preview import Preview
+from orchestrator.specs.text import example, parse
 from worker.records.result import Record
 
 router = APIRouter(prefix="/experiments", tags=["experiments"], route_class=JsonRoute)
@@ -60,47 +61,8 @@ LastEventId = Annotated[
 ]
 
 
-SPEC_EXAMPLES: dict[str, Example] = {
-    "comparison": {
-        "value": {
-            "name": "AdaPM against AdamW",
-            "workload": {"model": "gpt2-tiny", "budget": {"steps": 200, "batch_sequences": 8}},
-            "candidates": [
-                {"optimizer": "adamw", "learning_rates": [0.002]},
-                {"optimizer": "adapm", "learning_rates": [0.002], "options": {"rank_ratio": 0.25}},
-            ],
-            "seeds": [1, 2, 3],
-        }
-    },
-    "scaling": {
-        "value": {
-            "kind": "scaling",
-            "name": "A law of three sizes",
-            "workload": {"data": {"sequence_length_tokens": 64}, "budget": {"batch_sequences": 4}},
-            "sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-micro"}, {"model": "gpt2-tiny"}],
-            "budgets": [{"tokens": 10240}],
-            "candidates": [
-                {"optimizer": "adamw", "learning_rates": [0.002]},
-                {"optimizer": "adapm", "learning_rates": [0.002]},
-            ],
-            "seeds": [1, 2, 3],
-        }
-    },
-    "sweep": {
-        "value": {
-            "kind": "sweep",
-            "name": "Rates and ranks",
-            "workload": {"model": "gpt2-tiny", "budget": {"steps": 10}, "evaluation": {"every_steps": 2}},
-            "candidates": [
-                {"optimizer": "adamw", "space": {"lr": {"kind": "log-uniform", "low": 0.0001, "high": 0.1}}},
-                {"optimizer": "adapm", "space": {"lr": {"kind": "catalog"}, "rank_ratio": {"kind": "catalog"}}},
-            ],
-            "algorithm": "random",
-            "trials": 8,
-        }
-    },
-}
-"""One specification of each kind, as a user writes it."""
+SPEC_EXAMPLES: dict[str, Example] = {kind: {"value": parse(example(kind), kind)} for kind in KINDS}
+"""The specification of each kind that `adapm-bench init` writes."""
 
 
 class CloneRequest(Record):

@@ -4,7 +4,6 @@ Every check is a process of its own, and all start at once: a driver that hangs,
 that never answers are findings, not the end of the doctor.
 """
 
-import contextlib
 import os
 import platform
 import shutil
@@ -12,8 +11,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import typer
@@ -29,7 +28,7 @@ SettingsOption = Annotated[
     bool, typer.Option("--settings", help="Show every setting, its value and where it comes from, instead of checking.")
 ]
 CHECK_SECONDS = 120.0
-"""How long the checks may take together: PyTorch from a cold network disk takes a minute."""
+"""How long a check may take: PyTorch from a cold network disk takes a minute."""
 NAME_COLUMNS = 12
 
 DEFAULT = "default"
@@ -97,37 +96,28 @@ def _checks() -> Iterator[Check]:
 def examine(
     names: Iterable[str], module: str = "api.cli.admin.checks", seconds: float = CHECK_SECONDS
 ) -> Iterator[Check]:
-    """Every check by name, made by `python -m module NAME`, in that order; `seconds` is the time for all of them."""
-    deadline = time.monotonic() + seconds
-    processes = {name: _start([sys.executable, "-m", module, name]) for name in names}
-    try:
-        for name, process in processes.items():
-            try:
-                found = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[0].strip()
-            except subprocess.TimeoutExpired:
-                found = f"no answer within {seconds:.0f} s"
-            status = process.returncode
-            if status is not None and status < 0:
-                found = f"the check was ended by {signal.Signals(-status).name}"
-            found = found or f"the check ended with status {status} and said nothing"
-            way_out = CHECKS[name].way_out if name in CHECKS else ""
-            yield Check(name=name, ok=status == 0, found=found, way_out="" if status == 0 else way_out)
-    finally:
-        for process in processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all that a library has started
-            process.communicate()
+    """Every check by name, made by `python -m module NAME`, in that order; each may take so long."""
 
+    def look(name: str) -> Check:
+        command = [sys.executable, "-m", module, name]
+        try:
+            done = subprocess.run(  # without a pipe that what a library starts could keep open
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                timeout=seconds, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            found, is_sound = f"no answer within {seconds:.0f} s", False
+        else:
+            found, is_sound = done.stdout.strip(), done.returncode == 0
+            if done.returncode < 0:
+                found = f"the check was ended by {signal.Signals(-done.returncode).name}"
+        found = found or "the check ended and said nothing"
+        way_out = CHECKS[name].way_out if name in CHECKS and not is_sound else ""
+        return Check(name=name, ok=is_sound, found=found, way_out=way_out)
 
-def _start(command: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    wanted = list(names)
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        yield from pool.map(look, wanted)
 
 
 def _print_wrapped(head: str, text: str) -> None:

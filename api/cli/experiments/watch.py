@@ -8,10 +8,21 @@ import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from api.cli.console import FAILED, INTERRUPTED, LINE_SECONDS, Json, complain, console, fail, plain, print_json, program
+from api.cli.console import (
+    FAILED,
+    INTERRUPTED,
+    LINE_SECONDS,
+    Json,
+    complain,
+    console,
+    fail,
+    plain,
+    print_json,
+    program,
+    text_table,
+)
 from api.cli.experiments.show import Id
 from api.cli.service import Url, open_client
 from api.client.client import Client
@@ -92,18 +103,19 @@ def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hin
 def _display(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hindrance: str | None) -> RenderableType:
     progress = experiment.progress
     bar = ProgressBar(total=max(progress.steps_total, 1), completed=progress.steps_done, width=60)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("training now", "lr", "seed", "step", "train loss", "val loss", "tokens/s"):
-        table.add_column(heading, justify="left" if heading == "training now" else "right")
-    for run in runs:
-        if run.status in LIVE:
-            table.add_row(
-                plain(run.candidate),
-                f"{run.lr:g}",
-                str(run.seed),
-                f"{run.step}/{run.steps_total}",
-                *("" if loss is None else f"{loss:.3f}" for loss in (run.last_train_loss, run.last_val_loss)),
-                "" if run.tokens_per_second is None else f"{run.tokens_per_second:,.0f}",
-            )
+    rows = [
+        (
+            run.candidate,
+            f"{run.lr:g}",
+            str(run.seed),
+            f"{run.step}/{run.steps_total}",
+            *("" if loss is None else f"{loss:.3f}" for loss in (run.last_train_loss, run.last_val_loss)),
+            "" if run.tokens_per_second is None else f"{run.tokens_per_second:,.0f}",
+        )
+        for run in runs
+        if run.status in LIVE
+    ]
+    columns = ("training now", "lr", "seed", "step", "train loss", "val loss", "tokens/s")
     waiting = tuple(run for run in runs if run.status not in LIVE)
-    return Group(Text(progress_line(experiment, () if table.rows else waiting, hindrance)), bar, table)
+    line = Text(progress_line(experiment, () if rows else waiting, hindrance))
+    return Group(line, bar, text_table(columns, rows, columns[1:]))
