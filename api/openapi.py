@@ -50,13 +50,6 @@ SCHEMES = {
 NOT_OURS = ("HTTPValidationError", "ValidationError")
 """Schemas of FastAPI's own 422."""
 POINTS = "/v1/attempts/{run_id}/{attempt}/points"
-STATUSES = {
-    Access.OPEN: ("429",),
-    Access.LEASE: ("429",),
-    Access.VIEWER: ("401", "429"),
-    Access.SUBMITTER: ("401", "403", "429"),
-    Access.ADMIN: ("401", "403", "429"),
-}
 
 
 def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
@@ -88,7 +81,9 @@ def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[],
 def _describe(operation: dict[str, Any], method: str, path: str) -> None:
     responses, guarded = operation["responses"], find_route(method.upper(), path)
     access = guarded.access if guarded else Access.ADMIN
-    for status in STATUSES[access]:
+    changes = access in (Access.SUBMITTER, Access.ADMIN)
+    refusals = ["429", *(["401"] if access.scope() else []), *(["403"] if changes else [])]
+    for status in refusals:
         responses.setdefault(status, problems(int(status))[int(status)])
     if guarded is not None and guarded.route in HEAVY:
         responses.setdefault("503", problems(503)[503])

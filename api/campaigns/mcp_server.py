@@ -5,8 +5,7 @@ requests of our client to the service, with the caller's key. So keys, scopes, q
 they mean everywhere. Nothing a caller writes is run or read as an instruction: an optimizer is a name of the catalog.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -42,16 +41,16 @@ def mcp_server(client: Client, campaign: Campaign) -> MCPServer:
     server = MCPServer("adapm-bench", instructions=INSTRUCTIONS, log_level="WARNING")
 
     @server.tool(annotations=READS)
-    async def show_campaign() -> dict[str, Any]:
+    def show_campaign() -> dict[str, Any]:
         """Show the campaign: its workload, its baseline and its numbers of seeds."""
         shown = campaign.model_dump(mode="json", exclude={"held_out"})
         return {**shown, "held_out_workloads": len(campaign.held_out), "label": campaign.label()}
 
     @server.tool(annotations=READS)
     @_translate_errors
-    async def list_optimizers(name: Annotated[str | None, Field(max_length=64)] = None) -> dict[str, Any]:
+    def list_optimizers(name: Annotated[str | None, Field(max_length=64)] = None) -> dict[str, Any]:
         """List the optimizers that a try may name; with a name that one's options, their types and bounds."""
-        optimizers = await asyncio.to_thread(client.optimizers)
+        optimizers = client.optimizers()
         if name is None:
             fields = [{"name": each.name, "title": each.title, "lr": each.learning_rate} for each in optimizers]
             return {"optimizers": fields}
@@ -62,44 +61,43 @@ def mcp_server(client: Client, campaign: Campaign) -> MCPServer:
 
     @server.tool(annotations=REPEATABLE)
     @_translate_errors
-    async def try_candidate(
+    def try_candidate(
         optimizer: Annotated[str, Field(max_length=64, description="A name of list_optimizers.")],
         lr: Annotated[float, Field(gt=0, le=1e6)],
         options: Options | None = None,
         note: Note = "",
     ) -> dict[str, Any]:
         """Compare a candidate with the baseline on a few seeds. It claims nothing; the same candidate is tried once."""
-        arguments = (client, campaign, optimizer, lr, options or {}, note)
-        return _fields(await asyncio.to_thread(ledger.try_candidate, *arguments))
+        return _fields(ledger.try_candidate(client, campaign, optimizer, lr, options or {}, note))
 
     @server.tool(annotations=REPEATABLE)
     @_translate_errors
-    async def confirm_try(number: Number) -> dict[str, Any]:
+    def confirm_try(number: Number) -> dict[str, Any]:
         """Compare a try's candidate on fresh seeds of every workload. It spends error for good, once a candidate."""
-        return _fields(await asyncio.to_thread(ledger.confirm, client, campaign, number))
+        return _fields(ledger.confirm(client, campaign, number))
 
     @server.tool(annotations=READS)
     @_translate_errors
-    async def read_ledger() -> dict[str, Any]:
+    def read_ledger() -> dict[str, Any]:
         """Read all tries and confirmations with their verdicts: improved, not_shown, or undecided yet."""
-        return _fields(await asyncio.to_thread(ledger.read_ledger, client, campaign))
+        return _fields(ledger.read_ledger(client, campaign))
 
     return server
 
 
-async def serve(url: str, campaign: Campaign) -> None:
+def serve(url: str, campaign: Campaign) -> None:
     """Serve the tools of a campaign at that service over standard input and output until the input ends."""
     with Client(url) as client:
-        await mcp_server(client, campaign).run_stdio_async()
+        mcp_server(client, campaign).run()
 
 
-def _translate_errors(tool: Callable[Parameters, Awaitable[Answer]]) -> Callable[Parameters, Awaitable[Answer]]:
+def _translate_errors(tool: Callable[Parameters, Answer]) -> Callable[Parameters, Answer]:
     """Make a tool that refuses in the service's words."""
 
     @wraps(tool)
-    async def call(*arguments: Parameters.args, **named: Parameters.kwargs) -> Answer:
+    def call(*arguments: Parameters.args, **named: Parameters.kwargs) -> Answer:
         try:
-            return await tool(*arguments, **named)
+            return tool(*arguments, **named)
         except ClientError as error:
             raise ToolError(str(error)) from error
 

@@ -12,54 +12,6 @@ from dashboards.render import below_root, environment
 
 router = APIRouter(include_in_schema=False)
 
-TEMPLATE = """{% extends "base.html" %}
-{% macro links(schema) %}
-{% for name in record_names(schema) %} <a href="#{{ name }}">{{ name }}</a>{% endfor %}
-{% endmacro %}
-{% block title %}REST interface · AdaPM Bench{% endblock %}
-{% block head %}<link rel="stylesheet" href="{{ asset('reference.css') }}">{% endblock %}
-{% block main %}
-<h1>REST interface</h1>
-<p class="reference">JSON in, JSON out; errors are <code>application/problem+json</code> with a pointer to each fault.
-The same as a document for programs: <a href="/v1/openapi.json">/v1/openapi.json</a>.</p>
-{% for noun, operations in nouns.items() %}
-<section class="noun">
-<h2>{{ noun }}</h2>
-{% for operation in operations %}
-<article class="operation">
-<h3><code>{{ operation.method }} {{ operation.path }}</code></h3>
-<p>{{ operation.text }}</p>
-<ul>
-{% for line in operation.parameters %}<li>{{ line }}</li>
-{% endfor %}{% if operation.body %}<li>body:{{ links(operation.body) }}</li>
-{% endif %}{% for status, answer in operation.answers.items() if status < "400" %}<li>{{ status }}:
-{{ links(answer) or answer.description }}</li>
-{% endfor %}<li>refusals: {{ operation.answers | select("ge", "400") | join(", ") }}</li>
-</ul>
-{% for name, text in operation.examples %}<details class="spec">
-<summary>sent{% if name %}: {{ name }}{% endif %}</summary>
-<pre tabindex="0"><code>{{ text }}</code></pre>
-</details>
-{% endfor %}</article>
-{% endfor %}
-</section>
-{% endfor %}
-<section class="noun">
-<h2>records</h2>
-{% for name, record in records.items() %}
-<article class="operation" id="{{ name }}">
-<h3><code>{{ name }}</code></h3>
-<p>{{ record.get("description", "") }}{% if "enum" in record %} One of {{ record.enum | join(", ") }}.{% endif %}</p>
-<ul>
-{% for field, value in record.get("properties", {}).items() %}<li><code>{{ field }}</code>{{ links(value) }}
-{% if "description" in value %}: {{ value.description }}{% endif %}</li>
-{% endfor %}</ul>
-</article>
-{% endfor %}
-</section>
-{% endblock %}
-"""
-
 
 @router.get("/docs")
 def reference(request: Request) -> HTMLResponse:
@@ -79,7 +31,7 @@ def reference(request: Request) -> HTMLResponse:
                 "examples": list(_examples(details.get("requestBody", {}), records)),
             }
             nouns.setdefault(details["tags"][0], []).append(operation)
-    page = environment().from_string(TEMPLATE)
+    page = environment().get_template("service/reference.html")
     return HTMLResponse(below_root(page.render(nouns=nouns, records=records, record_names=_record_names)))
 
 

@@ -22,7 +22,6 @@ Figures = Annotated[
     Literal["svg", "png", "pdf", "html", "csv", "json"] | None,
     typer.Option("--figures", help="Write the figures instead, in this format; csv: their numbers."),
 ]
-ThemeOption = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into; created if missing.")]
 
 
@@ -31,7 +30,6 @@ def export(
     form: Form = "parquet",
     figures: Figures = None,
     cell: CellOption = None,
-    theme: ThemeOption = "light",
     out: Out = Path(),
     url: Url = None,
     json: Json = False,
@@ -41,7 +39,7 @@ def export(
         client.experiment(id)
         try:
             out.mkdir(parents=True, exist_ok=True)
-            written = _figures(client, id, figures, cell, theme, out) if figures else _tables(client, id, form, out)
+            written = _figures(client, id, figures, cell, out) if figures else _tables(client, id, form, out)
             print_files(written, as_json=json)
         except OSError as error:
             fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
@@ -67,8 +65,8 @@ def _tables(client: Client, id: str, form: str, out: Path) -> Iterator[Path]:
         yield path
 
 
-def _figures(client: Client, id: str, form: str, cell: str | None, theme: str, out: Path) -> Iterator[Path]:
+def _figures(client: Client, id: str, form: str, cell: str | None, out: Path) -> Iterator[Path]:
     for name in client.figure_names(id, cell):
         path = out / "-".join(filter(None, (id, cell, f"{name}.{form}")))
-        path.write_bytes(client.figure(id, name, form, cell=cell, theme=theme))
+        path.write_bytes(client.figure(id, name, form, cell=cell))
         yield path

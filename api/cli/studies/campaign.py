@@ -1,6 +1,5 @@
 """`adapm-bench campaign`: many tries at improving on a baseline, with one error for all claims. `mcp`: for agents."""
 
-import asyncio
 import json as json_text
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -82,7 +81,7 @@ def mcp(file: SpecFile, url: Url = None) -> None:
         refuse("adapm-bench mcp needs the package mcp; in the project's folder: pip install '.[mcp]'")
     campaign = read_campaign(file)
     with exit_on_refusal():
-        asyncio.run(serve(service_url(url), campaign))
+        serve(service_url(url), campaign)
 
 
 def read_campaign(file: SpecFile) -> Campaign:
