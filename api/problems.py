@@ -118,7 +118,8 @@ def negotiate(problem: Response, scope: Scope) -> Response:
     comes. It asks for a page, or sent a form of one; scripts accept all."""
     headers = Headers(scope=scope)
     sends_form = scope["method"] == "POST" and headers.get("content-type", "").startswith(FORM)
-    if not asks_for_page({**scope, "method": "GET"} if sends_form else scope, headers):
+    is_problem = problem.media_type == MEDIA_TYPE
+    if not is_problem or not asks_for_page({**scope, "method": "GET"} if sends_form else scope, headers):
         return problem
     fields = json.loads(bytes(problem.body))
     heading = HEADINGS.get(problem.status_code, fields["title"])

@@ -53,8 +53,6 @@ PYTHON = {
     "Client": ("api.client.client.Client", "api.client.start_run"),
 }
 """What a user imports, by section."""
-WITH_INHERITED_MEMBERS = frozenset({"api.client.client.Client"})
-"""Its methods are declared once, in a base class that it shares with the asynchronous client."""
 
 
 def pages() -> dict[str, str]:
@@ -252,7 +250,7 @@ def python() -> Iterator[str]:
         yield from (f"## {title}", "")
         for name in names:
             yield f"::: {name}"
-            if name in WITH_INHERITED_MEMBERS:
+            if name == "api.client.client.Client":  # whose methods are those of a base class
                 yield from ("    options:", "      inherited_members: true")
             yield ""
 

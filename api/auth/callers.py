@@ -32,7 +32,6 @@ class Caller:
     address: str
     key: KeyRecord | None = None
     """Null where none was asked for: a service without keys, or an open route."""
-    by_cookie: bool = False
 
     def key_id(self) -> str | None:
         """The id of the caller's key, under which what they do is kept."""

@@ -83,11 +83,10 @@ PANELS = {
 HIDDEN = {
     "api": Verb("processes.api:api", "The api process of the service."),
     "dispatcher": Verb("processes.dispatcher:dispatcher", "The dispatcher process of the service."),
-    "sweep-driver": Verb("processes.sweep_driver:sweep_driver", "The process of one sweep's driver."),
     "judge": Verb("experiments.compare:compare", "The earlier name of `compare`."),
     "sync": Verb("files.imports:import_runs", "The earlier name of `import`."),
 }
-"""What the supervisor and the dispatcher start, and earlier names that scripts have; `--help` leaves them out."""
+"""What the supervisor starts, and earlier names that scripts have; `--help` leaves them out."""
 VERBS = {name: verb for panel in PANELS.values() for name, verb in panel.items()} | HIDDEN
 
 

@@ -21,8 +21,8 @@ from api.auth.scopes import Access, find_route, methods_at, routes_at
 from api.auth.throttle import Throttle
 from api.middleware.base import HttpMiddleware
 from api.middleware.guards import SAFE_METHODS, STRANGER_BODY_BYTES, USER_BODY_BYTES, WORKER_BODY_BYTES
-from api.problems import RefusedError, asks_for_page, problem_response
-from dashboards.render import VISITOR, Visitor, refused_page
+from api.problems import RefusedError, asks_for_page, negotiate, problem_response
+from dashboards.render import VISITOR, Visitor
 from orchestrator.errors import LeaseLostError, OrchestratorError
 from orchestrator.keys import KeyRecord
 from orchestrator.keys import Scope as KeyScope
@@ -57,28 +57,24 @@ class AuthenticationMiddleware(HttpMiddleware):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request in, or answer it."""
         try:
-            answer = await self._refusal(scope)
+            answer = await self._admit(scope)
         except RefusedError as refusal:
             answer = refusal.response()
         except OrchestratorError as error:
             answer = problem_response(503, "store-unavailable", str(error), headers={"Retry-After": "1"})
-        if answer is not None:
-            await answer(scope, receive, send)
-            return
         key = caller_of(scope).key
-        if key is None:
-            await self.app(scope, receive, send)
-            return
-        visit = VISITOR.set(_visitor(key))
+        visit = VISITOR.set(None if key is None else _visitor(key))
+        send_answer = send if key is None else self._keep_private(scope, send)
         try:
-            await self.app(scope, receive, self._keep_private(scope, send))
+            await (self.app if answer is None else negotiate(answer, scope))(scope, receive, send_answer)
         except* _KeyGoneError:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             VISITOR.reset(visit)
 
-    async def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that is not let in; notes the caller of one that is. Raises `RefusedError`."""
+    async def _admit(self, scope: Scope) -> Response | None:
+        """Note who makes a request that is let in; the way to the login for people who have to sign in first. Raises
+        `RefusedError`."""
         address = scope["client"][0] if scope.get("client") else "unknown"
         guarded = find_route(scope["method"], scope["path"])
         scope["bench.caller"] = Caller(address=address)
@@ -99,14 +95,14 @@ class AuthenticationMiddleware(HttpMiddleware):
         secret = presented_secret(headers)
         key = await self._key(secret, address) if secret else None
         if secret is None or key is None:
-            return _missing_key(scope, headers, secret)
-        scope["bench.caller"] = Caller(address=address, key=key, by_cookie=secret.by_cookie)
+            return _ask_for_key(scope, headers, secret)
+        scope["bench.caller"] = Caller(address=address, key=key)
         _refuse_flood(self._auth.requests.take(key.id))
         if secret.by_cookie and scope["method"] not in SAFE_METHODS and "origin" not in headers:
             raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
         needed = access.scope()
         if needed is not None and not key.scope.covers(needed):
-            return _scope_refusal(scope, key, needed, is_known=guarded is not None)
+            raise _scope_refusal(scope, key, needed, is_known=guarded is not None)
         return None
 
     async def _admit_worker(self, scope: Scope, address: str) -> None:
@@ -170,20 +166,20 @@ def _refuse_flood(wait_seconds: int | None) -> None:
         raise RefusedError(429, "too-many-requests", detail, {"Retry-After": str(wait_seconds)})
 
 
-def _missing_key(scope: Scope, headers: Headers, secret: PresentedSecret | None) -> Response:
-    """The answer to a caller without a good key: people are asked for one, programs get a problem."""
+def _ask_for_key(scope: Scope, headers: Headers, secret: PresentedSecret | None) -> Response:
+    """The way to the login for people; raises `RefusedError` for programs."""
     path = scope["path"]
     if asks_for_page(scope, headers):
         query = scope.get("query_string", b"").decode("latin-1")
         target = quote(path + (f"?{query}" if query else ""), safe="/")
         return RedirectResponse(f"/login?next={target}" if path != "/" else "/login", 303)
     if secret is None:
-        detail = f"This service asks for a key: {WAY_IN}."
-        return problem_response(401, "key-missing", detail, headers={"WWW-Authenticate": "Bearer"})
-    detail = f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
-    if secret.by_cookie:
-        detail = "The login has ended; sign in again."
-    return problem_response(401, "key-refused", detail, headers={"WWW-Authenticate": "Bearer"})
+        kind, detail = "key-missing", f"This service asks for a key: {WAY_IN}."
+    elif secret.by_cookie:
+        kind, detail = "key-refused", "The login has ended; sign in again."
+    else:
+        kind, detail = "key-refused", f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
+    raise RefusedError(401, kind, detail, {"WWW-Authenticate": "Bearer"})
 
 
 def _visitor(key: KeyRecord) -> Visitor:
@@ -195,19 +191,11 @@ def _visitor(key: KeyRecord) -> Visitor:
     )
 
 
-def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, is_known: bool) -> Response:
-    if not is_known and not routes_at(scope["path"]):
-        raise RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
-    if not is_known:
-        detail = f"{scope['method']} is not possible here."
-        raise RefusedError(405, "method-not-allowed", detail, {"Allow": methods_at(scope["path"])})
-    detail = f"This needs a key of the scope {needed}; {key.label!r} is a key of the scope {key.scope}. Ask an admin."
-    if not asks_for_page(scope, Headers(scope=scope)):
-        raise RefusedError(403, "scope", detail)
-    visit = VISITOR.set(_visitor(key))
-    try:
-        answer = refused_page(403, "Not with this key", detail)
-    finally:
-        VISITOR.reset(visit)
-    answer.headers["Cache-Control"] = "private, no-cache"
-    return answer
+def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, is_known: bool) -> RefusedError:
+    if is_known:
+        theirs = f"{key.label!r} is a key of the scope {key.scope}"
+        return RefusedError(403, "scope", f"This needs a key of the scope {needed}; {theirs}. Ask an admin.")
+    if not routes_at(scope["path"]):
+        return RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
+    allowed = {"Allow": methods_at(scope["path"])}
+    return RefusedError(405, "method-not-allowed", f"{scope['method']} is not possible here.", allowed)

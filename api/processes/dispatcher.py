@@ -129,7 +129,7 @@ def sweep_keeper(settings: Settings, database: Database, holder: str, ray_addres
             folder=str(folder / "sweeps" / sweep_id),
         )
 
-    command = [sys.executable, "-m", "api.cli", "sweep-driver"]
+    command = [sys.executable, "-m", "api.processes.sweep_driver"]
     return SweepKeeper(database, Leadership(database, holder, role=ROLE), command, order, folder / "logs")
 
 

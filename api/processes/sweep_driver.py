@@ -1,4 +1,7 @@
-"""The process of one sweep's driver: its composition root. It is told what to do on its standard input."""
+"""`python -m api.processes.sweep_driver`: the process of one sweep's driver, which the dispatcher starts.
+
+Its composition root; it is told what to do on its standard input.
+"""
 
 import json
 import os
@@ -10,7 +13,7 @@ import structlog
 from api.processes.lifetime import stop_with_parent
 from orchestrator.dispatch.ray_process import connect_to_ray
 from orchestrator.jobs import ExperimentId
-from orchestrator.logs import configure_logs
+from orchestrator.logs import configure_logs, keep_standard_streams
 from orchestrator.store.database import Database
 from orchestrator.sweeps.keeper import DriverOrder
 
@@ -19,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 def drive() -> None:
     """Drive the sweep that the first line of the standard input names; end at once when that input does."""
+    keep_standard_streams()
     configure_logs("sweep")
     order = DriverOrder(**json.loads(_first_line()))
     stop_with_parent(lambda: os._exit(0))
@@ -44,3 +48,7 @@ def _first_line() -> bytes:
             raise SystemExit("no order came on the standard input; `adapm-bench up` starts this process")
         line += byte
     return line
+
+
+if __name__ == "__main__":
+    drive()

@@ -4,7 +4,7 @@
 nothing more.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -30,26 +30,34 @@ router = APIRouter(prefix="/attempts/{run_id}/{attempt}", tags=["workers"], resp
 bearer = HTTPBearer(description="The token of the attempt's lease.")
 
 
-async def lease_token(credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]) -> str:
-    """The token, as the guard has let it in; `async` so that it takes no thread."""
-    return credentials.credentials
+class PresentedLease(NamedTuple):
+    """The attempt that a worker reports for, and the token of its lease."""
+
+    run_id: str
+    attempt: int
+    token: str
 
 
-TokenDependency = Annotated[str, Depends(lease_token)]
+async def presented_lease(
+    run_id: RunIdPath, attempt: AttemptPath, credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
+) -> PresentedLease:
+    """As the guard has let it in; `async` so that it takes no thread."""
+    return PresentedLease(run_id, attempt, credentials.credentials)
+
+
+Lease = Annotated[PresentedLease, Depends(presented_lease)]
 
 
 @router.post("/hello", response_model=Assignment)
-def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State) -> Response:
+def hello(lease: Lease, state: State) -> Response:
     """The worker is up: leased → running; tells it what to train."""
-    return json_response(state.services.attempts.hello(run_id, attempt, token))
+    return json_response(state.services.attempts.hello(*lease))
 
 
 @router.post("/heartbeat", response_model=HeartbeatReply)
-def heartbeat(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, beat: Heartbeat
-) -> Response:
+def heartbeat(lease: Lease, state: State, beat: Heartbeat) -> Response:
     """The worker is alive: its lease is extended; the answer may tell it to stop."""
-    return json_response(state.services.attempts.heartbeat(run_id, attempt, token, beat))
+    return json_response(state.services.attempts.heartbeat(*lease, beat))
 
 
 def batch_body() -> dict[str, Any]:
@@ -61,52 +69,42 @@ def batch_body() -> dict[str, Any]:
 
 
 @router.post("/points", status_code=204)
-async def points(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, request: Request
-) -> None:
+async def points(lease: Lease, state: State, request: Request) -> None:
     """Points in the order of their steps; a batch that was already taken changes nothing."""
     # Ten thousand points take some milliseconds to be validated: on a thread, straight from their bytes: nobody waits.
-    count = await run_in_threadpool(_append, state.services.attempts, run_id, attempt, token, await request.body())
+    count = await run_in_threadpool(_append, state.services.attempts, lease, await request.body())
     state.meters.points.inc(count)
 
 
-def _append(attempts: Attempts, run_id: str, attempt: int, token: str, body: bytes) -> int:
+def _append(attempts: Attempts, lease: PresentedLease, body: bytes) -> int:
     try:
         batch = PointsBatch.model_validate_json(body)
     except ValidationError as error:
         faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()]
         raise RequestValidationError(faults) from error
-    attempts.append_points(run_id, attempt, token, batch)
+    attempts.append_points(*lease, batch)
     return len(batch.columns)
 
 
 @router.post("/checkpoint", status_code=204)
-def checkpoint(
-    run_id: RunIdPath,
-    attempt: AttemptPath,
-    token: TokenDependency,
-    state: State,
-    notice: CheckpointNotice,
-) -> None:
+def checkpoint(lease: Lease, state: State, notice: CheckpointNotice) -> None:
     """A checkpoint is complete on disk."""
-    state.services.attempts.checkpoint(run_id, attempt, token, notice)
+    state.services.attempts.checkpoint(*lease, notice)
 
 
 @router.post("/finish", status_code=204)
-def finish(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, result: Result) -> None:
+def finish(lease: Lease, state: State, result: Result) -> None:
     """The run has its result: running → succeeded, exactly once."""
-    state.services.attempts.finish(run_id, attempt, token, result)
+    state.services.attempts.finish(*lease, result)
 
 
 @router.post("/stopped", status_code=204)
-def report_stop(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, stopped: Stopped
-) -> None:
+def report_stop(lease: Lease, state: State, stopped: Stopped) -> None:
     """The worker obeyed cancel or pause."""
-    state.services.attempts.record_stop(run_id, attempt, token, stopped)
+    state.services.attempts.record_stop(*lease, stopped)
 
 
 @router.post("/fail", status_code=204)
-def fail(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, state: State, failure: Failure) -> None:
+def fail(lease: Lease, state: State, failure: Failure) -> None:
     """The attempt broke down: another one follows, or the run has failed."""
-    state.services.attempts.fail(run_id, attempt, token, failure)
+    state.services.attempts.fail(*lease, failure)

@@ -3,7 +3,7 @@
 adapm-bench up ─┬─ api
                 └─ dispatcher ─┬─ gcs_server
                                ├─ raylet ── ray::AttemptActor…, one for each attempt
-                               └─ sweep-driver, one for each sweep
+                               └─ sweep_driver, one for each sweep
 """
 
 import contextlib
@@ -136,4 +136,4 @@ def attempts_of(supervisor: psutil.Process, state: str = EXECUTING) -> list[psut
 
 def sweep_drivers_of(supervisor: psutil.Process) -> list[psutil.Process]:
     """The drivers of sweeps that this supervisor's dispatcher has started."""
-    return _children(dispatcher_of(supervisor), lambda command: "sweep-driver" in command)
+    return _children(dispatcher_of(supervisor), lambda command: "api.processes.sweep_driver" in command)
