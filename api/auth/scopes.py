@@ -166,28 +166,13 @@ heavy    makes a file of a whole experiment, or draws: a few at once
 whole    reads every run of an experiment, or of several, for what somebody waits to see
 """
 
-ROUTES: Mapping[Access, tuple[str, ...]] = {
-    access: tuple(" ".join(line.split()[:2]) for line in text.strip().splitlines()) for access, text in TABLE.items()
-}
-
-
-def _routes_with(mark: str) -> frozenset[str]:
-    lines = (line.split() for text in TABLE.values() for line in text.strip().splitlines())
-    return frozenset(f"{method} {path}" for method, path, *marks in lines if mark in marks)
-
-
-STREAMS, HEAVY, WHOLE = (_routes_with(mark) for mark in ("stream", "heavy", "whole"))
-
-STRICTEST = tuple(reversed(Access))
-
 
 class GuardedRoute:
     """One line of the table, with the addresses that it means."""
 
-    def __init__(self, access: Access, route: str) -> None:
-        self.access = access
-        self.route = route
-        self.method, _, path = route.partition(" ")
+    def __init__(self, access: Access, method: str, path: str, *marks: str) -> None:
+        self.access, self.method, self.marks = access, method, marks
+        self.route = f"{method} {path}"
         # The application's own way to read a path: an address means the same here and there.
         self._pattern = compile_path(path)[0]
 
@@ -196,7 +181,16 @@ class GuardedRoute:
         return self._pattern.match(path) is not None
 
 
-GUARDED_ROUTES = tuple(GuardedRoute(access, route) for access in STRICTEST for route in ROUTES[access])
+GUARDED_ROUTES = tuple(
+    GuardedRoute(access, *line.split()) for access in reversed(Access) for line in TABLE[access].strip().splitlines()
+)
+"""The strictest first."""
+ROUTES: Mapping[Access, tuple[str, ...]] = {
+    access: tuple(each.route for each in GUARDED_ROUTES if each.access is access) for access in Access
+}
+STREAMS, HEAVY, WHOLE = (
+    frozenset(each.route for each in GUARDED_ROUTES if mark in each.marks) for mark in ("stream", "heavy", "whole")
+)
 
 
 @lru_cache(maxsize=4096)

@@ -81,8 +81,8 @@ PANELS = {
     },
 }
 HIDDEN = {
-    "api": Verb("processes.api:api", "The api process of the service."),
-    "dispatcher": Verb("processes.dispatcher:dispatcher", "The dispatcher process of the service."),
+    "api": Verb("admin.api:api", "The api process of the service."),
+    "dispatcher": Verb("admin.dispatcher:dispatcher", "The dispatcher process of the service."),
     "judge": Verb("experiments.compare:compare", "The earlier name of `compare`."),
     "sync": Verb("files.imports:import_runs", "The earlier name of `import`."),
 }

@@ -21,7 +21,7 @@ from orchestrator.export.exporter import Exporter
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.retention.checkpoints import Retention
-from orchestrator.services.composition import Services, compose_services
+from orchestrator.services.composition import compose_services
 from orchestrator.services.follow_ups import FollowUps
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
@@ -65,12 +65,17 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
             holder=holder,
         )
         start(stack, exporter, stop_seconds=10.0)
-        start(stack, webhook_sender(settings, services, holder), stop_seconds=5.0)
+        key, find = SigningKey(services.storage.data_folder), partial(services.experiments.get_any, deleted_too=True)
+        sender = WebhookSender(database, find, settings.webhook_policy(), key, holder=holder)
+        start(stack, sender, stop_seconds=5.0)
         retention = Retention(
             database, settings.storage().runs_folder(), settings.keep_checkpoints, settings.checkpoint_url
         )
         start(stack, retention, stop_seconds=5.0)
-        start_ray(settings)
+        if settings.ray_address is not None:
+            connect_to_ray(settings.ray_address)
+        else:
+            start_embedded_ray(settings.data_folder, settings.slots or usable_cpus())
         stack.callback(stop_embedded_ray, settings.data_folder)
         from orchestrator.dispatch.ray_runner import RayRunner  # Ray reads its environment while it is imported
 
@@ -111,12 +116,6 @@ def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
     return True
 
 
-def webhook_sender(settings: Settings, services: Services, holder: str) -> WebhookSender:
-    """What posts to webhooks; it waits for nothing where there are none."""
-    key, find = SigningKey(services.storage.data_folder), partial(services.experiments.get_any, deleted_too=True)
-    return WebhookSender(services.database, find, settings.webhook_policy(), key, holder=holder)
-
-
 def sweep_keeper(settings: Settings, database: Database, holder: str, ray_address: Callable[[], str]) -> SweepKeeper:
     """What starts a process for each sweep, on the Ray that this process has joined."""
     folder = settings.data_folder.resolve()
@@ -131,11 +130,3 @@ def sweep_keeper(settings: Settings, database: Database, holder: str, ray_addres
 
     command = [sys.executable, "-m", "api.processes.sweep_driver"]
     return SweepKeeper(database, Leadership(database, holder, role=ROLE), command, order, folder / "logs")
-
-
-def start_ray(settings: Settings) -> None:
-    """Join the cluster that the settings name, or start an embedded Ray."""
-    if settings.ray_address is not None:
-        connect_to_ray(settings.ray_address)
-    else:
-        start_embedded_ray(settings.data_folder, settings.slots or usable_cpus())

@@ -174,40 +174,11 @@ def _query_parameters(dependant: Dependant) -> Iterator[str]:
         yield from _query_parameters(each)
 
 
-EXAMPLES: dict[int, tuple[str, str]] = {
-    401: ("key-missing", "This service asks for a key: an admin makes one with `adapm-bench keys create`."),
-    403: ("scope", "This needs a key of the scope submitter; 'CI' is a key of the scope viewer. Ask an admin."),
-    404: ("not-found", "there is no experiment 'k3v9m2x7qa'"),
-    409: ("conflict", "run k3v9m2x7qa-0000 is succeeded and cannot become cancelled"),
-    412: ("changed-meanwhile", "experiment k3v9m2x7qa was changed after it was read; read it again"),
-    413: ("too-large", "The body is larger than 1 MiB, the most that is read."),
-    422: ("invalid", "1 fault in the request; nothing was changed."),
-    429: ("too-many-requests", "Too many requests; try again in 1 s, or ask for several things at once."),
-    503: ("store-unavailable", "the database cannot be used: database is locked"),
-}
-"""Kind and detail of a problem of each status, for OpenAPI."""
 PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
 """Defined once, by `api/openapi.py`."""
-FAULT = {"pointer": "/seeds", "value": [], "allowed": "must have at least 1 item", "source": "body"}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The problems that a route may answer with, for OpenAPI."""
-    return {
-        status: {
-            "description": HTTPStatus(status).phrase,
-            "content": {"application/problem+json": {"schema": PROBLEM_SCHEMA, "example": _example(status)}},
-        }
-        for status in statuses
-    }
-
-
-def _example(status: int) -> dict[str, Any]:
-    kind, detail = EXAMPLES[status]
-    return {
-        "type": f"urn:adapm-bench:problem:{kind}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "errors": [FAULT] if kind == "invalid" else [],
-    }
+    content = {"application/problem+json": {"schema": PROBLEM_SCHEMA}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}

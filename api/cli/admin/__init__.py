@@ -1,1 +1,1 @@
-"""Verbs of whoever keeps a service: start, settings, database, keys, webhooks, MLflow, health."""
+"""Verbs of whoever keeps a service: start, its processes, settings, database, keys, health."""

@@ -32,7 +32,7 @@ def test_a_dispatcher_that_cannot_be_closed_leaves_no_thread_and_no_ray(
     def stop_at_once(stop: Callable[[], None]) -> None:
         stop()
 
-    monkeypatch.setattr(dispatching, "start_ray", lambda _settings: None)
+    monkeypatch.setattr(dispatching, "start_embedded_ray", lambda *_: None)
     monkeypatch.setattr(dispatching, "stop_embedded_ray", stopped.append)
     monkeypatch.setattr(dispatching, "stop_on_signals", stop_at_once)
     monkeypatch.setattr("orchestrator.dispatch.ray_runner.RayRunner", Broken)
