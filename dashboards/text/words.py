@@ -11,6 +11,7 @@ from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
 from orchestrator.analysis import verdicts
+from orchestrator.analysis.laws.targets import target
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
@@ -26,7 +27,9 @@ from orchestrator.records import (
 )
 from orchestrator.run_table.fields import FieldKind, RunField, Value
 from orchestrator.specs.preview import DesignPower
+from worker.catalog import presets
 from worker.records.result import Verdict
+from worker.spec.run import Workload
 from worker.words import pluralize
 
 MOST_SEEDS = 256
@@ -377,8 +380,17 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
         workload.data.dataset,
         pluralize(workload.budget.steps, "step"),
         f"{formats.compact(workload.tokens())} {workload.task.batch_unit} per run",
+        *_tokens_per_parameter(workload),
         *common,
     )
+
+
+def _tokens_per_parameter(workload: Workload) -> tuple[str, ...]:
+    """`0.95 tokens a parameter`; empty where nothing has tokens, or the catalog does not have the model."""
+    if workload.task.batch_unit != "tokens" or workload.model not in presets.names():
+        return ()
+    share = workload.tokens() / target(workload.model, workload.data.tokenizer).parameters
+    return (f"{share:.2g} tokens a parameter" if share < 100 else f"{share:,.0f} tokens a parameter",)
 
 
 def step_share(run: RunRecord) -> float:

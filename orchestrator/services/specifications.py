@@ -20,7 +20,7 @@ from orchestrator.specs.preview import DesignPower, Preview
 from orchestrator.storage import Storage
 from orchestrator.store.queue.capacity import shortfall
 from worker.data.manifest import Manifest
-from worker.data.prepared import list_prepared, missing_data
+from worker.data.prepared import data_warnings, list_prepared, missing_data
 
 NOISE_RUNS = 500
 """So many of a model's last runs tell how noisy a workload of it is."""
@@ -45,13 +45,14 @@ class Specifications:
             raise MissingDataError(" ".join(missing))
 
     def warnings(self, spec: ExperimentSpec) -> list[str]:
-        """A sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one; and one
-        for sizes that are too few for a law."""
+        """A sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one; and for
+        sizes, tuning seeds and held-out text that are too few."""
         sizes, asked = self._monitor.largest_nodes(), spec.resources
         reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
         waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
         advice = few_tuning_seeds(spec.design()) if isinstance(spec, ComparisonSpec) else None
-        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *([advice] if advice else [])]
+        few = data_warnings(spec.workload, self._storage.datasets_folder())
+        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *([advice] if advice else []), *few]
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""

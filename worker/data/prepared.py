@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker.catalog import datasets, presets
+from worker.data.documents import Split
 from worker.data.manifest import Manifest
 from worker.data.remote_datasets import has_weights, remote_manifest
 from worker.data.weights import missing_weights_hint, own_weights_folder
@@ -66,6 +67,31 @@ def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | No
     if not can_prepare(data.dataset, data.tokenizer):
         found.append(preparation_hint(data.dataset, data.tokenizer, dataset_folder))
     return found
+
+
+def few_held_out(manifest: Manifest, sequences: int, length: int) -> list[str]:
+    """A sentence where a prepared text holds out fewer sequences of `length` tokens than an evaluation takes."""
+    held_out = manifest.tokens(Split.VALIDATION)
+    found = held_out // (length + 1)
+    if found >= sequences:
+        return []
+    outcome = f"an evaluation of {sequences} repeats them" if found else "runs of that length will be refused"
+    return [
+        f"Only {held_out:,} tokens are held out, {found} sequences of {length}: {outcome}; prepare more documents, "
+        "a larger --validation-percent, or ask for shorter data.sequence_length_tokens."
+    ]
+
+
+def data_warnings(workload: Workload, dataset_folder: Path) -> list[str]:
+    """What `few_held_out` says of the workload's text, where this data folder has it."""
+    data = workload.data
+    folder = dataset_folder / datasets.folder_name(data.dataset, data.tokenizer)
+    if datasets.dataset_kind(data.dataset) is not datasets.DataKind.TEXT or not folder.exists():
+        return []
+    try:
+        return few_held_out(Manifest.read(folder), workload.evaluation.sequences, data.sequence_length_tokens)
+    except CorruptShardError:  # `missing_data` says so
+        return []
 
 
 def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -> Iterator[str]:

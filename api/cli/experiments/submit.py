@@ -25,7 +25,7 @@ from orchestrator.records import SubmissionReceipt
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
-from worker.data.prepared import missing_data
+from worker.data.prepared import data_warnings, missing_data
 from worker.words import pluralize
 
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with the same key changes nothing.")]
@@ -92,7 +92,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     return preview(
         fields,
         missing=lambda spec: missing_data(spec.workload, datasets),
-        warnings=_warnings,
+        warnings=lambda spec: [*_warnings(spec), *data_warnings(spec.workload, datasets)],
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
         power=lambda _: None,

@@ -29,7 +29,7 @@ from worker.data.documents import Split
 from worker.data.files import READERS
 from worker.data.manifest import ConversationManifest, Manifest, Order
 from worker.data.preparation import prepare_once
-from worker.data.prepared import list_prepared
+from worker.data.prepared import few_held_out, list_prepared
 from worker.data.remote_datasets import push as push_folder
 from worker.data.sections import SectionProgress
 from worker.data.sources import source_of
@@ -216,15 +216,8 @@ def prepare(
     if manifest.replaced_characters:
         replaced = pluralize(manifest.replaced_characters, "character")
         complain(f"replaced by U+FFFD: {replaced} that no text has (NUL, or half of a surrogate pair)")
-    # Fewer sequences than a run's evaluation usually takes, or none.
-    held_out, length = manifest.tokens(Split.VALIDATION), DataSpec().sequence_length_tokens
-    usual, found = Evaluation().sequences, held_out // (length + 1)
-    if found < usual:
-        outcome = "runs of that length will be refused" if not found else f"an evaluation of {usual} repeats them"
-        complain(
-            f"only {held_out:,} tokens are held out, {found} sequences of {length}: {outcome}; prepare more documents, "
-            "a larger --validation-percent, or ask for shorter data.sequence_length_tokens"
-        )
+    for sentence in few_held_out(manifest, Evaluation().sequences, DataSpec().sequence_length_tokens):
+        complain(sentence)
     print(f"to use it in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.repository import make_repository
+from tests.integration.api_service import comparison_fields
 from worker.catalog import datasets
 from worker.data.conversations import ensure_conversations
 
@@ -117,12 +118,22 @@ def test_another_data_folder_is_prepared_listed_and_verified(corpus: Path, tmp_p
     assert listed() == [] and not data_folder.exists()
 
 
-def test_few_held_out_tokens_are_told(corpus: Path) -> None:
+def test_few_held_out_tokens_are_told(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When they are prepared, and of a specification that takes more of them."""
     words = ("--from", corpus, "--column", "body")
     few = services("prepare", "own/few", *words)
     enough = services("prepare", "own/half", *words, "--validation-percent", "50")
     assert "3,315 tokens" in few.stderr
     assert (few.exit_code, enough.exit_code, enough.stderr.count("\n")) == (0, 0, 1), "one line says where"
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    for dataset, warned in (("own/few", True), ("own/half", False)):
+        fields = comparison_fields()
+        fields["workload"]["data"] = {"dataset": dataset, "tokenizer": "byte", "sequence_length_tokens": 64}
+        fields["workload"]["evaluation"] = {"sequences": 64}
+        (tmp_path / "spec.yaml").write_text(json.dumps(fields))
+        said = CliRunner().invoke(main, ["validate", str(tmp_path / "spec.yaml")])
+        assert said.exit_code == 0, said.stderr
+        assert ("3,315 tokens" in said.stdout) is warned
 
 
 def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

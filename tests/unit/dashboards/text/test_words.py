@@ -157,7 +157,23 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
     }
     record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
     facts = words.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
-    assert facts[3:] == ("100 samples per run", "1 seed", "float64")
+    assert facts[3:] == ("100 samples per run", "1 seed", "float64"), "samples, and none a parameter"
+
+
+def test_an_experiment_says_how_long_it_trains_for_its_size():
+    """By tokens a parameter: of a byte model 150 steps of 8 × 64 tokens for 81,216 parameters."""
+    fields = {
+        "name": "short",
+        "workload": {
+            "model": "gpt2-nano",
+            "data": {"dataset": "python-stdlib", "tokenizer": "byte", "sequence_length_tokens": 64},
+            "budget": {"steps": 150, "batch_sequences": 8},
+        },
+        "candidates": [{"optimizer": "adamw", "learning_rates": [0.1]}],
+        "seeds": [1],
+    }
+    record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
+    assert "0.95 tokens a parameter" in words.workload_facts(record)  # type: ignore[arg-type]  # the specification alone
 
 
 def test_only_a_verdict_that_is_shown_has_a_colour():
