@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from orchestrator.analysis.verdicts import interval_words
 from orchestrator.studies.claims import ClaimVerdict, Finding, Measure
 from orchestrator.studies.records import ScaleReport, StudySummary
-from worker.words import pluralize
 
 
 def figure_text(value: float | None) -> str:
@@ -113,10 +112,14 @@ no evidence for large models. With 20 tokens a parameter AdaPM's defaults alread
 
 {table}
 
-A claim is *supported* if its whole interval lies within the claim's bounds, *contradicted* if it lies outside, and
-*undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together, so the same runs have wider
-ones where more candidates are compared; studies share runs and are not corrected for each other. `adapm-bench study run
-NAME` repeats a study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md))."""
+A claim is *supported* if its interval lies within the claim's bounds, *contradicted* if outside, *undecided* otherwise.
+Intervals have 95 % for all comparisons of an experiment together; studies share runs and are not corrected for each
+other. `adapm-bench study run NAME` repeats a study, `adapm-bench study ls NAME` shows every figure and caveat
+([studies](studies.md))."""
+
+
+PLACES = ("appendix", "assumption", "figure", "section", "table", "theorem")
+"""The source of a claim of AdaPM's paper begins with one of them; that of another paper has its arXiv number."""
 
 
 def reproduction(studies: Sequence[StudySummary]) -> str:
@@ -130,12 +133,17 @@ def reproduction(studies: Sequence[StudySummary]) -> str:
 
 
 def claim_counts(studies: Sequence[StudySummary]) -> str:
-    """How many studies have a result, and how many of their claims are decided."""
-    findings = [found[1] for study in studies if (found := study.best()) is not None]
-    measured = sum(finding.answer is not ClaimVerdict.MISSING for finding in findings)
-    judged = sum(measure.verdict is not None for finding in findings for measure in finding.measures)
-    head = f"{measured} of {len(studies)} studies have a result; of {pluralize(judged, 'claim')} measured "
-    return f"{head}{verdict_counts(findings) or 'none'}."
+    """How many studies have a result, and how many claims of AdaPM's paper, of other papers and of ours are decided."""
+    findings: dict[str, list[Finding]] = {"claims of AdaPM's paper": [], "of other papers": [], "our own": []}
+    for study in studies:
+        if (found := study.best()) is not None:
+            is_adapms = study.source.startswith(PLACES)
+            others = "of other papers" if "arXiv" in study.source else "our own"
+            findings["claims of AdaPM's paper" if is_adapms else others].append(found[1])
+    every = [finding for found in findings.values() for finding in found]
+    measured = sum(finding.answer is not ClaimVerdict.MISSING for finding in every)
+    counts = [f"{whose}: {counts}" for whose, found in findings.items() if (counts := verdict_counts(found))]
+    return f"{measured} of {len(studies)} studies have a result; {'; '.join(counts) or 'no claim is measured'}."
 
 
 def verdict_counts(findings: Iterable[Finding]) -> str:

@@ -105,7 +105,7 @@ class Study(Spec):
     claim: Text
     """What the paper says, in a sentence; of studies beyond the paper, what is held against what."""
     source: Text
-    """Paper and section, or whose claim it is."""
+    """Where AdaPM's paper claims it (`figure 4c`), another paper with its arXiv number, or whose claim it is."""
     claims: Annotated[tuple[StudyClaim, ...], Field(min_length=1, max_length=64)]
     """All of them have to hold, in every experiment that they are about."""
     scales: Annotated[dict[StudyScale, dict[str, ExperimentSpec]], Field(min_length=1)]

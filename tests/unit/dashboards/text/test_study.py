@@ -1,9 +1,13 @@
-"""A claim's bound in the words of its row."""
+"""A claim's bound in the words of its row; claims counted by whose they are."""
+
+from pathlib import Path
 
 import pytest
 
-from dashboards.text.study import bound_text
+from dashboards.text.study import bound_text, claim_counts
 from orchestrator.studies.claims import Measure
+from orchestrator.studies.registry import study
+from orchestrator.studies.reports import summary
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,16 @@ def test_a_bound_on_a_difference_says_which_way(
 ) -> None:
     measure = Measure(name="m", value=0.0, metric=metric, at_least=least, at_most=most)
     assert bound_text(measure) == words
+
+
+@pytest.mark.parametrize(
+    ("source", "whose"),
+    [
+        ("figure 4c", "claims of AdaPM's paper"),
+        ("Chen et al. 2023, arXiv 2302.06675, abstract", "of other papers"),
+        ("beyond the paper", "our own"),
+    ],
+)
+def test_claims_of_other_papers_are_counted_by_themselves(tmp_path: Path, source: str, whose: str) -> None:
+    lion = summary(study("lion"), tmp_path).model_copy(update={"source": source})
+    assert claim_counts([lion]) == f"1 of 1 studies have a result; {whose}: 1 supported, 1 contradicted."
