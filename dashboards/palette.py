@@ -1,7 +1,7 @@
 """Colours: one fixed hue per optimizer on every page and figure, in a light and a dark variant.
 
-The hues follow Okabe and Ito's colour-blind-safe set, moved until each has a contrast of 3:1 on our backgrounds.
-Where an optimizer shares its hue with another, dash and marker tell them apart, so colour is never the only channel.
+The hues have a contrast of 3:1 on our backgrounds and differ in lightness, too: with deuteranopia or protanopia any two
+are 14 apart in CIELAB. Where optimizers share a hue, dash and marker tell them apart.
 """
 
 import zlib
@@ -32,12 +32,13 @@ HUES: dict[str, tuple[str, str]] = {
     "slate": ("#566070", "#a9b3c1"),
     "blue": ("#0067b5", "#4ba9f5"),
     "vermillion": ("#c44f00", "#ff8c4d"),
-    "green": ("#007d5a", "#37c898"),
-    "purple": ("#a53f88", "#e68bca"),
-    "amber": ("#8f6400", "#e2b340"),
-    "violet": ("#5a49c6", "#a99dff"),
-    "teal": ("#00788a", "#3cc0d4"),
-    "red": ("#c2263d", "#ff7b86"),
+    "green": ("#1a735b", "#2d8779"),
+    "purple": ("#462e5c", "#eb3178"),
+    "amber": ("#c38569", "#f6f148"),
+    "violet": ("#8e78fc", "#6b7ab1"),
+    "teal": ("#1298a9", "#92fcff"),
+    "red": ("#ae0338", "#dc4a36"),
+    "moss": ("#024203", "#d3f5ba"),
 }
 """Name → (on light, on dark)."""
 
@@ -50,7 +51,7 @@ NEUTRALS: dict[str, tuple[str, str]] = {
 """What a training keeps whatever its optimizer, as HUES: greys of no optimizer, told apart by patterns as well."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-NUMBERED_HUES = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "slate")
+NUMBERED_HUES = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "moss", "slate")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "star", "hexagon")
 
 
@@ -80,12 +81,12 @@ KNOWN: dict[str, Style] = {
     "muon": Style(hue="violet", symbol="star"),
     "apollo": Style(hue="teal", symbol="hexagon"),
     "lion": Style(hue="red", symbol="triangle-up"),
+    "soap": Style(hue="moss", symbol="square"),
     # Relatives share a hue and differ in dash and marker.
     "came": Style(hue="purple", dash="dash", symbol="square"),
     "sm3": Style(hue="purple", dash="dot", symbol="circle"),
     "golore": Style(hue="amber", dash="dash", symbol="star"),
     "fira": Style(hue="amber", dash="dot", symbol="hexagon"),
-    "soap": Style(hue="violet", dash="dash", symbol="cross"),
     "shampoo": Style(hue="violet", dash="dot", symbol="pentagon"),
     "apollo-mini": Style(hue="teal", dash="dash", symbol="pentagon"),
     "scale": Style(hue="teal", dash="dot", symbol="diamond"),
