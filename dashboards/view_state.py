@@ -11,17 +11,17 @@ from urllib.parse import urlencode
 
 from orchestrator.run_table.fields import FilterError
 
-XAxis = Literal["steps", "tokens", "seconds", "hours", "flops"]
-X_AXES: tuple[XAxis, ...] = get_args(XAxis)
+XAxis = Literal["steps", "tokens", "seconds", "hours"]
+AXIS_TITLES: dict[XAxis, str] = {
+    "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
+}  # fmt: skip
 CurvePart = Literal["whole", "main", "half"]
 PARTS: tuple[CurvePart, ...] = get_args(CurvePart)
 """From the untrained loss; after the first steep fall; the second half of the budget, where candidates part."""
-Smoothing = Literal["none", "light", "strong"]
-SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
 RowKey = Literal["rank", "name", "lr", "loss", "difference", "state", "peak", "step", "hours"]
 ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
 """What the leaderboard is sorted by."""
-SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
+SWITCHES = {"log": "log", "each_seed": "seeds"}
 """Field → name in the URL, of what is on or off."""
 LONGEST_NAME = 80
 LONGEST_PANEL = 200
@@ -38,12 +38,8 @@ class ViewState:
     x: XAxis = "steps"
     log: bool = False
     """Logarithmic loss axis."""
-    log_x: bool = False
-    """Logarithmic horizontal axis."""
     part: CurvePart = "main"
     """Which part of the loss curves fills the figure."""
-    smooth: Smoothing = "light"
-    """How training losses are smoothed, in the figure only."""
     each_seed: bool = False
     """A line for each seed instead of their mean and band."""
     all_rates: bool = False
@@ -67,9 +63,8 @@ class ViewState:
         pairs = list(query)
         given = dict(pairs)
         return cls(
-            x=_choice(given.get("x"), X_AXES, "steps"),
+            x=_choice(given.get("x"), tuple(AXIS_TITLES), "steps"),
             part=_choice(given.get("part"), PARTS, "main"),
-            smooth=_choice(given.get("smooth"), SMOOTHINGS, "light"),
             all_rates=given.get("rates") == "all",
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
             cell=given.get("cell", ""),
@@ -98,7 +93,6 @@ class ViewState:
                 ("baseline", self.baseline, ""),
                 ("x", self.x, "steps"),
                 ("part", self.part, "main"),
-                ("smooth", self.smooth, "light"),
             ]
         )
         pairs += [(name, "1") for field, name in SWITCHES.items() if getattr(self, field)]
@@ -109,7 +103,7 @@ class ViewState:
         """The same view with other values."""
         return replace(self, **changes)
 
-    def toggle(self, name: Literal["log", "log_x", "each_seed", "all_rates", "all_columns"]) -> "ViewState":
+    def toggle(self, name: Literal["log", "each_seed", "all_rates", "all_columns"]) -> "ViewState":
         """The same view with one switch turned."""
         return self.replace(**{name: not getattr(self, name)})
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from dashboards.data.series import AXIS_TITLES, XColumn
-from dashboards.view_state import MOST_PANELS
+from dashboards.view_state import AXIS_TITLES, MOST_PANELS, XAxis
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.kinds.registry import ExperimentSpec
 
@@ -47,7 +46,7 @@ class Panel:
     """One of them."""
 
     metric: str = "train_loss"
-    x: XColumn = "steps"
+    x: XAxis = "steps"
     smooth: int = 3
     """Per cent of the points; 0 leaves them as they were reported."""
     log: bool = False

@@ -14,10 +14,8 @@ from typing import TypeVar
 from dashboards.data.any_run import AnyRun
 from dashboards.data.series import (
     CURVE_FIELDS,
-    MARK_FIELDS,
     OWN_FIELDS,
     Series,
-    evaluation_rows,
     evenly_spaced_rows,
     external_columns,
     external_series,
@@ -58,8 +56,6 @@ MAX_POINTS_KEPT = 2_000_000
 """As columns some 100 MB; they are kept of runs that are being trained only."""
 MAX_SERIES = 1_000
 """Of ended runs, thinned for figures: some 100 kB each."""
-MARKS = " marks"
-"""Behind the name of an attempt of which only the evaluations are kept."""
 
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")
@@ -179,26 +175,20 @@ class Reader:
         self._keep(self._laws, key, CachedFit(stamp=stamp, report=report, until=until), MAX_LAWS)
         return report
 
-    def series(self, runs: Sequence[RunRecord], *, marks: bool = False) -> tuple[Series, ...]:
-        """Each run's rows for a figure of several, or its `marks` alone, the rows with an evaluation; those of an ended
-        attempt never change again and are kept."""
+    def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
+        """Each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
         with self._lock:
-            found = {run.id: known for run in runs if (known := self._finished_series(run, marks=marks)) is not None}
+            found = {run.id: known for run in runs if (known := self._finished.get(_ended_attempt(run))) is not None}
         unknown = {run.id: run for run in runs if run.id not in found and _ended_attempt(run)}
-        for run_id, columns in self.runs.many_series(tuple(unknown), MARK_FIELDS if marks else CURVE_FIELDS):
-            found[run_id] = self._finish(unknown.pop(run_id), columns, marks=marks)
-        found |= {run_id: self._finish(run, columns_of(()), marks=marks) for run_id, run in unknown.items()}
+        for run_id, columns in self.runs.many_series(tuple(unknown), CURVE_FIELDS):
+            found[run_id] = self._finish(unknown.pop(run_id), columns)
+        found |= {run_id: self._finish(run, columns_of(())) for run_id, run in unknown.items()}
         return tuple(found[run.id] if run.id in found else _plotted_rows(run, self._columns(run)) for run in runs)
 
-    def _finished_series(self, run: RunRecord, *, marks: bool) -> Series | None:
-        """Of an ended run what is kept: all of its rows serve where its marks would."""
-        whole = self._finished.get(_ended_attempt(run))
-        return self._finished.get(_ended_attempt(run) + MARKS) if whole is None and marks else whole
-
-    def _finish(self, run: RunRecord, columns: Columns, *, marks: bool) -> Series:
+    def _finish(self, run: RunRecord, columns: Columns) -> Series:
         """Keep what will never change again."""
-        thinned = _plotted_rows(run, columns, marks=marks)
-        self._keep(self._finished, _ended_attempt(run) + MARKS * marks, thinned, MAX_SERIES)
+        thinned = _plotted_rows(run, columns)
+        self._keep(self._finished, _ended_attempt(run), thinned, MAX_SERIES)
         with self._lock:
             self._live.pop(run.id, None)
         return thinned
@@ -304,6 +294,6 @@ def _ended_attempt(run: RunRecord) -> str:
     return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
 
 
-def _plotted_rows(run: RunRecord, columns: Columns, *, marks: bool = False) -> Series:
+def _plotted_rows(run: RunRecord, columns: Columns) -> Series:
     whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
-    return evaluation_rows(whole, run.steps_total) if marks else evenly_spaced_rows(whole, run.steps_total)
+    return evenly_spaced_rows(whole, run.steps_total)

@@ -12,19 +12,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dashboards.view_state import XAxis
 from orchestrator.columns import Array, Columns, spikes
 from orchestrator.external_runs import USUAL_METRICS, ExternalSeries
 
-LossColumn = Literal["train_loss", "smoothed", "smoother", "val_loss"]
-XColumn = Literal["steps", "tokens", "seconds", "hours"]
-AXIS_TITLES: dict[XColumn, str] = {
-    "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
-}  # fmt: skip
+LossColumn = Literal["train_loss", "smoothed", "val_loss"]
 
 SMOOTHING_SHARE = 0.03
 """Width of the moving average over training losses, as a share of the points: it calms batch noise and keeps bends."""
-STRONG_SMOOTHING_SHARE = 0.1
-"""As above, for those who want to see the trend alone."""
 MAX_POINTS = 800
 """Points drawn of one line: about one for each pixel of a wide figure."""
 SPIKE_RANGES = MAX_POINTS // 2
@@ -37,8 +32,6 @@ OWN_FIELDS = ("tokens", "train_loss", "val_loss", "lr", "grad_norm", "step_secon
 """What a run's own figure shows of a point; the rest is not read."""
 CURVE_FIELDS = ("tokens", "train_loss", "val_loss", "step_seconds")
 """What a figure of several runs shows of each."""
-MARK_FIELDS = ("tokens", "val_loss", "step_seconds")
-"""What it shows of those runs of which it draws the evaluations alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +47,6 @@ class Series:
     train_loss: Array
     smoothed: Array
     """The training loss's moving average over all points, those that are not drawn too."""
-    smoother: Array
-    """As `smoothed`, over more points."""
     val_loss: Array
     lr: Array
     grad_norm: Array
@@ -85,7 +76,6 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
         hours=columns.step * (device_seconds / 3600 / max(float(columns.step[-1]), 1.0) if len(columns) else 0.0),
         train_loss=train_loss,
         smoothed=smooth(train_loss, window_of(train_loss.size)),
-        smoother=smooth(train_loss, window_of(train_loss.size, STRONG_SMOOTHING_SHARE)),
         val_loss=columns.column("val_loss"),
         lr=columns.values.get("lr", unread),
         grad_norm=columns.values.get("grad_norm", unread),
@@ -130,12 +120,6 @@ def _between(steps: Array, told_at: Array, told: Array) -> Array:
     if not known.any():
         return np.full(steps.size, np.nan)
     return np.interp(steps, told_at[known], told[known], left=np.nan, right=np.nan)
-
-
-def evaluation_rows(one: Series, steps_total: int) -> Series:
-    """The rows of a run of which only evaluations are drawn, spread as by `evenly_spaced_rows`, and the last one."""
-    few = evenly_spaced_rows(one, steps_total)
-    return _rows(few, np.isfinite(few.val_loss))
 
 
 def evenly_spaced_rows(one: Series, steps_total: int) -> Series:
@@ -196,7 +180,7 @@ def window_of(length: int, share: float = SMOOTHING_SHARE) -> int:
     return (max(1, round(share * length)) - 1) | 1
 
 
-def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Band:
+def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> Band:
     """Mean, lowest and highest of the seeds at each step that any of them has reached.
 
     A mean ends where the first ended seed ends (a diverged one): what the others do later is not the mean of all.
@@ -253,7 +237,7 @@ def join_with_gaps(lines: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     return (np.concatenate(xs), np.concatenate(ys)) if lines else (np.empty(0), np.empty(0))
 
 
-def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tuple[Array, Array, Array]:
+def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> tuple[Array, Array, Array]:
     """Steps (n,), losses (seeds, n) and x values (seeds, n) over the union of the seeds' steps."""
     steps = np.unique(np.concatenate([one.steps for one in seeds])) if seeds else np.empty(0)
     losses = np.full((len(seeds), steps.size), np.nan)

@@ -1,18 +1,15 @@
 """The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 import numpy as np
 
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
-    AXIS_TITLES,
     Band,
-    LossColumn,
     Series,
-    XColumn,
     across_seeds,
     even_indices,
     join_with_gaps,
@@ -33,14 +30,10 @@ from dashboards.palette import KNOWN, NUMBERED_HUES, Style, ThemeName, numbered_
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import loss_title
-from dashboards.view_state import Smoothing, ViewState
-from orchestrator.columns import Array
+from dashboards.view_state import AXIS_TITLES, ViewState
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, RunRecord
 
-X_TITLES = AXIS_TITLES | {"flops": "model FLOPs"}
-SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
-NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 """Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
 BROKEN_OFF = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.OUT_OF_MEMORY})
@@ -71,7 +64,6 @@ def experiment_curves(view: ExperimentView) -> Figure:
         _budget(snapshot, view.state),
         view.theme,
         title=loss_title(snapshot.comparison),
-        flops_per_token=_flops_per_token(snapshot.runs),
     )
 
 
@@ -82,59 +74,36 @@ def loss_curves(
     theme: ThemeName,
     *,
     title: str = LOSS_IN_NATS,
-    flops_per_token: float | None = None,
 ) -> Figure:
     """Training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
 
     `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
-    `title` is the loss axis's; without `flops_per_token` there is no axis of FLOPs.
+    `title` is the loss axis's.
     """
-    if view.x == "flops" and flops_per_token is None:
-        return figure([], layout_of(theme, x_title="", y_title=""), theme, empty=NO_FLOPS)
-    across = _HorizontalAxis(view, flops_per_token or 1.0)
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
     most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
-    data = [each for curve in shown for each in _curve_traces(curve, view, across, theme, most)]
-    layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=title)
-    if view.x == "flops":  # beyond 1e15 Plotly's own form of a number needs inline styles, which the policy forbids
-        layout["xaxis"]["exponentformat"] = "e"
+    data = [each for curve in shown for each in _curve_traces(curve, view, theme, most)]
+    layout = layout_of(theme, x_title=AXIS_TITLES[view.x], y_title=title)
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
-    _set_ranges(layout, shown, view, across, budget)
+    _set_ranges(layout, shown, view, budget)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
-class _HorizontalAxis:
-    """The horizontal axis: which column of a series it is of, and times what."""
-
-    def __init__(self, view: ViewState, flops_per_token: float) -> None:
-        self.column: XColumn = "tokens" if view.x == "flops" else view.x
-        self.scale = flops_per_token if view.x == "flops" else 1.0
-
-    def values(self, one: Series) -> Array:
-        """Where the rows of a series stand."""
-        return self.scale * np.asarray(getattr(one, self.column))
-
-    def band(self, seeds: Sequence[Series], column: LossColumn) -> Band:
-        """Mean, lowest and highest of the seeds along this axis."""
-        found = across_seeds(seeds, column, self.column)
-        return replace(found, x=self.scale * found.x)
-
-
-def _curve_traces(curve: Curve, view: ViewState, across: _HorizontalAxis, theme: ThemeName, most: int) -> list[Any]:
+def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName, most: int) -> list[Any]:
     if not (curve.is_best or view.all_rates):
         return []
-    colour, dash, column = curve.style.colour(theme), curve.style.dash, SMOOTHED[view.smooth]
-    marks = _validation_line(curve, across.band(curve.seeds, "val_loss"), colour)
+    colour, dash = curve.style.colour(theme), curve.style.dash
+    marks = _validation_line(curve, across_seeds(curve.seeds, "val_loss", view.x), colour)
     if not curve.is_best:
         return [marks]
     training = {"name": marks["name"], "hovertemplate": "%{y:.4f} in training"}
     if view.each_seed:  # one trace with gaps between the seeds; on hover it tells of the nearest
-        lines = [(across.values(one), getattr(one, column)) for one in curve.seeds]
+        lines = [(getattr(one, view.x), one.smoothed) for one in curve.seeds]
         x, y = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [even_indices(x.size, most)]])
         look = {"width": 1, "color": colour, "dash": dash}
         seeds = trace("lines", numbers(x), numbers(y), line=look, opacity=0.6, connectgaps=False, **training)
         return [seeds, marks]
-    found = thin_band(across.band(curve.seeds, column))
+    found = thin_band(across_seeds(curve.seeds, "smoothed", view.x))
     along = numbers(found.x)
     look = {"width": 1.2, "color": colour, "dash": dash}
     mean = trace("lines", along, numbers(found.mean), line=look, opacity=0.8, **training)
@@ -156,23 +125,13 @@ def _validation_line(curve: Curve, found: Band, colour: str) -> dict[str, Any]:
     )
 
 
-def _set_ranges(
-    layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, across: _HorizontalAxis, budget: float | None
-) -> None:
+def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, budget: float | None) -> None:
     """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
     drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
-    end = budget or max((float(across.values(one)[-1]) for one in drawn), default=0.0)
+    end = budget or max((float(getattr(one, view.x)[-1]) for one in drawn), default=0.0)
     start = 0.5 * end if view.part == "half" else 0.0
-    if view.log_x:
-        layout["xaxis"] |= {"type": "log", "nticks": 8}
-        starts = [
-            float(across.values(one)[across.values(one) > 0][0]) for one in drawn if (across.values(one) > 0).any()
-        ]
-        start = start or max(min(starts, default=1.0), PART_STARTS[view.part] * end)
-        layout["xaxis"]["range"] = [float(np.log10(start)), float(np.log10(1.03 * end))] if end > start > 0 else None
-    else:
-        layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
-    bounds = _loss_bounds(drawn, view, across, end)
+    layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
+    bounds = _loss_bounds(drawn, view, end)
     if bounds and view.log and bounds[0] > 0:  # a reward's negative has no logarithm
         layout["yaxis"] |= {"type": "log", "nticks": 6, "range": [float(np.log10(bound)) for bound in bounds]}
     elif bounds:
@@ -180,13 +139,11 @@ def _set_ranges(
     layout["uirevision"] = view.figure_query()
 
 
-def _loss_bounds(
-    seeds: Sequence[Series], view: ViewState, across: _HorizontalAxis, end: float
-) -> tuple[float, float] | None:
+def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[float, float] | None:
     """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count. What
     begins below zero is a reward's negative, of which training losses rise and fall."""
     losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
-    positions = [np.tile(across.values(one), 2) for one in seeds]
+    positions = [np.tile(getattr(one, view.x), 2) for one in seeds]
     if not seeds:
         return None
     loss, position = np.concatenate(losses), np.concatenate(positions)
@@ -220,7 +177,7 @@ def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Cur
             lr=lr,
             is_best=is_best,
             style=snapshot.styles[row.candidate],
-            seeds=reader.series(runs, marks=not is_best),
+            seeds=reader.series(runs),
         )
 
 
@@ -243,11 +200,6 @@ def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) ->
     return [run for run in chosen if run.outcome() not in BROKEN_OFF] or chosen
 
 
-def _flops_per_token(runs: tuple[RunRecord, ...]) -> float | None:
-    """The model's FLOPs a token, of any ended run: they are equal in all runs of an experiment."""
-    return next((run.result.flops_per_token for run in runs if run.result and run.result.flops_per_token), None)
-
-
 def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
     """The x value at which every run ends; how many seconds or hours that will be is not known."""
     workload = snapshot.experiment.spec.workload
@@ -256,8 +208,6 @@ def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
             return workload.budget.steps
         case "tokens":
             return workload.tokens()
-        case "flops":
-            return workload.tokens() * (_flops_per_token(snapshot.runs) or 0.0) or None
         case "seconds" | "hours":
             return None
         case _:

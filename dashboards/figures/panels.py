@@ -10,7 +10,6 @@ from dashboards.data.any_run import AnyRun
 from dashboards.data.panels import METRICS, Panel
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
-    AXIS_TITLES,
     MAX_POINTS,
     Series,
     across_seeds,
@@ -23,7 +22,7 @@ from dashboards.data.series import (
 from dashboards.figures.base import HEADROOM, ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
 from dashboards.palette import Style, ThemeName, numbered_style, variant
 from dashboards.text.words import candidate_title
-from dashboards.view_state import ViewState
+from dashboards.view_state import AXIS_TITLES, ViewState
 from orchestrator.columns import Array
 from orchestrator.records import RunRecord
 

@@ -23,9 +23,9 @@ def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, si
     page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     page.get_by_role("link", name="Optimizer state").click()
     expect(page.locator("#leaderboard tbody tr").first).to_contain_text("AdaPM-mini")
-    page.get_by_role("link", name="FLOPs", exact=True).click()
-    expect(page.locator("#figure-curves .xtitle")).to_have_text("model FLOPs")
-    assert page.url.endswith("?x=flops&sort=state")
+    page.get_by_role("link", name="device-hours", exact=True).click()
+    expect(page.locator("#figure-curves .xtitle")).to_have_text("device-hours")
+    assert page.url.endswith("?x=hours&sort=state")
     for number in (0, 1):
         page.locator("#runs input[type=checkbox]").nth(number).check()
     page.get_by_role("button", name="Compare selected").click()

@@ -3,7 +3,6 @@
 import pytest
 
 from dashboards.data.reader import Reader
-from dashboards.data.series import across_seeds, numbers
 from dashboards.figures.registry import COMPARISON_FIGURES, page_figures
 from dashboards.files.figures import FigureFiles, write
 from dashboards.files.traces import FigureError
@@ -50,20 +49,3 @@ def test_a_figure_of_another_kind_of_experiment_is_refused(services):
 def test_a_cell_that_there_is_not_has_no_figures(services):
     with pytest.raises(NotFoundError, match="no cell 'nope'"):
         FigureFiles(Reader(services)).names(services.experiments.submit(DEMO).experiment, "nope")
-
-
-def test_of_other_rates_evaluations_alone_are_read_and_what_is_known_serves(services, player):
-    services.experiments.submit(DEMO)
-    player.finish(2)
-    runs, reader = (
-        services.runs.page(limit=2),
-        Reader(services),
-    )
-    (marks, _) = reader.series(runs, marks=True)
-    assert marks.steps.tolist() == [0, 60, 120, 180, 240]
-    assert numbers(marks.train_loss) == [None] * 5
-    (whole, _) = reader.series(runs)
-    assert whole.steps.size == 241 and numbers(whole.train_loss[1:2]) != [None]
-    assert reader.series(runs[:1], marks=True)[0] is whole
-    same = across_seeds([marks], "val_loss", "seconds"), across_seeds([whole], "val_loss", "seconds")
-    assert same[0].x.tolist() == same[1].x.tolist() and same[0].mean.tolist() == same[1].mean.tolist()

@@ -8,7 +8,6 @@ from dashboards.data.series import (
     Series,
     across_seeds,
     elapsed_seconds,
-    evaluation_rows,
     evenly_spaced_rows,
     join_with_gaps,
     numbers,
@@ -61,13 +60,6 @@ def test_lines_behind_each_other_have_gaps_between_them():
     x, y = join_with_gaps([(np.array([1.0, 2.0]), np.array([5.0, 4.0])), (np.array([1.0]), np.array([6.0]))])
     assert (numbers(x), numbers(y)) == ([1.0, 2.0, None, 1.0, None], [5.0, 4.0, None, 6.0, None])
     assert join_with_gaps([])[0].size == 0
-
-
-def test_of_a_run_whose_marks_are_drawn_alone_the_evaluations_stay_and_the_end():
-    few = evaluation_rows(made([5.0, None, 3.0, None, None]), 5)
-    assert few.steps.tolist() == [0, 2, 4]
-    assert few.seconds.tolist() == [0.0, 1.0, 2.0], "the steps between count"
-    assert evaluation_rows(made([]), 5).steps.size == 0
 
 
 def test_elapsed_counts_the_steps_between_two_points():
