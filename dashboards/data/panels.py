@@ -9,10 +9,9 @@ What is not understood is left out: an edited link still opens.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
-from dashboards.view_state import AXIS_TITLES, MOST_PANELS, XAxis
+from dashboards.view_state import AXIS_TITLES, MOST_PANELS, XAxis, panel_words
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.kinds.registry import ExperimentSpec
 
@@ -36,6 +35,8 @@ METRICS: Mapping[str, str] = {
     if name not in (STEP, "tokens")
 }
 """Metric → its title, of all that can be drawn of runs that were measured here."""
+Pairs = Sequence[tuple[str, str]]
+"""Of an address's query."""
 MOST_SMOOTHING = 30
 """Per cent of the points."""
 LONGEST_FIELD = 80
@@ -76,23 +77,6 @@ class Panel:
         return "*".join(words)
 
 
-class PanelView(Protocol):
-    """The view of a page, as its address says it."""
-
-    @property
-    def panels(self) -> tuple[str, ...]:
-        """The words of its panels."""
-        ...
-
-    def query(self) -> str:
-        """The query of its address, `?` included."""
-        ...
-
-    def replace(self, *, panels: tuple[str, ...]) -> Self:
-        """The same view with other panels."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class PanelCard:
     """A panel on its page."""
@@ -129,17 +113,19 @@ class Panels:
 
 def page_panels(
     path: str,
-    view: PanelView,
+    pairs: Pairs,
     figures: str,
     fields: tuple[str, ...],
     fresh: Panel,
     *,
     metrics: Mapping[str, str] = METRICS,
-    keeps_one: bool = False,
+    first: tuple[str, ...] = (),
 ) -> Panels:
-    """The panels of the page at `path`; `figures` is the address of their figure, with what it needs besides. A page
-    that `keeps_one` shows its first panels where its address has none."""
-    panels = [Panel.parse(word, metrics) for word in view.panels]
+    """The panels of the page at `path`, whose address has these `pairs`; `figures` is the address of their figure, with
+    what it needs besides. `first` are the words of those that the page shows where its address has none: it keeps
+    one."""
+    words = panel_words(pairs) or first
+    panels = [Panel.parse(word, metrics) for word in words]
     cards = (
         PanelCard(
             index=index,
@@ -147,16 +133,16 @@ def page_panels(
             title=metrics.get(panel.metric, panel.metric),
             figure=f"{figures}{'&' if '?' in figures else '?'}{urlencode({'panel': panel.word()})}",
             remove=None
-            if keeps_one and len(panels) == 1
-            else _address(path, view, [*panels[:index], *panels[index + 1 :]]),
+            if first and len(panels) == 1
+            else _address(path, pairs, [*panels[:index], *panels[index + 1 :]]),
         )
         for index, panel in enumerate(panels)
     )
     return Panels(
         path=path,
         cards=tuple(cards),
-        words=view.panels,
-        kept=tuple(parse_qsl(view.query()[1:], keep_blank_values=True)),
+        words=words,
+        kept=(*_rest(pairs), *(("panel", word) for word in words)),
         fields=fields,
         fresh=fresh,
         metrics=metrics,
@@ -164,12 +150,14 @@ def page_panels(
 
 
 def edited_address(
-    path: str, view: PanelView, form: Mapping[str, str], metrics: Mapping[str, str] = METRICS
+    path: str, pairs: Pairs, *, metrics: Mapping[str, str] = METRICS, first: tuple[str, ...] = ()
 ) -> str | None:
-    """Where a form of a panel leads; None where none was sent."""
+    """Where a form of a panel leads, whose fields are among the `pairs` of the address; None where none was sent."""
+    form = dict(pairs)
     if "edit" not in form:
         return None
-    return _address(path, view, edit_panels([Panel.parse(word, metrics) for word in view.panels], form, metrics))
+    panels = [Panel.parse(word, metrics) for word in panel_words(pairs) or first]
+    return _address(path, pairs, edit_panels(panels, form, metrics))
 
 
 def edit_panels(
@@ -191,5 +179,11 @@ def experiment_fields(spec: ExperimentSpec) -> tuple[str, ...]:
     return ("candidate", "optimizer", *sizes, "lr", "seed", *(f"optimizer.options.{name}" for name in options))
 
 
-def _address(path: str, view: PanelView, panels: Sequence[Panel]) -> str:
-    return f"{path}{view.replace(panels=tuple(panel.word() for panel in panels)).query()}#panels"
+def _rest(pairs: Pairs) -> list[tuple[str, str]]:
+    """The pairs of an address that are about no panel."""
+    return [(name, value) for name, value in pairs if name not in ("panel", "edit") and not name.startswith("p_")]
+
+
+def _address(path: str, pairs: Pairs, panels: Sequence[Panel]) -> str:
+    words = (("panel", panel.word()) for panel in panels)
+    return f"{path}?{urlencode([*_rest(pairs), *words], safe=',*')}#panels"

@@ -49,10 +49,6 @@ class CompareView:
         pairs += [("panel", each) for each in self.panels] if self.panels != FIRST_PANELS else []
         return "?" + urlencode(pairs, safe=",*")
 
-    def replace(self, *, panels: tuple[str, ...]) -> "CompareView":
-        """The same view with other panels."""
-        return replace(self, panels=panels)
-
     def remove_run(self, run_id: str) -> "CompareView":
         """The same view with one run less."""
         return replace(self, runs=tuple(each for each in self.runs if each != run_id))

@@ -11,7 +11,7 @@ from dashboards.data.panels import METRICS as PANEL_METRICS
 from dashboards.data.panels import Panel, edited_address, page_panels
 from dashboards.data.reader import Reader
 from dashboards.figures import compare
-from dashboards.figures.compare import CompareView
+from dashboards.figures.compare import FIRST_PANELS, CompareView
 from dashboards.figures.panels import panel_lines
 from dashboards.figures.registry import RUNS_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
@@ -41,10 +41,11 @@ class ComparePages:
 
     def page(self, request: Request) -> Response:
         """The chosen runs."""
-        view = CompareView.parse(request.query_params.multi_items())
+        pairs = request.query_params.multi_items()
+        view = CompareView.parse(pairs)
         runs, unknown = self._find(view.runs)
         metrics = _metrics(runs)
-        if (edited := edited_address("/compare", view, request.query_params, metrics)) is not None:
+        if (edited := edited_address("/compare", pairs, metrics=metrics, first=FIRST_PANELS)) is not None:
             return RedirectResponse(edited, status_code=303)
         figures = f"/compare/figures/panel.json?runs={quote(','.join(view.runs))}"
         fields = group_fields(runs)
@@ -53,7 +54,7 @@ class ComparePages:
             "experiments/compare.html",
             version=self._monitor.version(),
             view=view,
-            panels=page_panels("/compare", view, figures, fields, Panel(), metrics=metrics, keeps_one=True),
+            panels=page_panels("/compare", pairs, figures, fields, Panel(), metrics=metrics, first=FIRST_PANELS),
             runs=runs,
             external=sum(run.external is not None for run in runs),
             unknown=unknown,

@@ -4,7 +4,6 @@ It stands at the addresses of every experiment, `/experiments/{id}` and below it
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
@@ -37,15 +36,14 @@ class LoggedPages:
 
     def page(self, experiment: ExternalExperiment, request: Request) -> Response:
         """Its judgement, or the reason why there is none."""
-        view, path = LoggedView.parse(request.query_params.multi_items()), f"/experiments/{experiment.id}"
-        choice, runs = view.choice, self._external_runs.runs(experiment.id)
+        pairs, path = request.query_params.multi_items(), f"/experiments/{experiment.id}"
+        choice, runs = _choice(request), self._external_runs.runs(experiment.id)
         metrics = _metrics(runs)
         titles = {name: name for name in metrics}
         judgement, reason = _judge(experiment, runs, choice)
         metric = _judged_metric(judgement, choice, metrics)
-        asked_panels = view.panels
-        view = view.replace(panels=asked_panels or (Panel(metric=metric or "", smooth=0).word(),))
-        if (edited := edited_address(path, view, request.query_params, titles)) is not None:
+        first = (Panel(metric=metric or "", smooth=0).word(),)
+        if (edited := edited_address(path, pairs, metrics=titles, first=first)) is not None:
             return RedirectResponse(edited, status_code=303)
         return page(
             "experiments/logged.html",
@@ -58,14 +56,14 @@ class LoggedPages:
             chosen=choice,
             panels=page_panels(
                 path,
-                view,
-                f"{path}/figures/panel.json{view.replace(panels=()).query()}",
+                pairs,
+                f"{path}/figures/panel.json?{urlencode(choice.model_dump(exclude_none=True))}",
                 group_fields([AnyRun(record=run) for run in runs]),
                 Panel(metric=metric or "", by="candidate"),
                 metrics=titles,
-                keeps_one=True,
+                first=first,
             ),
-            asked_panels=asked_panels,
+            asked_panels=panel_words(pairs),
             metric=metric,
             metrics=metrics,
             workloads=sorted({run.workload or "" for run in runs}),
@@ -82,7 +80,7 @@ class LoggedPages:
         tag = f'"{experiment.id}-{experiment.updated_at}-{experiment.runs}"'
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
-        choice = LoggedView.parse(request.query_params.multi_items()).choice
+        choice = _choice(request)
         runs = self._external_runs.runs(experiment.id)
         metrics, judgement = _metrics(runs), _judge(experiment, runs, choice)[0]
         if name == "curves":
@@ -114,37 +112,12 @@ def _judged_metric(judgement: ExternalJudgement | None, choice: JudgementChoice,
     return judgement.metric if judgement else choice.metric or next(iter(metrics), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoggedView:
-    """What the page of an experiment shows, kept in its URL."""
-
-    choice: JudgementChoice
-    panels: tuple[str, ...] = ()
-    """Figures, as `dashboards/data/panels.py` reads them."""
-
-    @classmethod
-    def parse(cls, query: Iterable[tuple[str, str]]) -> "LoggedView":
-        """Read the query of a URL; the form sends empty texts for what nobody chose."""
-        pairs = list(query)
-        given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in pairs}
-        choice = JudgementChoice(
-            metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
-        )
-        return cls(choice=choice, panels=panel_words(pairs))
-
-    def query(self) -> str:
-        """The query of a URL with this state, `?` included."""
-        chosen = (
-            ("metric", self.choice.metric),
-            ("baseline", self.choice.baseline),
-            ("workload", self.choice.workload),
-        )
-        pairs = [(name, value) for name, value in chosen if value is not None]
-        return "?" + urlencode(pairs + [("panel", each) for each in self.panels], safe="*")
-
-    def replace(self, *, panels: tuple[str, ...]) -> "LoggedView":
-        """The same view with other panels."""
-        return replace(self, panels=panels)
+def _choice(request: Request) -> JudgementChoice:
+    """What an address chooses; the form sends empty texts for what nobody chose."""
+    given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in request.query_params.items()}
+    return JudgementChoice(
+        metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
+    )
 
 
 def _drawn_runs(runs: Iterable[ExternalRun], judgement: ExternalJudgement | None, workload: str | None) -> list[AnyRun]:

@@ -33,7 +33,7 @@ from dashboards.data.live import Pulse, changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
-from dashboards.data.trials import SweepView, sorted_trials
+from dashboards.data.trials import sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
@@ -158,8 +158,8 @@ class PageHandlers:
 
     def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
         """A leaderboard, or that of one cell."""
-        path = f"/experiments/{whole.id}"
-        if (edited := edited_address(path, view, request.query_params)) is not None:
+        pairs, path = request.query_params.multi_items(), f"/experiments/{whole.id}"
+        if (edited := edited_address(path, pairs)) is not None:
             return RedirectResponse(edited, status_code=303)
         snapshot = self._reader.snapshot(whole.id, view.cell, baseline=view.baseline)
         figures = f"{path}/figures/panel.json{view.figure_query()}"
@@ -169,7 +169,7 @@ class PageHandlers:
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             view=view,
-            panels=page_panels(path, view, figures, experiment_fields(whole.spec), Panel(by="candidate")),
+            panels=page_panels(path, pairs, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
@@ -183,21 +183,22 @@ class PageHandlers:
 
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
         """A sweep; the query says whose hyperparameters are drawn."""
-        asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
-        if (edited := edited_address(path, asked, request.query_params)) is not None:
+        pairs, path = request.query_params.multi_items(), f"/experiments/{whole.id}"
+        if (edited := edited_address(path, pairs)) is not None:
             return RedirectResponse(edited, status_code=303)
         snapshot = self._reader.snapshot(whole.id)
         report = sweep_report(snapshot)
         figures = f"{path}/figures/panel.json"
+        candidate = request.query_params.get("candidate", "")
         return page(
             "experiments/sweep.html",
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
-            view=asked,
+            candidate=candidate,
             trials=sorted_trials(report.trials)[:TRIALS_SHOWN],
-            drawn=searched_candidate(snapshot, asked.candidate),
-            panels=page_panels(path, asked, figures, experiment_fields(whole.spec), Panel(by="candidate")),
+            drawn=searched_candidate(snapshot, candidate),
+            panels=page_panels(path, pairs, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
 
 

@@ -10,7 +10,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,7 +24,6 @@ from dashboards.pages.curation import or_not_found_page
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text.answers import law_headline, profile_headline
-from dashboards.view_state import panel_words
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import is_target
@@ -56,9 +54,8 @@ class FitPages:
     def scaling_page(self, experiment: ExperimentRecord, request: Request) -> Response:
         """A scaling experiment."""
         version = self._experiments.version(experiment.id)
-        asked = LawQuery.parse(request)
-        path = f"/experiments/{experiment.id}"
-        if (edited := edited_address(path, asked, request.query_params)) is not None:
+        pairs, path = request.query_params.multi_items(), f"/experiments/{experiment.id}"
+        if (edited := edited_address(path, pairs)) is not None:
             return RedirectResponse(edited, status_code=303)
         cells = self._reader.analysis.cells(experiment.id)
         figures = f"{path}/figures/panel.json"
@@ -69,8 +66,8 @@ class FitPages:
             cells=cells,
             titles={row.candidate: row.title for row in cells[-1].comparison.rows},
             dispatch_blocker=self._monitor.dispatch_blocker(),
-            panels=page_panels(path, asked, figures, experiment_fields(experiment.spec), Panel(by="model")),
-            **self._law([experiment], asked),
+            panels=page_panels(path, pairs, figures, experiment_fields(experiment.spec), Panel(by="model")),
+            **self._law([experiment], _targets(request), "?"),
         )
 
     def fits(self, request: Request) -> HTMLResponse:
@@ -79,13 +76,10 @@ class FitPages:
             experiments = self._requested_experiments(request)
         except NotFoundError as error:
             return self._refuse_logged(request, "scaling law", error)
-        asked = LawQuery.parse(request)
-        url = _address("/fits", experiments)
         try:
-            law = self._law(experiments, asked)
+            law = self._law(experiments, _targets(request), f"{_address('', experiments)}&")
         except ConflictError as error:
             return refused_page(409, "No scaling law for these experiments", str(error))
-        law["query"] = url.removeprefix("/fits") + asked.figure_query("&")
         sentence = law_headline(law["report"]) if law["report"] else law["refusal"]
         return page(
             "experiments/together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law
@@ -134,27 +128,27 @@ class FitPages:
         theme: ThemeName,
     ) -> Response:
         """A figure of the law over these experiments."""
-        asked = LawQuery.parse(request)
         try:
-            report = self._reader.law(experiments, predict=asked.predict)
+            report = self._reader.law(experiments, predict=_targets(request))
         except FitError:
             report = EMPTY
         of = experiments[0].name if len(experiments) == 1 else pluralize(len(experiments), "experiment")
         drawn = entry.draw(report, candidate_styles(experiments[0]), theme, ())
         return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {of}")
 
-    def _law(self, experiments: Sequence[ExperimentRecord], asked: "LawQuery") -> dict[str, Any]:
-        """What the parts of a law's page need; where nothing can be fitted, the reason instead of a report."""
+    def _law(self, experiments: Sequence[ExperimentRecord], sizes: Sequence[str], query: str) -> dict[str, Any]:
+        """What the parts of a law's page need, with the beginning of its figures' `query`; where nothing can be fitted,
+        the reason instead of a report."""
         report, refusal = None, ""
         try:
-            report = self._reader.law(experiments, predict=asked.predict)
+            report = self._reader.law(experiments, predict=sizes)
         except FitError as error:
             refusal = str(error)
         return {
             "report": report,
             "refusal": refusal[:1].upper() + refusal[1:],
             "styles": candidate_styles(experiments[0]),
-            "query": asked.figure_query(),
+            "query": query + urlencode([("predict", each) for each in sizes]),
         }
 
     def _requested_experiments(self, request: Request) -> list[ExperimentRecord]:
@@ -176,38 +170,9 @@ class FitPages:
         raise error
 
 
-@dataclass(frozen=True, kw_only=True)
-class LawQuery:
-    """What a page of laws was asked for. Unknown values fall back to the defaults."""
-
-    predict: tuple[str, ...]
-    """Sizes to predict; none are the next larger models of the catalog."""
-    panels: tuple[str, ...] = ()
-    """Further figures, as `dashboards/data/panels.py` reads them."""
-
-    @classmethod
-    def parse(cls, request: Request) -> "LawQuery":
-        """Read the query of a URL."""
-        query = request.query_params
-        return cls(
-            predict=tuple(filter(_is_target, query.getlist("predict")))[:MOST_TARGETS],
-            panels=panel_words(query.multi_items()),
-        )
-
-    def query(self, start: str = "?") -> str:
-        """The query of a URL; `start` alone for the defaults, so that a link clears it."""
-        return start + urlencode(self._law_pairs() + [("panel", each) for each in self.panels], safe="*")
-
-    def figure_query(self, start: str = "?") -> str:
-        """As `query`, of what the law's figures depend on only."""
-        return start + urlencode(self._law_pairs())
-
-    def _law_pairs(self) -> list[tuple[str, str]]:
-        return [("predict", each) for each in self.predict]
-
-    def replace(self, **changes: Any) -> "LawQuery":
-        """The same query with other values."""
-        return replace(self, **changes)
+def _targets(request: Request) -> tuple[str, ...]:
+    """The sizes to predict; none are the next larger models of the catalog."""
+    return tuple(filter(_is_target, request.query_params.getlist("predict")))[:MOST_TARGETS]
 
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())

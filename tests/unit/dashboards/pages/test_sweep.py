@@ -3,13 +3,11 @@
 import html
 import re
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
 from fastapi.testclient import TestClient
 
 from dashboards.data.reader import Reader
-from dashboards.data.trials import SweepView
 from dashboards.figures.registry import SWEEP_FIGURES
 from dashboards.figures.sweep import slices
 from dashboards.files.figures import FigureFiles
@@ -139,11 +137,6 @@ def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, services: Ser
     assert client.get(f"/experiments/{empty}").status_code == 200
     assert client.get(f"/runs/{swept}-0000").status_code == client.get(f"/runs/{swept}-0002").status_code == 200
     assert client.get("/").text.count("no result yet") == 1
-
-
-def test_a_view_of_a_sweep_survives_its_address():
-    view = SweepView(candidate="adamw", panels=("lr*steps*s3",))
-    assert SweepView.parse(parse_qsl(view.query()[1:])) == view
 
 
 def test_slices_show_the_losses_where_the_hyperparameters_are(services: Services, swept: str):
