@@ -21,8 +21,6 @@ PARTS: tuple[CurvePart, ...] = get_args(CurvePart)
 RowKey = Literal["rank", "name", "lr", "loss", "difference", "state", "peak", "step", "hours"]
 ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
 """What the leaderboard is sorted by."""
-SWITCHES = {"log": "log", "each_seed": "seeds"}
-"""Field → name in the URL, of what is on or off."""
 LONGEST_NAME = 80
 LONGEST_PANEL = 200
 LONGEST_STATE = 40
@@ -40,8 +38,6 @@ class ViewState:
     """Logarithmic loss axis."""
     part: CurvePart = "main"
     """Which part of the loss curves fills the figure."""
-    each_seed: bool = False
-    """A line for each seed instead of their mean and band."""
     all_rates: bool = False
     """Every learning rate, not only each candidate's best."""
     hidden: tuple[str, ...] = ()
@@ -73,7 +69,7 @@ class ViewState:
             sort=_choice(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
             panels=panel_words(pairs),
-            **{field: given.get(name) == "1" for field, name in SWITCHES.items()},
+            log=given.get("log") == "1",
         )
 
     def query(self) -> str:
@@ -95,7 +91,7 @@ class ViewState:
                 ("part", self.part, "main"),
             ]
         )
-        pairs += [(name, "1") for field, name in SWITCHES.items() if getattr(self, field)]
+        pairs += [("log", "1")] if self.log else []
         pairs += [("rates", "all")] if self.all_rates else []
         return "?" + urlencode(pairs + [("hide", name) for name in self.hidden])
 
@@ -103,7 +99,7 @@ class ViewState:
         """The same view with other values."""
         return replace(self, **changes)
 
-    def toggle(self, name: Literal["log", "each_seed", "all_rates", "all_columns"]) -> "ViewState":
+    def toggle(self, name: Literal["log", "all_rates", "all_columns"]) -> "ViewState":
         """The same view with one switch turned."""
         return self.replace(**{name: not getattr(self, name)})
 

@@ -56,12 +56,9 @@ TABLE = {
     GET /experiments/{experiment_id}/events                          stream
     GET /experiments/{experiment_id}/figures/{name}.{form}           heavy
     GET /experiments/{experiment_id}/table.{suffix}                  heavy
-    GET /external
-    GET /external/{rest:path}
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
-    GET /memory/figures/plan.{form}                                  heavy
     GET /metrics
     GET /profiles                                                    whole
     GET /profiles/figures/{by}.{form}                                heavy

@@ -229,14 +229,6 @@ def numbers(values: Array) -> list[float | None]:
     return rounded
 
 
-def join_with_gaps(lines: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Several lines as the x and y of one, with a gap (NaN) after each: a hundred traces take browsers a second."""
-    gap = np.array([np.nan])
-    xs = [part for x, _ in lines for part in (x, gap)]
-    ys = [part for _, y in lines for part in (y, gap)]
-    return (np.concatenate(xs), np.concatenate(ys)) if lines else (np.empty(0), np.empty(0))
-
-
 def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> tuple[Array, Array, Array]:
     """Steps (n,), losses (seeds, n) and x values (seeds, n) over the union of the seeds' steps."""
     steps = np.unique(np.concatenate([one.steps for one in seeds])) if seeds else np.empty(0)

@@ -11,8 +11,6 @@ from dashboards.data.series import (
     Band,
     Series,
     across_seeds,
-    even_indices,
-    join_with_gaps,
     numbers,
     thin_band,
 )
@@ -34,8 +32,6 @@ from dashboards.view_state import AXIS_TITLES, ViewState
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, RunRecord
 
-SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
-"""Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
 BROKEN_OFF = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.OUT_OF_MEMORY})
 PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
 """Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
@@ -81,15 +77,14 @@ def loss_curves(
     `title` is the loss axis's.
     """
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
-    most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
-    data = [each for curve in shown for each in _curve_traces(curve, view, theme, most)]
+    data = [each for curve in shown for each in _curve_traces(curve, view, theme)]
     layout = layout_of(theme, x_title=AXIS_TITLES[view.x], y_title=title)
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, budget)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
-def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName, most: int) -> list[Any]:
+def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName) -> list[Any]:
     if not (curve.is_best or view.all_rates):
         return []
     colour, dash = curve.style.colour(theme), curve.style.dash
@@ -97,12 +92,6 @@ def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName, most: int) ->
     if not curve.is_best:
         return [marks]
     training = {"name": marks["name"], "hovertemplate": "%{y:.4f} in training"}
-    if view.each_seed:  # one trace with gaps between the seeds; on hover it tells of the nearest
-        lines = [(getattr(one, view.x), one.smoothed) for one in curve.seeds]
-        x, y = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [even_indices(x.size, most)]])
-        look = {"width": 1, "color": colour, "dash": dash}
-        seeds = trace("lines", numbers(x), numbers(y), line=look, opacity=0.6, connectgaps=False, **training)
-        return [seeds, marks]
     found = thin_band(across_seeds(curve.seeds, "smoothed", view.x))
     along = numbers(found.x)
     look = {"width": 1.2, "color": colour, "dash": dash}

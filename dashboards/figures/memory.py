@@ -1,5 +1,4 @@
-"""Figures of memory: what optimizers keep, what a step's peak is made of, and the planner's figure, which the memory
-page draws as bars in its table. Pure."""
+"""What a step's peak is made of, as a figure; what optimizers keep, as bars in the table of the memory page. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dashboards.figures.base import (
     plain,
     size_notes,
 )
-from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName, style
+from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName
 from dashboards.view_state import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
 from worker.records.footprint import Footprint, OptimizerFootprint
@@ -31,8 +30,6 @@ PARTS = (
     ("other_bytes", "other", "x"),
 )
 """Field of a breakdown, its name, its pattern: colours are optimizers', so parts are greys and told apart by more."""
-ROW_PIXELS = 27
-"""Of an optimizer in the planner's figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +62,15 @@ def memory_breakdown(
         look = {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": THEMES[theme].muted}
         bars["marker"]["pattern"] = look
         data.append(bars)
-    layout = _stacked_layout(theme, "peak tensor bytes of a step", names, [peak.peak_bytes for _, peak in rows], 1.22)
-    layout["legend"] |= {"traceorder": "normal", "itemclick": False, "itemdoubleclick": False}
-    layout["margin"] |= {"t": 46}
+    totals = [peak.peak_bytes for _, peak in rows]
+    most = 1.22 * max(totals, default=1)
+    layout = layout_of(theme, x_title="peak tensor bytes of a step", y_title="")
+    layout["barmode"] = "stack"
+    add_legend(layout, traceorder="normal", itemclick=False, itemdoubleclick=False)
+    layout["margin"] |= {"l": names_margin(names), "t": 46}
+    layout["xaxis"] |= {"range": [0, most]} | bytes_axis(most)
+    layout["yaxis"] |= {"showgrid": False, "ticks": ""}
+    layout["annotations"] = size_notes(zip(names, totals, strict=True), theme)
     empty = "Each run records its memory breakdown in its second step."
     return figure(data if rows else [], layout, theme, empty=empty)
 
@@ -76,23 +79,6 @@ def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[
     """The same as a table's rows, in the order of the leaderboard."""
     found = [(row, _highest(row, runs)) for row in comparison.rows]
     return [(row, peak) for row, peak in found if peak is not None]
-
-
-def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
-    """A lying bar an optimizer, the least memory on top: parameters, gradients, and its state in its own colour."""
-    rows = [bar for bar in bars(footprint) if bar.total_bytes is not None][::-1]
-    names = [plain(bar.one.title) for bar in rows]
-    own = [style(bar.one.optimizer).colour(theme) for bar in rows]
-    kept = {
-        "parameters": [footprint.parameter_bytes] * len(rows),
-        "gradients": [footprint.gradient_bytes] * len(rows),
-        STATE: [bar.one.state_bytes or 0 for bar in rows],
-    }
-    data = [_part(name, names, values, own, theme) | {"width": 0.6} for name, values in kept.items()]
-    totals = [bar.total_bytes or 0 for bar in rows]
-    layout = _stacked_layout(theme, "bytes during training, without activations", names, totals, 1.2)
-    layout["height"] = 120 + ROW_PIXELS * len(rows)
-    return figure(data if rows else [], layout, theme, empty="No optimizer could be counted for this model.")
 
 
 def bars(footprint: Footprint) -> tuple[Bar, ...]:
@@ -114,21 +100,6 @@ def _part(name: str, rows: Sequence[str], sizes: Sequence[int], own: Sequence[st
     """One part of every bar: grey, but for the optimizers' state."""
     colour = own if name == STATE else NEUTRALS[name][int(theme == "dark")]
     return horizontal_bars(rows, sizes, colour, name=name, hovertemplate=f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>")
-
-
-def _stacked_layout(
-    theme: ThemeName, title: str, rows: Sequence[str], totals: Sequence[int], room: float
-) -> dict[str, Any]:
-    """The layout of bars made of parts, with their totals at the ends and so much room for them."""
-    layout = layout_of(theme, x_title=title, y_title="")
-    layout["barmode"] = "stack"
-    add_legend(layout)
-    layout["margin"] |= {"l": names_margin(rows)}
-    most = room * max(totals, default=1)
-    layout["xaxis"] |= {"range": [0, most]} | bytes_axis(most)
-    layout["yaxis"] |= {"showgrid": False, "ticks": ""}
-    layout["annotations"] = size_notes(zip(rows, totals, strict=True), theme)
-    return layout
 
 
 def _bar(footprint: Footprint, one: OptimizerFootprint, kept: int, most: int) -> Bar:

@@ -29,7 +29,7 @@ SweepFigure = Literal["objective", "slices", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-FigurePage = AnswerKind | Literal["profiles", "run", "compare", "memory", "every experiment"]
+FigurePage = AnswerKind | Literal["profiles", "run", "compare", "every experiment"]
 P = ParamSpec("P")
 
 
@@ -143,11 +143,10 @@ PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=
 RUNS_PANEL = FigureEntry(
     name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel, is_listed=False
 )
-PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
     *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE,
-    RUNS_PANEL, PANEL, PLAN,
+    RUNS_PANEL, PANEL,
 )  # fmt: skip
 """Every figure that there is."""
 BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES, PANEL)}

@@ -73,9 +73,9 @@ class LoggedPages:
     def figure(
         self, experiment: ExternalExperiment, name: FigureName, form: FileForm, request: Request, theme: ThemeName
     ) -> Response:
-        """A panel: its runs at judged rates where there is a verdict, else all; all rates where they are told apart.
-        Addresses from before panels ask for `curves`: the panel of the judged metric."""
-        if name not in ("panel", "curves"):
+        """A panel: its runs at judged rates where there is a verdict, else all; all rates where they are told
+        apart."""
+        if name != "panel":
             raise NotFoundError(f"experiment {experiment.id} was not measured here, and has no figure {name}")
         tag = f'"{experiment.id}-{experiment.updated_at}-{experiment.runs}"'
         if (unchanged := unchanged_answer(tag, request)) is not None:
@@ -83,10 +83,7 @@ class LoggedPages:
         choice = _choice(request)
         runs = self._external_runs.runs(experiment.id)
         metrics, judgement = _metrics(runs), _judge(experiment, runs, choice)[0]
-        if name == "curves":
-            panel = Panel(metric=_judged_metric(judgement, choice, metrics) or "", smooth=0)
-        else:
-            panel = Panel.parse(request.query_params.get("panel", ""), metrics)
+        panel = Panel.parse(request.query_params.get("panel", ""), metrics)
         chosen = _drawn_runs(runs, judgement if panel.by != "lr" else None, choice.workload)
         lines = panel_lines(self._reader, chosen, panel, external_styles(experiment.candidates))
         drawn = draw_panel(lines, panel, theme, runs=sum(run.has_metric(panel.metric) for run in chosen))

@@ -1,20 +1,12 @@
-"""What optimizers keep of a model, before it is trained.
-
-/memory                         every optimizer, by bytes
-/memory/figures/plan.{form}     the same as a file
-"""
+"""`/memory`: what optimizers keep of a model, before it is trained."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from dashboards.figures.memory import bars, blocks
-from dashboards.figures.registry import PLAN
-from dashboards.files.figures import FileForm, figure_answer
-from dashboards.palette import ThemeName
 from dashboards.render import page
-from orchestrator.errors import NotFoundError
 from orchestrator.specs.footprints import (
     RANK_RATIOS,
     RANKS,
@@ -37,12 +29,11 @@ MOST_GIB = 1e6
 
 
 def memory_pages(footprints: Footprints) -> APIRouter:
-    """The page and its figure."""
+    """The page."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/memory")
     def memory(
-        request: Request,
         model: Model = FIRST_MODEL,
         rank: Rank = "",
         dtype: Dtype = "",
@@ -71,29 +62,7 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             ratios=RANK_RATIOS,
             dtypes=STATE_DTYPES,
             numbers_of_ranks=RANKS,
-            query=request.url.query and f"?{request.url.query}",
         )
-
-    @router.get("/memory/figures/plan.{form}")
-    def plan_figure(
-        form: FileForm,
-        model: Model = FIRST_MODEL,
-        rank: Rank = "",
-        dtype: Dtype = "",
-        ranks: Ranks = 1,
-        card: Card = "",
-        precision: Precision = "bf16",
-        theme: ThemeName = "light",
-    ) -> Response:
-        try:
-            passes = None if _card_gib(card, ranks) is None else precision
-            found = footprints.ask(_question(model, rank, dtype, ranks, passes))
-        except (KeyError, ValueError):
-            raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
-        if found is None:
-            raise NotFoundError(f"{model} is still being counted with these options; ask again in some seconds")
-        drawn = PLAN.draw(found, theme)
-        return figure_answer(drawn, form, theme, name=f"memory-{found.model}", title=PLAN.title.format(model=model))
 
     return router
 

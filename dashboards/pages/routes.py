@@ -11,9 +11,7 @@
 /runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
 /keys                                    for admins: keys, and who changed what
-/memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
-/external, /external/…                   where experiments of logged and imported runs were: they lead to /experiments/…
 /new                                     the submit form, and the same as YAML
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
@@ -85,8 +83,6 @@ def pages(
     html, data = PageHandlers(reader, laws, services), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(or_not_found_page(experiments, html.experiment))
-    router.get("/external")(lambda: RedirectResponse("/", status_code=301))
-    router.get("/external/{rest:path}")(former_address)
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
@@ -103,12 +99,6 @@ def pages(
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())
     return router
-
-
-def former_address(rest: str, request: Request) -> Response:
-    """Where an experiment of logged or imported runs was, before there was one list of all."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(f"/experiments/{rest}{query}", status_code=301)
 
 
 class PageHandlers:

@@ -8,7 +8,7 @@ while the sweep goes, by its driver (`orchestrator/sweeps/driver.py`).
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
@@ -52,11 +52,6 @@ MOST_TRIALS = 1_000
 DEFAULT_TRIALS = 16
 STOPPING = frozenset({"asha", "tpe-hyperband"})
 """Algorithms that end trials before their budget."""
-NO_PBT = (
-    "pbt is not offered: it goes on with one trial's weights under another trial's hyperparameters, and a run here is "
-    "one specification from its first step to its last, which its result and its checkpoints are checked against; "
-    "use tpe-hyperband"
-)
 
 
 class SearchedCandidate(Spec):
@@ -204,13 +199,6 @@ class SweepSpec(Experiment):
     """No trial starts that would probably exceed these device-hours; running ones are not stopped."""
     seed: Seed = 0
     """Seed of the search and of every trial."""
-
-    @field_validator("algorithm", mode="before")
-    @classmethod
-    def _refuse_pbt(cls, value: Any) -> Any:
-        if value == "pbt":
-            raise ValueError(NO_PBT)
-        return value
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:

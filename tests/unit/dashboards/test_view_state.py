@@ -14,7 +14,7 @@ from orchestrator.run_table.fields import FilterError
     [
         ViewState(),
         ViewState(x="tokens", part="half", log=True, all_rates=True),
-        ViewState(all_columns=True, each_seed=True),
+        ViewState(all_columns=True, log=True),
         ViewState(x="seconds", part="whole", hidden=('a&b "<>"', "adamw")),
     ],
 )

@@ -9,7 +9,6 @@ from dashboards.data.series import (
     across_seeds,
     elapsed_seconds,
     evenly_spaced_rows,
-    join_with_gaps,
     numbers,
     series,
     smooth,
@@ -54,12 +53,6 @@ def test_numbers_are_those_of_five_digits_at_any_magnitude():
     values = np.concatenate([values, odd])
     assert numbers(values) == [float(f"{value:.5g}") for value in values.tolist()]
     assert numbers(np.array([np.nan, np.inf, -np.inf])) == [None, None, None]
-
-
-def test_lines_behind_each_other_have_gaps_between_them():
-    x, y = join_with_gaps([(np.array([1.0, 2.0]), np.array([5.0, 4.0])), (np.array([1.0]), np.array([6.0]))])
-    assert (numbers(x), numbers(y)) == ([1.0, 2.0, None, 1.0, None], [5.0, 4.0, None, 6.0, None])
-    assert join_with_gaps([])[0].size == 0
 
 
 def test_elapsed_counts_the_steps_between_two_points():

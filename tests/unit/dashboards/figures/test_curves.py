@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dashboards.data.series import Series, series
-from dashboards.figures.curves import SEED_POINTS_LEAST, Curve, external_styles, loss_curves
+from dashboards.figures.curves import Curve, external_styles, loss_curves
 from dashboards.palette import style
 from dashboards.view_state import ViewState
 from orchestrator.columns import columns_of
@@ -99,23 +99,8 @@ def test_losses_below_zero_are_all_in_sight(part, log):
     assert figure["layout"]["yaxis"].get("type") != "log"
 
 
-def test_seeds_are_one_trace_with_gaps_between_them():
-    (seeds, marks) = loss_curves([curve(seeds=3)], ViewState(each_seed=True), STEPS, "light")["data"]
-    gaps = [place for place, x in enumerate(seeds["x"]) if x is None]
-    assert gaps == [101, 203, 305]
-    assert [place for place, y in enumerate(seeds["y"]) if y is None] == gaps
-    assert seeds["connectgaps"] is False
-    assert "lr 0.004" in marks["name"]
-
-
-def test_many_seeds_are_drawn_in_few_points_each():
-    (seeds, _) = loss_curves([curve(seeds=400)], ViewState(each_seed=True), STEPS, "light")["data"]
-    assert len(seeds["x"]) == 400 * (SEED_POINTS_LEAST + 1)
-
-
-@pytest.mark.parametrize("each_seed", [False, True])
-def test_a_curve_answers_wherever_it_is_pointed_at(each_seed):
+def test_a_curve_answers_wherever_it_is_pointed_at():
     """Evaluations alone are a few points of the axis."""
-    data = loss_curves([curve(seeds=3)], ViewState(each_seed=each_seed), STEPS, "light")["data"]
+    data = loss_curves([curve(seeds=3)], ViewState(), STEPS, "light")["data"]
     told = {x for trace in data if trace.get("hoverinfo") != "skip" for x in trace["x"] if x is not None}
     assert told >= set(range(1, STEPS + 1))

@@ -22,9 +22,6 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
                 append(f"run-{seed}-{lr}", told.model_copy(update={"run": run}))
         found = services.external_runs.experiment("a study")
         address = f"/experiments/{found.id}"
-        for old, new in (("", "/"), (f"/{found.id}?metric=a%20b", f"{address}?metric=a%20b")):
-            moved = browser.get(f"/external{old}", follow_redirects=False)
-            assert (moved.status_code, moved.headers["Location"]) == (301, new)
         page = browser.get(address).text
         assert "No verdict" in page and "still training" in page, "no run has said that it is finished"
         assert "&lt;b&gt;muon" in page and "<b>muon" not in page and ">logged</span>" in page
@@ -70,8 +67,6 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         tag = browser.get(f"{panel}.json?{curves}").headers["ETag"]
         assert browser.get(f"{panel}.json?{curves}", headers={"If-None-Match": tag}).status_code == 304
         assert browser.get(f"/experiments/{found.id}/figures/breakdown.json").status_code == 404
-        former = browser.get(f"/external/{found.id}/figures/curves.json?metric=val_loss")
-        assert former.json()["data"] == figure["data"], "the judged metric's panel"
 
         for path, what in (("/profiles", "performance profile"), ("/fits", "scaling law")):
             refused = browser.get(path, params={"experiments": found.id})

@@ -136,23 +136,3 @@ def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, servic
     assert "starts in about" in client.get("/").text and "starts in about" in client.get("/queue").text
     assert '<td data-label="Starts in (est.)" class="end num">—</td>' not in client.get("/queue").text
     assert "starts in about" in client.get(f"/runs/{waiting}").text
-
-
-def test_the_planners_bars_are_files_of_what_the_page_shows(client, services, monkeypatch):
-    monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
-    waiting = client.get("/memory/figures/plan.svg?model=gpt2-124m")
-    assert waiting.status_code == 404
-    monkeypatch.setattr(services.footprints, "find", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
-    page = client.get("/memory?model=gpt2-124m&dtype=bfloat16").text
-    assert 'href="/memory/figures/plan.csv?model=gpt2-124m&amp;dtype=bfloat16"' in page
-    parts = client.get("/memory/figures/plan.json?theme=dark").json()["data"]
-    assert [(one["name"], one["x"], one["y"]) for one in parts] == [
-        ("parameters", [4 * 10**9] * 2, ["adamw", "sgd"]),
-        ("gradients", [4 * 10**9] * 2, ["adamw", "sgd"]),
-        ("optimizer state, in the optimizer's colour", [8 * 10**9, 0], ["adamw", "sgd"]),
-    ]
-    for form, start in (("svg", b"<?xml"), ("png", b"\x89PNG"), ("csv", b"trace,name")):
-        file = client.get(f"/memory/figures/plan.{form}?model=gpt2-124m")
-        assert file.content.startswith(start)
-        assert file.headers["content-disposition"] == f'attachment; filename="memory-gpt2-124m.{form}"'
-    assert client.get("/memory/figures/plan.svg?model=%3Cb%3E").status_code == 404

@@ -60,7 +60,6 @@ def test_the_catalogs_ranges_are_written_out():
 @pytest.mark.parametrize(
     ("changes", "pointer", "words"),
     [
-        ({"algorithm": "pbt"}, "/algorithm", "pbt is not offered: it goes on with one trial's weights"),
         (one(space={"lr": {"kind": "uniform", "low": -1, "high": 1}}), "/candidates/0/space/lr", "in (0, 1e+06]"),
         (
             one(space={"beta1": {"kind": "uniform", "low": 0.5, "high": 1.5}}),
