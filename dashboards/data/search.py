@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 from dashboards.view_state import state_filter
@@ -58,20 +58,13 @@ class Search:
         """Whether words, a state or a source are looked for."""
         return replace(self, labels=()).narrows()
 
-    def query_for_state(self, state: StateFilter) -> str:
-        """The query of a URL for the same words in another state, `?` included."""
-        pairs = [("q", self.text)] if self.text else []
-        pairs += [("state", state)] if state != "all" else []
-        pairs += [("source", self.source)] if self.source != "all" else []
-        return "?" + urlencode(pairs + [("label", label) for label in self.labels])
-
-    def query_for_source(self, source: Source) -> str:
-        """The query of a URL for the same of another source, `?` included."""
-        return replace(self, source=source).query_for_state(self.state)
-
-    def query_without(self, label: str) -> str:
-        """The query of a URL for the same with one label less, `?` included."""
-        return replace(self, labels=tuple(each for each in self.labels if each != label)).query_for_state(self.state)
+    def query(self, without: str = "", **changes: Any) -> str:
+        """The query of a URL for the same with these changes and `without` one label, `?` included."""
+        other = replace(self, **changes)
+        pairs = [("q", other.text)] if other.text else []
+        pairs += [("state", other.state)] if other.state != "all" else []
+        pairs += [("source", other.source)] if other.source != "all" else []
+        return "?" + urlencode(pairs + [("label", label) for label in other.labels if label != without])
 
     def words(self) -> str:
         """What is looked for, for people."""

@@ -1,5 +1,6 @@
 """Which rows tables show and in which order, as the view asks for it. Pure: sorting changes no rank and no number."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -7,6 +8,7 @@ from dashboards.text.words import LeaderboardLine
 from dashboards.view_state import RowKey, ViewState
 from orchestrator.jobs import LIVE
 from orchestrator.records import RunRecord
+from orchestrator.sweeps.records import TrialRow
 
 Row = TypeVar("Row")
 
@@ -40,3 +42,13 @@ def sort_rows(rows: Sequence[Row], key: Callable[[Row], float | str | None], *, 
     known = [row for row in rows if key(row) is not None]
     unknown = [row for row in rows if key(row) is None]
     return [*sorted(known, key=key, reverse=descending), *unknown]  # type: ignore[arg-type]  # None is sorted out above
+
+
+def sorted_trials(trials: Sequence[TrialRow]) -> list[TrialRow]:
+    """Return the trials by their objective; those without one stand last, by their latest loss."""
+
+    def order(trial: TrialRow) -> tuple[bool, float, int]:
+        loss = trial.last_val_loss if trial.objective is None else trial.objective
+        return trial.objective is None, math.inf if loss is None else loss, trial.number
+
+    return sorted(trials, key=order)

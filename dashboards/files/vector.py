@@ -30,7 +30,6 @@ from dashboards.palette import THEMES, Theme, ThemeName
 
 PNG_SCALE = 2.0
 WIDTH_PIXELS, HEIGHT_PIXELS = 760, 430
-"""Of a figure that does not say."""
 DPI = 96.0
 """CSS pixels an inch: sizes in figures are CSS pixels."""
 POINTS = 72.0 / DPI
@@ -51,7 +50,6 @@ _DRAWING = Lock()
 
 def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeName = "light") -> bytes:
     """The figure as a file; the same figure gives the same bytes. Raises `FigureError` for an unknown kind of trace."""
-    height = figure["layout"].get("height") or HEIGHT_PIXELS
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
         settings: dict[Any, Any] = {
@@ -60,7 +58,7 @@ def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeN
             "hatch.linewidth": 0.7,
         }  # fmt: skip
         with matplotlib.rc_context(settings):
-            drawn = Drawn(figsize=(WIDTH_PIXELS / DPI, height / DPI), dpi=DPI)
+            drawn = Drawn(figsize=(WIDTH_PIXELS / DPI, HEIGHT_PIXELS / DPI), dpi=DPI)
             FigureCanvasAgg(drawn)
             drawn.set_facecolor(THEMES[theme].surface)
             Sheet(drawn, figure, theme, title).draw()
@@ -150,9 +148,6 @@ class Sheet:
             axes.set_position((wanted, bottom, left + width - wanted, height))
 
     def _notes(self, axes: Any) -> None:
-        for shape in self._layout.get("shapes", []):
-            line = shape["line"]
-            axes.axvline(shape["x0"], color=line["color"], linewidth=line["width"] * POINTS, zorder=0.5)
         for note in self._layout.get("annotations", []):
             self._note(axes, note)
 
@@ -246,7 +241,7 @@ class AxisScale:
             limit(*((10**end if self._is_log else end) for end in self.layout["range"]))
         elif self._names:
             ends = (-0.6, len(self._names) - 0.4)
-            limit(*(reversed(ends) if self.layout.get("autorange") == "reversed" else ends))
+            limit(*ends)
 
     def _set_ticks(self, axis: Any) -> None:
         if self._names:
@@ -261,9 +256,6 @@ class AxisScale:
             axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)) if whole_decades else ticker.MaxNLocator(5))
             axis.set_major_formatter(ticker.FuncFormatter(lambda value, _position: f"{value:g}"))
             axis.set_minor_formatter(ticker.NullFormatter())
-        elif self.layout.get("dtick"):
-            step = self.layout["dtick"]
-            axis.set_major_locator(ticker.MultipleLocator(step, offset=self.layout["tick0"] % step))
         elif self.layout.get("nticks"):
             axis.set_major_locator(ticker.MaxNLocator(self.layout["nticks"]))
 
@@ -282,13 +274,10 @@ def _scatter(axes: Any, trace: Mapping[str, Any], before: Mapping[str, Any], x: 
         )  # fmt: skip
     if "markers" in mode:
         _marks(axes, xs, ys, trace, alpha)
-    for name in ("x", "y"):
-        if error := trace.get(f"error_{name}"):
-            spread = [_numbers(error["arrayminus"]), _numbers(error["array"])]
-            axes.errorbar(
-                xs, ys, **{f"{name}err": spread}, fmt="none", ecolor=error["color"], capsize=3,
-                elinewidth=error["thickness"] * POINTS,
-            )  # fmt: skip
+    if error := trace.get("error_y"):
+        spread = [_numbers(error["arrayminus"]), _numbers(error["array"])]
+        width = error["thickness"] * POINTS
+        axes.errorbar(xs, ys, yerr=spread, fmt="none", ecolor=error["color"], capsize=3, elinewidth=width)
 
 
 def _marks(axes: Any, xs: Sequence[float], ys: Sequence[float], trace: Mapping[str, Any], alpha: float | None) -> None:

@@ -31,7 +31,6 @@ from dashboards.data.live import Pulse, changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
-from dashboards.data.trials import sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
@@ -186,7 +185,7 @@ class PageHandlers:
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             candidate=candidate,
-            trials=sorted_trials(report.trials)[:TRIALS_SHOWN],
+            trials=tables.sorted_trials(report.trials)[:TRIALS_SHOWN],
             drawn=searched_candidate(snapshot, candidate),
             panels=page_panels(path, pairs, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
