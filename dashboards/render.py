@@ -3,13 +3,11 @@
 import json
 import re
 import time
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, wraps
-from typing import Any, ParamSpec
+from functools import cache
+from typing import Any
 
-from fastapi import Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -17,10 +15,7 @@ from dashboards import assets
 from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
 from dashboards.text.markdown import code_spans, markdown, note
-from orchestrator.errors import NotFoundError
 from worker.words import pluralize
-
-P = ParamSpec("P")
 
 EMPTY_STYLE_ELEMENT = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """SHA-256 of the empty string: Plotly adds one empty <style> element and fills it through the CSS object model, which
@@ -112,19 +107,6 @@ def missing_page(what: str) -> HTMLResponse:
     return page("missing.html", status=404, what=what[:1].upper() + what[1:])
 
 
-def or_missing_page(handler: Callable[P, Response]) -> Callable[P, Response]:
-    """The handler of a page, which answers with `missing_page` where what it is about does not exist."""
-
-    @wraps(handler)
-    def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
-        try:
-            return handler(*args, **kwargs)
-        except NotFoundError as error:
-            return missing_page(str(error))
-
-    return answer
-
-
 def refused_page(status: int, heading: str, why: str, link: tuple[str, str] | None = None) -> HTMLResponse:
     """The page for people in place of one that there cannot be; `why` says in a sentence what is in the way, and `link`
     is the (address, text) of a page that helps."""
@@ -154,10 +136,5 @@ def environment() -> Environment:
     made.globals |= {"view_choices": words.view_choices}
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": words, "measured": costs, "style": style}
     made.globals |= {"answers": answers}
-    made.globals |= {
-        "visitor": visitor,
-        "may_change": may_change,
-        "may_administer": may_administer,
-        "visitor_id": visitor_id,
-    }
+    made.globals |= {"visitor": visitor, "may_change": may_change, "may_administer": may_administer}
     return made

@@ -5,7 +5,6 @@ look at the version and one message, however many they are, and no listener hold
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -22,27 +21,17 @@ Announcement = TypeVar("Announcement")
 
 
 class Pulse:
-    """The versions of what pages show, each read at most once in `INTERVAL_SECONDS`.
-
-    Listeners wait for the same look: were each to sleep by itself and then take what is known, a change would be told
-    after up to twice the interval.
-    """
+    """The versions of what pages show, each read once in `INTERVAL_SECONDS` for all that listen: they wait for the same
+    look."""
 
     def __init__(self, read: Callable[[str], int]) -> None:
         self._read = read
-        self._seen: dict[str, tuple[float, int]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
         self._looks: dict[str, asyncio.Task[int]] = {}
         self._announcements: dict[str, tuple[int, asyncio.Task[Any]]] = {}
 
     async def version(self, key: str) -> int:
-        """The newest version of `key` that is no older than the interval."""
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            taken, version = self._seen.get(key, (-INTERVAL_SECONDS, 0))
-            if time.monotonic() - taken >= INTERVAL_SECONDS:
-                version = await run_in_threadpool(self._read, key)
-                self._seen[key] = (time.monotonic(), version)
-            return version
+        """The version of `key` now."""
+        return await run_in_threadpool(self._read, key)
 
     async def next(self, key: str) -> int:
         """The version of `key` at the next look, for which all listeners wait together."""
@@ -64,9 +53,7 @@ class Pulse:
     async def _look(self, key: str) -> int:
         try:
             await asyncio.sleep(INTERVAL_SECONDS)
-            version = await run_in_threadpool(self._read, key)
-            self._seen[key] = (time.monotonic(), version)
-            return version
+            return await self.version(key)
         finally:
             del self._looks[key]
 

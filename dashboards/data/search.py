@@ -54,10 +54,6 @@ class Search:
         """Whether anything is looked for."""
         return self != Search()
 
-    def narrows_by_more_than_labels(self) -> bool:
-        """Whether words, a state or a source are looked for."""
-        return replace(self, labels=()).narrows()
-
     def query(self, without: str = "", **changes: Any) -> str:
         """The query of a URL for the same with these changes and `without` one label, `?` included."""
         other = replace(self, **changes)
@@ -101,7 +97,7 @@ def find_experiments(experiments: Experiments, external_runs: ExternalRuns, quer
 def _fitting(read_page: Callable[..., Sequence[Listed]], query: Search, limit: int) -> list[Listed]:
     """The newest of one list that fit, page by page."""
     fitting: list[Listed] = []
-    before, looked, size = None, 0, PAGE if query.narrows_by_more_than_labels() else limit
+    before, looked, size = None, 0, PAGE if replace(query, labels=()).narrows() else limit
     while (
         len(fitting) < limit
         and looked < MOST_SEARCHED

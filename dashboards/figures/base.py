@@ -89,11 +89,6 @@ def names_margin(names: Iterable[str]) -> int:
     return max(MARGIN["l"], min(LETTER_PIXELS * longest + 24, NAMES_MOST_PIXELS))
 
 
-def bar_width(rows: int) -> float:
-    """How much of its row a lying bar fills: less where there are few, lest one bar fills the figure."""
-    return 0.55 * min(1.0, (1 + rows) / 5)
-
-
 def plain(text: str) -> str:
     """Text that Plotly shows letter by letter."""
     return html.escape(text, quote=False)
@@ -172,26 +167,11 @@ def whiskers(values: Sequence[float], ends: Sequence[tuple[float | None, float |
 
 
 def horizontal_bars(rows: Sequence[str], values: Sequence[float], colours: Any, **more: Any) -> dict[str, Any]:
-    """A bar to the right for each named row, the last one on top."""
-    bars = {"type": "bar", "orientation": "h", "x": values, "y": rows, "width": bar_width(len(rows))}
+    """A bar to the right for each named row, the last one on top; thinner where there are few, lest one bar fills the
+    figure."""
+    width = 0.55 * min(1.0, (1 + len(rows)) / 5)
+    bars = {"type": "bar", "orientation": "h", "x": values, "y": rows, "width": width}
     return bars | {"marker": {"color": colours}} | more
-
-
-def labelled_bars(rows: Sequence[str], values: Sequence[float], colours: Any, texts: Sequence[str], hover: str) -> Any:
-    """Lying bars with a text at the end of each."""
-    bars = horizontal_bars(
-        rows, values, colours, text=texts, textposition="outside", cliponaxis=False, hovertemplate=hover
-    )
-    return bars | {"marker": {"color": colours, "cornerradius": 3}}
-
-
-def size_notes(sizes: Iterable[tuple[str, int]], theme: ThemeName) -> list[dict[str, Any]]:
-    """What stands at the ends of stacked bars: (row, bytes of all its parts)."""
-    return [
-        {"x": size, "y": row, "text": formats.size(size), "showarrow": False, "xanchor": "left", "xshift": 6,
-         "font": {"size": 11, "color": THEMES[theme].ink}}
-        for row, size in sizes
-    ]  # fmt: skip
 
 
 def add_legend(layout: dict[str, Any], **more: Any) -> None:

@@ -13,9 +13,9 @@ from dashboards.figures.base import (
     layout_of,
     names_margin,
     plain,
-    size_notes,
 )
 from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName
+from dashboards.text import formats
 from dashboards.view_state import ViewState
 from orchestrator.records import CandidateRow, Comparison, RunRecord
 from worker.records.footprint import Footprint, OptimizerFootprint
@@ -70,7 +70,12 @@ def memory_breakdown(
     layout["margin"] |= {"l": names_margin(names), "t": 46}
     layout["xaxis"] |= {"range": [0, most]} | bytes_axis(most)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
-    layout["annotations"] = size_notes(zip(names, totals, strict=True), theme)
+    font = {"size": 11, "color": THEMES[theme].ink}
+    layout["annotations"] = [
+        {"x": size, "y": row, "text": formats.size(size), "showarrow": False, "xanchor": "left", "xshift": 6,
+         "font": font}
+        for row, size in zip(names, totals, strict=True)
+    ]  # fmt: skip
     empty = "Each run records its memory breakdown in its second step."
     return figure(data if rows else [], layout, theme, empty=empty)
 

@@ -14,7 +14,7 @@ from dashboards.figures.base import (
     add_axes,
     figure,
     heading,
-    labelled_bars,
+    horizontal_bars,
     layout_of,
     names_margin,
     percent_ticks,
@@ -102,13 +102,12 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
     bars = [(finding, share) for finding in findings for share in finding.importance][::-1]
     several = len(report.findings) > 1
     names = [plain(f"{share.parameter} · {finding.title}" if several else share.parameter) for finding, share in bars]
-    data = labelled_bars(
-        names,
-        [share.share for _, share in bars],
-        [styles[finding.candidate].colour(theme) for finding, _ in bars],
-        [f"{100 * share.share:.0f} %" for _, share in bars],
-        "%{y}: %{text}<extra></extra>",
-    )
+    colours = [styles[finding.candidate].colour(theme) for finding, _ in bars]
+    texts = [f"{100 * share.share:.0f} %" for _, share in bars]
+    data = horizontal_bars(
+        names, [share.share for _, share in bars], colours, text=texts, textposition="outside", cliponaxis=False,
+        hovertemplate="%{y}: %{text}<extra></extra>", marker={"color": colours, "cornerradius": 3},
+    )  # fmt: skip
     layout = layout_of(theme, x_title="share of importance", y_title="")
     layout["margin"] |= {"l": names_margin(names)}
     layout["xaxis"] |= {"range": [0, 1.15]} | percent_ticks(0.2)

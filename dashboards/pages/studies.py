@@ -7,7 +7,7 @@
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from dashboards.render import or_missing_page, page
+from dashboards.render import missing_page, page
 from dashboards.text.study import (
     MEASURE_HEADS,
     answer_tone,
@@ -18,6 +18,7 @@ from dashboards.text.study import (
     scale_words,
     verdict_counts,
 )
+from orchestrator.errors import NotFoundError
 from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.reports import Studies
 
@@ -39,11 +40,14 @@ def study_pages(studies: Studies) -> APIRouter:
         )
 
     @router.get("/studies/{name}")
-    @or_missing_page
     def study_page(name: str) -> HTMLResponse:
+        try:
+            study = studies.one(name)
+        except NotFoundError as error:
+            return missing_page(str(error))
         return page(
             "studies/study.html",
-            study=studies.one(name),
+            study=study,
             cost_words=cost_words,
             tone=answer_tone,
             ClaimVerdict=ClaimVerdict,

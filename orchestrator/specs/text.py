@@ -136,9 +136,7 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
     except json.JSONDecodeError as error:
         raise SpecTextError(f"{source}:{error.lineno}:{error.colno}: is not JSON: {error.msg}") from error
     except tomllib.TOMLDecodeError as error:
-        raise SpecTextError(_toml_trouble(source, text, error)) from error
-    except TwiceError as error:
-        raise SpecTextError(f"{source}{_json_place(text, str(error))} is not JSON: {error}") from error
+        raise SpecTextError(f"{source} is not TOML: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, numbers of thousands of digits
         raise SpecTextError(f"{source} is {_neither(form)}: {error}") from error
     except RecursionError as error:
@@ -186,18 +184,6 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _json_place(text: str, words: str) -> str:
-    """`:3:7:`, where JSON has a name for the second time: the standard library's parser tells no place, YAML's does."""
-    try:
-        yaml.load(text.replace("\t", " "), Loader=SpecLoader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark if error.problem == words else None
-        return f":{mark.line + 1}:{mark.column + 1}:" if mark else ""
-    except (yaml.YAMLError, ValueError, RecursionError):
-        pass
-    return ""
-
-
 def _no_number(word: str) -> Never:
     raise ValueError(f"{word} is not JSON's")
 
@@ -225,20 +211,6 @@ def _character_trouble(source: str, text: str, position: int) -> str:
     kind = "a control character" if unicodedata.category(text[position]) == "Cc" else "no character of any script"
     others = ", or save the file as UTF-8 where it is UTF-16" if text[position] == "\0" else ""
     return f"{source}:{line}:{column}: U+{ord(text[position]):04X} is {kind}; take it out{others}"
-
-
-_TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-
-
-def _toml_trouble(source: str, text: str, error: tomllib.TOMLDecodeError) -> str:
-    """tomllib's words, with the place that it puts behind them in front."""
-    words = str(error)
-    found = _TOML_PLACE.search(words)
-    if found is None:
-        return f"{source} is not TOML: {words}"
-    line, column = found.groups()
-    place = f"{line}:{column}" if line else str(max(len(text.splitlines()), 1))
-    return f"{source}:{place}: is not TOML: {words[: found.start()]}"
 
 
 def _neither(form: TextForm) -> str:
