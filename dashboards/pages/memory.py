@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from dashboards.figures.memory import bars, blocks
 from dashboards.render import page
 from orchestrator.specs.footprints import (
     RANK_RATIOS,
@@ -16,7 +15,7 @@ from orchestrator.specs.footprints import (
 )
 from worker.catalog import presets
 from worker.footprint.process import FootprintQuestion
-from worker.records.footprint import CardFit, Footprint
+from worker.records.footprint import CardFit, Footprint, OptimizerFootprint
 from worker.spec.parts import Precision
 
 FIRST_MODEL = "gpt2-124m"
@@ -56,8 +55,8 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             card=card_gib,
             precision=precision,
             fits=_fits(found, card_gib) if found and card_gib is not None else (),
-            bars=bars(found) if found else (),
-            blocks=blocks(found) if found else (),
+            optimizers=_least_first(found) if found else (),
+            kinds=dict.fromkeys(kind for one in found.optimizers for kind in one.state_by_block) if found else (),
             models=presets.PRESETS,
             ratios=RANK_RATIOS,
             dtypes=STATE_DTYPES,
@@ -85,3 +84,8 @@ def _fits(found: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], .
     fits = found.fit(card_gib).fits
     plain = {fit.optimizer: fit for fit in fits if not fit.checkpointing}
     return tuple((plain[fit.optimizer], fit) for fit in fits if fit.checkpointing)
+
+
+def _least_first(found: Footprint) -> list[OptimizerFootprint]:
+    """The optimizers by the memory that they take; those that could not be counted last."""
+    return sorted(found.optimizers, key=lambda one: (one.state_bytes is None, one.state_bytes or 0))

@@ -5,7 +5,6 @@ from contextlib import closing
 
 from api.routes import catalog
 from dashboards.data.search import Search, find_experiments
-from dashboards.figures.memory import bars
 from dashboards.pages.service import concerns
 from orchestrator.specs.footprints import footprint_question
 from orchestrator.store.database import Database
@@ -53,20 +52,16 @@ def test_what_hinders_stands_first_and_nothing_is_said_where_all_is_well(service
     assert texts[0] == "The disk is full."
 
 
-def test_bars_share_one_scale():
-    first, second, last = bars(footprint(adamw=8 * 10**9, sgd=0, odd=None))
-    assert [one.one.optimizer for one in (first, second, last)] == ["sgd", "adamw", "odd"]
-    assert second.parameters_width + second.gradients_width + second.state_width == 100
-    assert (first.share, second.share, last.share) == (0.0, 1.0, None)
-
-
 def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, services, monkeypatch):
     monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
     page = client.get("/memory?model=gpt2-124m&rank=0.05").text
     assert "Counting gpt2-124m" in page and "data-poll" in page
-    monkeypatch.setattr(services.footprints, "find", lambda question: footprint(adamw=8 * 10**9, adapm=None))
+    monkeypatch.setattr(services.footprints, "find", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
     page = client.get("/memory?model=gpt2-124m").text
     assert "16.0 GB" in page and "data-poll" not in page
+    table = page.partition("planner-table")[2]
+    assert table.index("sgd") < table.index("adamw") < table.index("adapm")
+    assert f'x="{8 * 10**9}" width="{8 * 10**9}"' in table and f'viewBox="0 0 {16 * 10**9} 10"' in table, "one scale"
     for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int4", "?model=<b>"):
         assert client.get(f"/memory{wrong}").status_code == 404
 
