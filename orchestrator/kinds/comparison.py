@@ -6,7 +6,6 @@ specification always means the same runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -23,7 +22,7 @@ from orchestrator.tuning.coordinate import CoordinateDescent
 from orchestrator.tuning.line import Grid, LineSearch, spread_shift
 from orchestrator.tuning.random_search import RandomSearch
 from orchestrator.tuning.ranges import Axis, Prior, axes_in_words, priors, searched_values
-from orchestrator.tuning.tuner import RunFact, Setting, Tuner, mean_losses, rate_of
+from orchestrator.tuning.tuner import RunFact, Setting, Tuner, mean_losses, rate_of, steps_at_equal_time
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
@@ -447,11 +446,9 @@ class ComparisonSpec(TunedExperiment):
         if self.equal == "tokens":
             return self.workload.budget.steps
         rivals = self._ended_trials(self.baseline_name(), replicate, runs)
-        paces = [[run.step_seconds for run in of if run.step_seconds] for of in (trials, rivals)]
-        if not all(paces) or self.tuner(self.baseline_name(), replicate).ask(mean_losses(rivals)):
+        if not rivals or self.tuner(self.baseline_name(), replicate).ask(mean_losses(rivals)):
             return None
-        own_pace, baseline_pace = map(median, paces)
-        return max(1, round(self.workload.budget.steps * baseline_pace / own_pace))
+        return steps_at_equal_time(self.workload.budget.steps, trials, rivals)
 
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""

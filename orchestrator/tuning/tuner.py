@@ -10,7 +10,7 @@ rate is a trial's name.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
-from statistics import fmean
+from statistics import fmean, median
 from typing import Protocol
 
 from optim.catalog import Scalar
@@ -79,6 +79,16 @@ def mean_losses(runs: Iterable[RunFact]) -> Trials:
     for run in runs:
         by_rate.setdefault(run.lr, []).append(inf if run.loss is None else run.loss)
     return {rate: fmean(losses) for rate, losses in by_rate.items()}
+
+
+def steps_at_equal_time(steps: int, trials: Iterable[RunFact], rivals: Iterable[RunFact]) -> int | None:
+    """Return the steps that a candidate makes, at the median pace of its trials, while its rivals make `steps`; None
+    if a pace is unknown."""
+    paces = [[run.step_seconds for run in runs if run.step_seconds] for runs in (trials, rivals)]
+    if not all(paces):
+        return None
+    own_pace, pace_of_rivals = map(median, paces)
+    return max(1, round(steps * pace_of_rivals / own_pace))
 
 
 def best_rate(tried: Trials) -> float | None:
