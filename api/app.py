@@ -61,7 +61,7 @@ def create_app(
     stopping: Callable[[], bool] = lambda: False,
     requests_a_second: float = REQUESTS_A_SECOND,
 ) -> FastAPI:
-    """The application over the services, for requests that name one of `allowed_hosts`.
+    """Return the application over the services, for requests that name one of `allowed_hosts`.
 
     `requests_a_second` is what one key may ask for, where the service has keys. `stopping` tells open streams that the
     process is about to end, so that they end first.

@@ -1,3 +1,3 @@
-"""Where notebooks of the first versions import `AsyncClient` from."""
+"""The import path of `AsyncClient` in notebooks of the first versions."""
 
 from api.client.client import AsyncClient as AsyncClient

@@ -53,7 +53,7 @@ POINTS = "/v1/attempts/{run_id}/{attempt}/points"
 
 
 def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """The maker of an OpenAPI document, with access described in what it makes."""
+    """Return the maker of an OpenAPI document, with access described in what it makes."""
 
     @cache
     def describe() -> dict[str, Any]:

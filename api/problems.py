@@ -58,7 +58,7 @@ HEADINGS = {
     503: "Temporarily unavailable",
     507: "Storage full",
 }
-"""Of the pages, by status."""
+"""The headings of error pages, by status."""
 
 log = structlog.get_logger("api")
 
@@ -97,7 +97,7 @@ class RefusedError(HTTPException):
         self.kind = kind
 
     def response(self) -> Response:
-        """This refusal as a problem."""
+        """Return this refusal as a problem."""
         return problem_response(self.status_code, self.kind, str(self.detail), headers=dict(self.headers or {}))
 
 
@@ -114,8 +114,8 @@ def handle_errors(app: FastAPI) -> None:
 
 
 def negotiate(problem: Response, scope: Scope) -> Response:
-    """The problem as its caller reads it: as a page, with the same status and headers, where a browser shows whatever
-    comes. It asks for a page, or sent a form of one; scripts accept all."""
+    """Return the problem as its caller reads it: as a page, with the same status and headers, where a browser shows
+    whatever comes. It asks for a page, or sent a form of one; scripts accept all."""
     headers = Headers(scope=scope)
     sends_form = scope["method"] == "POST" and headers.get("content-type", "").startswith(FORM)
     is_problem = problem.media_type == MEDIA_TYPE
@@ -130,7 +130,7 @@ def negotiate(problem: Response, scope: Scope) -> Response:
 
 
 def asks_for_page(scope: Scope, headers: Headers) -> bool:
-    """Whether a browser waits for something to show."""
+    """Return whether a browser waits for something to show."""
     return (
         scope["method"] == "GET"
         and "text/html" in headers.get("accept", "")
@@ -147,7 +147,7 @@ def problem_response(
     headers: dict[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """One problem as a response; `kind` names it for programs, `detail` for people."""
+    """Return a problem as a response; `kind` names it for programs, `detail` for people."""
     title = HTTPStatus(status).phrase
     urn = f"urn:adapm-bench:problem:{kind}"  # identifies the kind; nothing needs to be found at it
     problem = Problem(type=urn, title=title, status=status, detail=detail, errors=errors, **more)
@@ -173,7 +173,7 @@ def _validation_error(request: Request, error: RequestValidationError) -> Respon
 
 
 def invalid_request(found: tuple[Fault, ...]) -> Response:
-    """The answer to a request with faults."""
+    """Return the answer to a request with faults."""
     detail = f"{count_faults(found)} in the request; nothing was changed."
     return problem_response(422, "invalid", detail, errors=found)
 

@@ -1,4 +1,4 @@
-"""What the service answers that is not a record by itself: pages of records, and the catalog's entries."""
+"""Answers of the service that are no records by themselves: pages of records, and the catalog's entries."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
@@ -27,33 +27,33 @@ class Problem(BaseModel):
     status: int
     detail: str
     errors: tuple[Fault, ...] = ()
-    """Every fault of the request at once; empty where the request as such was fine."""
+    """Every fault of the request at once; empty if the request as such was fine."""
 
 
 Item = TypeVar("Item")
 
 
 class Page(Record, Generic[Item]):
-    """Some of the records that were asked for, in order."""
+    """A page of the requested records, in order."""
 
     items: tuple[Item, ...]
     next: str | None = None
-    """What to send as `before`, `after` or `after_step` to read on; null on the last page."""
+    """The cursor to send as `before`, `after` or `after_step` to read on; null on the last page."""
 
 
 class RunTableRow(Record):
-    """One run of the table of all runs, with the fields that were asked for."""
+    """A run in the table of all runs, with the requested fields."""
 
     id: str
     is_external: bool
     """Whether a loop outside of the bench told of it; such runs lie below `/v1/external-runs`."""
     experiment_id: str
     values: dict[str, Value]
-    """By the field's name; null where the run lacks it."""
+    """The values by field name; null if the run lacks it."""
 
 
 class ExperimentChange(Record):
-    """One event of an experiment's stream."""
+    """An event of an experiment's stream."""
 
     experiment_id: str
     version: int
@@ -69,11 +69,11 @@ class Health(Record):
 
     status: str = "ok"
     hindrance: str | None = None
-    """Why no waiting run is begun now, a full disk for instance; null where nothing is in the way."""
+    """The reason why no waiting run starts now, such as a full disk; null if there is none."""
 
 
 class OptionInfo(Record):
-    """One option of an optimizer."""
+    """An option of an optimizer."""
 
     name: str
     kind: str
@@ -84,7 +84,7 @@ class OptionInfo(Record):
 
 
 class OptimizerInfo(Record):
-    """One optimizer of the catalog."""
+    """An optimizer of the catalog."""
 
     name: str
     title: str
@@ -99,7 +99,7 @@ class OptimizerInfo(Record):
 
 
 class ModelInfo(Record):
-    """One model of the catalog."""
+    """A model of the catalog."""
 
     name: str
     family: str
@@ -122,23 +122,23 @@ class PreparedInfo(Record):
 
 
 class DatasetInfo(Record):
-    """One dataset of the catalog, or an own one that is prepared on the service's machine."""
+    """A dataset of the catalog, or an own one that is prepared on the service's machine."""
 
     name: str
     summary: str
     licence: str
     prepared: tuple[PreparedInfo, ...] = ()
-    """One for each tokenizer, of texts; conversations are prepared by the runs that need them."""
+    """The prepared texts, one for each tokenizer; the runs that need conversations prepare them."""
 
 
 def run_row(row: TableRow, columns: Sequence[RunField]) -> RunTableRow:
-    """A row of the table as it is served."""
+    """Return a row of the table as it is served."""
     values = dict(zip((field.name for field in columns), row.values, strict=True))
     return RunTableRow(id=row.id, is_external=row.is_external, experiment_id=row.experiment_id, values=values)
 
 
 def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:
-    """A catalog entry as it is served."""
+    """Return a catalog entry as it is served."""
     options = tuple(
         OptionInfo(name=o.name, kind=o.kind, default=o.default, allowed=o.allowed_values(), meaning=o.meaning)
         for o in entry.options
@@ -153,7 +153,7 @@ def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:
 
 
 def _option_schema(option: Option) -> dict[str, Any]:
-    """The JSON schema of one option's values."""
+    """Return the JSON schema of one option's values."""
     schema: dict[str, Any] = {"description": option.meaning, "default": option.default}
     if option.kind == "choice":
         return schema | {"enum": [*option.choices, *([None] if option.nullable else [])]}
@@ -167,12 +167,12 @@ def _option_schema(option: Option) -> dict[str, Any]:
 
 
 def model_info(preset: ModelPreset) -> ModelInfo:
-    """A preset as it is served."""
+    """Return a preset as it is served."""
     return ModelInfo(**{name: getattr(preset, name) for name in ModelInfo.model_fields})
 
 
 def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) -> tuple[DatasetInfo, ...]:
-    """The catalog, then what is prepared of own data."""
+    """Return the catalog, then what is prepared of own data."""
     prepared: dict[str, list[PreparedInfo]] = {}
     for text in texts:
         info = PreparedInfo(

@@ -52,7 +52,7 @@ PYTHON = {
     ),
     "Client": ("api.client.client.Client", "api.client.start_run"),
 }
-"""What a user imports, by section."""
+"""The names that a user imports, by section."""
 
 
 def pages() -> dict[str, str]:
@@ -69,7 +69,7 @@ def pages() -> dict[str, str]:
 
 
 def verbs() -> Iterator[str]:
-    """Every verb with its arguments and options; options that many verbs have are explained once."""
+    """Yield every verb with its arguments and options; options that many verbs have are explained once."""
     commands = list(_commands(("adapm-bench",), get_command(command_line)))
     uses = Counter((_flag(p), p.help) for _, command in commands for p in command.params if p.opts[0].startswith("-"))
     shared = {flag: help for (flag, help), number in uses.items() if number >= SHARED_OPTION_USES}
@@ -121,7 +121,7 @@ def _default(value: Any) -> str:
 
 
 def routes() -> Iterator[str]:
-    """Every operation of the REST service with the least scope that opens it."""
+    """Yield every operation of the REST service with the least scope that opens it."""
     with tempfile.TemporaryDirectory() as folder:  # nothing is written there: the document needs no rows
         database = Database(f"sqlite:///{folder}/bench.sqlite3")
         document = create_app(compose_services(database, Settings(data_folder=Path(folder)))).openapi()
@@ -146,7 +146,7 @@ def _first_sentence(text: str) -> str:
 
 
 def specifications() -> Iterator[str]:
-    """Every field of every kind of specification; fields that are written already are named only."""
+    """Yield every field of every kind of specification; fields that are written already are named only."""
     yield from ("# Specifications", "", WRITTEN + " What they are for: [specs.md](../specs.md).", "")
     written: dict[str, Mapping[str, Any]] = {}
     for kind, model in SPECS.items():
@@ -174,7 +174,7 @@ def specifications() -> Iterator[str]:
 
 
 def _kind(field: Mapping[str, Any]) -> str:
-    """A JSON schema in words."""
+    """Return a JSON schema in words."""
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -192,7 +192,7 @@ def _kind(field: Mapping[str, Any]) -> str:
 
 
 def _field_default(field: Mapping[str, Any]) -> str:
-    """The default in Markdown; that of a record stands in the record's own section."""
+    """Return the default in Markdown; that of a record stands in the record's own section."""
     return "" if "$ref" in field else _value(field.get("default", ""))
 
 
@@ -201,7 +201,7 @@ def _value(value: Any) -> str:
 
 
 def optimizers() -> Iterator[str]:
-    """Every optimizer of the catalog with its options; options that many have are explained once."""
+    """Yield every optimizer of the catalog with its options; options that many have are explained once."""
     yield from ("# Optimizers", "", WRITTEN + " State and code of each: [optimizers.md](../optimizers.md).", "")
     uses = Counter(_option_row(option) for entry in catalog.entries() for option in entry.options)
     shared = [row for row, number in uses.items() if number >= SHARED_OPTION_OPTIMIZERS]
@@ -228,7 +228,7 @@ def _option_row(option: Option) -> tuple[str, str, str]:
 
 
 def settings() -> Iterator[str]:
-    """Every setting of the service: its variable, meaning and default."""
+    """Yield every setting of the service: its variable, meaning and default."""
     yield from ("# Settings", "", WRITTEN, "", SOURCES, "")
     meanings = field_docs(Settings)
     rows = [

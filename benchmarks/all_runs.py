@@ -1,4 +1,4 @@
-"""How long the table of all runs takes on SQLite, with 100,000 runs of the bench and 2,000 external ones.
+"""The time of the table of all runs on SQLite, with 100,000 runs of the bench and 2,000 external ones.
 
     python -m benchmarks.all_runs [--runs 100000] [--output benchmarks/results/all-runs.json]
 
@@ -93,7 +93,7 @@ def fill(database: Database, count: int) -> None:
 
 
 def milliseconds(call: Callable[[], object]) -> list[float]:
-    """Of seven calls, after one."""
+    """Return the milliseconds of seven calls, after one to warm up."""
     call()
     found = []
     for _ in range(7):

@@ -32,13 +32,13 @@ OPTIMIZERS = ("adamw", "adam-mini", "adapm", "adapm-mini", "muon", "lion")
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How the cells of one table are trained."""
+    """The training of the cells of one table."""
 
     precision: Precision
     checkpointing: bool
     length: int
     sequences: int
-    """Of a micro-batch, of which there are two a step."""
+    """The sequences of a micro-batch; a step has two."""
 
 
 WAYS = (

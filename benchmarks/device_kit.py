@@ -1,4 +1,4 @@
-"""Everything that only a device can show, in one command of nine minutes: `make gpu`.
+"""The checks that need a device, in one command of nine minutes: `make gpu`.
 
     make gpu                                            installs what it needs, and measures
     python -m benchmarks.device_kit --device cpu        the same without a GPU: small models, and it says so
@@ -32,7 +32,7 @@ from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from worker.spec.run import Budget, DataSpec, Evaluation, Resources, Schedule, Workload
 
 SECONDS = 540.0
-"""Of `make gpu`, the installation included."""
+"""The time limit of `make gpu`, the installation included."""
 RESULTS = Path("benchmarks/results")
 _SAID_CHARACTERS = 4000
 _GRACE_SECONDS = 5.0
@@ -54,7 +54,7 @@ Outcome = Literal["passed", "failed", "timed out", "not begun"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One thing to show."""
+    """A stage of the device's checks."""
 
     name: str
     command: Sequence[str]
@@ -65,18 +65,18 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What came of a stage."""
+    """The result of a stage."""
 
     name: str
     outcome: Outcome
     seconds: float
     said: str
-    """Its last line; of one that did not pass, the end of its output."""
+    """Its last line; the end of its output if it did not pass."""
     figures: Any = None
 
 
 def stages(device: str) -> list[Stage]:
-    """In the order of what should be known first, should time run out."""
+    """Return the stages, the most important first, should time run out."""
     tests = (
         "-m",
         "pytest",
@@ -191,7 +191,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def device_of(device: str) -> dict[str, str]:
-    """What it is, as results name it."""
+    """Return the device, as results name it."""
     if device == "cpu":
         return {"name": processor(), "kind": "cpu", "load": f"{os.getloadavg()[0]:.1f}", "torch": torch.__version__}
     properties = torch.cuda.get_device_properties(0)
@@ -207,7 +207,7 @@ def device_of(device: str) -> dict[str, str]:
 
 
 def page(device: Mapping[str, str], findings: Sequence[Finding], seconds: float) -> str:
-    """One page of Markdown."""
+    """Return the results as a page of Markdown."""
     lines = [f"# {device['name']}", "", ", ".join(f"{name} {value}" for name, value in device.items()), ""]
     if device["kind"] == "cpu":
         lines += [
@@ -330,7 +330,7 @@ def run_all(chosen: Sequence[Stage], end: float) -> list[Finding]:
 
 
 def write_results(folder: Path, about: Mapping[str, str], findings: Sequence[Finding], seconds: float) -> None:
-    """One JSON and one page, named by the device."""
+    """Write one JSON and one page, named by the device."""
     slug = "cpu" if about["kind"] == "cpu" else "-".join(about["name"].lower().split())
     folder.mkdir(parents=True, exist_ok=True)
     figures = {"device": about, "seconds": round(seconds), "stages": [asdict(one) for one in findings]}

@@ -1,4 +1,4 @@
-"""How often verdicts of tuned comparisons are wrong, and how often they find a true difference, in simulated worlds.
+"""Error rates of tuned comparisons' verdicts, and how often they find a true difference, in simulated worlds.
 
     OMP_NUM_THREADS=1 python -m benchmarks.error_rates --json benchmarks/results/error-rates.json
 
@@ -60,10 +60,10 @@ TEN = (*("skewed", "steep", "flat") * 3, "steep")
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What the candidates are like, and how they are compared."""
+    """Simulated candidates, and the comparison between them."""
 
     basins: tuple[str, ...]
-    """Of each candidate, the baseline first; of a search, how their best settings lie, twice."""
+    """The basins of each candidate, the baseline first; of a search, the places of their best settings, twice."""
     run_sd: float = RUN_SDS[0]
     noise: str = "normal"
     noisier: float = 1.0
@@ -71,7 +71,7 @@ class World:
     method: Method = "line"
     trials: int = 8
     tuning_seeds: int = 3
-    """None where each candidate runs at its best rate, which nothing tuned."""
+    """None if each candidate runs at its best rate, which nothing tuned."""
     seeds: int = 10
     replicates: int = 1
 
@@ -135,7 +135,7 @@ class Runs:
 
 
 def _noise(kind: str, random: np.random.Generator, size: int) -> Array:
-    """Of mean 0 and variance 1."""
+    """Return noise of mean 0 and variance 1."""
     if kind == "t3":
         return np.asarray(random.standard_t(3, size) / math.sqrt(3))
     if kind == "log-normal":
@@ -178,7 +178,7 @@ def judged_runs(spec: ComparisonSpec, index: int, runs: Runs) -> JudgedRuns:
 
 
 def verdicts(spec: ComparisonSpec, judged: Sequence[JudgedRuns], shift: float) -> list[Conclusion]:
-    """On all but the baseline, whose losses are so much higher than they were."""
+    """Return the verdicts on all but the baseline, whose losses were raised by the shift."""
     baseline, conclusions, design = judged[0], [], spec.design()
     for candidate in judged[1:]:
         shifted = replace(candidate, losses={unit: loss + shift for unit, loss in candidate.losses.items()})
@@ -209,7 +209,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> dict[str, float]:
 
 
 def worlds() -> Iterator[World]:
-    """Those of the table, at both noise levels."""
+    """Yield the worlds of the table, at both noise levels."""
     unlike = ("flat", "skewed")
     smooth = (("steep", "steep"), ("skewed", "skewed"), unlike, ("beyond", "beyond"))
     hard = (("wall", "wall"), ("cliff", "cliff"), ("flat", "chance"), ("flat", "kink"), ("kink", "kink"))

@@ -1,4 +1,4 @@
-"""How far a difference of two losses would move with another validation text, times the root of the text's tokens.
+"""The change of a difference of two losses with another validation text, times the root of the text's tokens.
 
     python -m benchmarks.evaluation_error [--json FILE]
 
@@ -40,7 +40,7 @@ class TokenLosses:
 
     @torch.no_grad()
     def __call__(self, task: NextTokenTask, micro_batch_sequences: int) -> float:
-        """In place of `NextTokenTask.validation_loss`; keeps float32 (sequences, length)."""
+        """Replace `NextTokenTask.validation_loss`; keeps float32 (sequences, length)."""
         task.model.eval()
         inputs, targets = (torch.split(rows, micro_batch_sequences) for rows in task.validation)
         self.newest = torch.cat(

@@ -1,4 +1,4 @@
-"""How soon the pages stand in a real Chromium, over an experiment of 1,000 runs with 1,000 points each.
+"""Times of the pages in a real Chromium, over an experiment of 1,000 runs with 1,000 points each.
 
     python -m benchmarks.first_paint --json benchmarks/results/first-paint.json
 
@@ -36,7 +36,7 @@ from worker.records.result import Point
 
 PATIENCE_MILLISECONDS = 120_000
 QUIET_MILLISECONDS = 400
-"""So long after the last figure nothing has held the page: there is no further long task to wait for."""
+"""The time without a long task after the last figure, after which none is expected."""
 
 MEASURE = """
 window.bench = { held: 0, drawn: {}, awaited: null, seen: null };
@@ -63,16 +63,16 @@ ALL_DRAWN = "document.querySelectorAll('[data-figure]').length === Object.keys(b
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One navigation, all times in seconds from its beginning."""
+    """A navigation, all times in seconds from its start."""
 
     first_paint: float
     interactive: float
     answers: float
     """The deferred scripts have run: the page answers clicks."""
     figures: dict[str, float]
-    """From the request of each figure to the frame that shows it, by the figure's id."""
+    """The time from the request of each figure to the frame that shows it, by the figure's id."""
     weight_bytes: int
-    """What crossed the wire, without Plotly and without the figures' points."""
+    """The bytes that were transferred, without Plotly and without the figures' points."""
     figure_bytes: int
 
 

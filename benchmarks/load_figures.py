@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One line of the table."""
+    """A line of the table."""
 
     path: str
     measured: float
     unit: str
     target: str = ""
     met: bool | None = None
-    """None where there is no target."""
+    """None if there is no target."""
     note: str = ""
 
 

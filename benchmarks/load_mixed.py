@@ -17,7 +17,7 @@ from worker.records.result import Point
 REQUESTS_A_SECOND = 50
 CLIENTS = 5
 MOST_GROWTH_MIB_AN_HOUR = 20.0
-"""What still counts as flat, from the second third of the time to the last one; a short run tells little of it."""
+"""The growth that counts as flat, from the second third of the time to the last one; a short run says little of it."""
 
 Request = tuple[str, str, bytes | None, str | None]
 """Method, path, body, token."""

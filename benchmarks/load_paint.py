@@ -1,4 +1,5 @@
-"""What pages are measured with: an experiment of 1,000 runs with 1,000 points each, and a run of a million points."""
+"""The data of the pages' benchmarks: an experiment of 1,000 runs with 1,000 points each, and a run of a million
+points."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ AT_ONCE = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What was written."""
+    """The data that the pages show."""
 
     experiment_id: str
     live: Lease

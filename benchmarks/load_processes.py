@@ -61,11 +61,11 @@ class Service:
     queue: Queue
     folder: Path
     ready_seconds: float
-    """From the start of the process to its first answer."""
+    """The time from the start of the process to its first answer."""
     ready_cpu_seconds: float
 
     def cpu_seconds(self) -> float:
-        """What the api process has computed so far: on a busy machine it tells more than the clock."""
+        """Return the CPU time of the api process so far, which says more than the clock on a busy machine."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
@@ -77,7 +77,7 @@ class Service:
 def call(
     connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None, token: str | None = None
 ) -> bytes:
-    """One request on a connection that stays open; raises where the answer is not a success."""
+    """Send a request on a connection that stays open; raises if the answer is not a success."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     connection.request(method, path, body, headers)
     response = connection.getresponse()

@@ -1,4 +1,4 @@
-"""How late a metric reaches those who watch: 200 event streams of one experiment, and a worker that reports to it."""
+"""The delay of a metric for its viewers: 200 event streams of one experiment, and a worker that reports to it."""
 
 import json
 import random
@@ -62,7 +62,7 @@ class Listeners:
 
 
 def streams(service: Service, lease: Lease) -> Iterator[Figure]:
-    """From the sending of a batch to its event in each of the streams."""
+    """Yield the delays from the sending of a batch to its event in each of the streams."""
     run = json.loads(call(service.connection(), "GET", f"/v1/runs/{lease.run_id}"))
     began = time.monotonic()
     listeners = Listeners(service, f"/v1/experiments/{run['experiment_id']}/stream", LISTENERS)

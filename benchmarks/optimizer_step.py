@@ -69,10 +69,10 @@ def new_model(config: PreTrainedConfig) -> nn.Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One optimizer's steps."""
+    """The steps of one optimizer."""
 
     step_seconds: list[float]
-    """One a round, all repetitions in order."""
+    """The seconds of each round, all repetitions in order."""
     cpu_seconds: list[float]
     """The CPU time of this process in the same steps."""
     first_step_seconds: float
@@ -81,7 +81,7 @@ class Measured:
     transient_bytes: int
     """Peak of what a step allocates, above what was there before."""
     state_bytes: int
-    """What the optimizer keeps after its first steps."""
+    """The optimizer's state after its first steps."""
 
     def quartiles(self) -> tuple[float, float, float]:
         """Lower quartile, median and upper quartile of the rounds, in seconds."""
@@ -136,7 +136,7 @@ HEADER = (
 
 
 def line(name: str, found: Measured, fused: Measured, largest_block_bytes: int) -> str:
-    """One optimizer; after its times: × fused AdamW (3), seconds, largest blocks, gigabytes."""
+    """Return a line for an optimizer; after its times: × fused AdamW (3), seconds, largest blocks, gigabytes."""
     lower, middle, upper = found.quartiles()
     spread = f"{lower * 1e3:.2f} – {upper * 1e3:.2f}"
     ratios = (

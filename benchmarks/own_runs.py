@@ -1,4 +1,5 @@
-"""What a call of `run.log` costs the training that makes it, with and without a thread that sends, and by callbacks.
+"""The cost of a call of `run.log` to the training that makes it, with and without a thread that sends, and by
+callbacks.
 
     python -m benchmarks.own_runs [--calls 20000]
 

@@ -1,4 +1,4 @@
-"""Which models of the installed libraries the block plan places without a remainder, as a table for `docs/roles.md`:
+"""The models of the installed libraries that the block plan places without a remainder, as a table for `docs/roles.md`:
 
 python -m benchmarks.plan_coverage
 
@@ -30,7 +30,7 @@ TORCHVISION: Final = ("resnet18", "vit_b_16", "swin_t", "convnext_tiny", "effici
 
 
 def shrink(config: Any) -> Any:  # configurations of transformers have no common type
-    """That configuration with few layers, its text and image models too, as far as it lets itself be changed."""
+    """Return that configuration with few layers, its text and image models too, as far as it can be changed."""
     for part in (config, getattr(config, "text_config", None), getattr(config, "vision_config", None)):
         for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
             with suppress(Exception):

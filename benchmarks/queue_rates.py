@@ -1,4 +1,4 @@
-"""How many runs a second go through the queue: claim, hello, finish, each acknowledged after it is forced to disk.
+"""Runs a second through the queue: claim, hello, finish, each acknowledged after it is forced to disk.
 
     python -m benchmarks.queue_rates --runs 1000 --rounds 3 --json benchmarks/results/queue.json
 
@@ -42,11 +42,11 @@ KINDS = ("claim", "finish", "claim + finish", "whole life: claim, hello, finish"
 
 @dataclass(kw_only=True)
 class Rate:
-    """One way to work off a queue."""
+    """A way to work off a queue."""
 
     name: str
     per_second: list[float] = field(default_factory=list)
-    """One a round."""
+    """The rates of the rounds."""
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def measure_all(runs: int, workers: int, rounds: int) -> list[Rate]:
 
 
 def add_round(rates: list[Rate], measured: Callable[[Callable[[Database, int, int], float]], float]) -> None:
-    """One round of `KINDS`."""
+    """Add one round of `KINDS`."""
     claims, finishes, lives = (measured(measure) for measure in (claim_alone, finish_alone, work_off))
     for rate, value in zip(rates, (claims, finishes, 1 / (1 / claims + 1 / finishes), lives), strict=True):
         rate.per_second.append(value)

@@ -1,4 +1,4 @@
-"""How often the intervals of a scaling law hold, what is found, and how long a fit takes.
+"""Coverage of a scaling law's intervals, power, and the time of a fit.
 
     OMP_NUM_THREADS=1 python -m benchmarks.scaling_fit --json benchmarks/results/scaling-fit.json
 
@@ -34,11 +34,11 @@ HOFFMANN = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 """Hoffmann et al., arXiv 2203.15556, equation 10."""
 FLOORED, STRAIGHT = {"E": 1.8, "A": 50.0, "alpha": 0.25}, {"A": 12.0, "alpha": 0.08}
 NOISE = 0.003
-"""Of the log loss between seeds, common to both optimizers …"""
+"""The noise of the log loss between seeds, common to both optimizers …"""
 OWN_NOISE = 0.001
 """… and of each by itself."""
 SHARED = 0.0017
-"""Of the log loss, shared by the seeds of a cell: what tuning missed in simulated grids."""
+"""The noise of the log loss that the seeds of a cell share: errors of tuning in simulated grids."""
 GAP = 0.05
 """Nats at the largest size, in the second pass."""
 AHEAD = 3
@@ -113,7 +113,7 @@ def planted(world: World, datasets: int, seed: int = 0) -> Iterator[list[Experim
 
 
 def held(report: FitReport, world: World) -> Iterator[tuple[str, bool]]:
-    """Of every interval of a report, whether it holds the planted value."""
+    """Yield for every interval of a report whether it includes the planted value."""
     adamw, adapm = report.fits
 
     def holds(low: float | None, value: float, high: float | None) -> bool:
@@ -133,7 +133,7 @@ def held(report: FitReport, world: World) -> Iterator[tuple[str, bool]]:
 
 
 def covered(world: World, datasets: int, draws: int, seed: int = 0) -> dict[str, Any]:
-    """So many data sets of one world through the whole fit: shares."""
+    """Return the shares over so many data sets of one world, each through the whole fit."""
     counts: Counter[str] = Counter()
     total: Counter[str] = Counter()
     ahead = AHEAD * max(parameters for parameters, _ in world.cells)

@@ -105,7 +105,7 @@ def _lower(judged: JudgedRuns, gain: float) -> JudgedRuns:
 
 
 def worlds() -> Iterator[World]:
-    """Those of the table."""
+    """Yield the worlds of the table."""
     for run_sd in RUN_SDS:
         untuned = World(basins=("flat", "flat"), run_sd=run_sd, tuning_seeds=0)
         for seeds in (5, 10, 20):

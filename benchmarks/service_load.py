@@ -1,4 +1,5 @@
-"""What the service can take: ingest, charts, lists, submissions, streams and memory over HTTP, MLflow beside it.
+"""The load that the service can take: ingest, charts, lists, submissions, streams and memory over HTTP, MLflow beside
+it.
 
     python -m benchmarks.service_load --mixed-minutes 10 --json benchmarks/results/service-load.json
     python -m benchmarks.service_load --parts requests streams
@@ -52,7 +53,7 @@ CLIENTS = 16
 
 
 def ready(service: Service) -> Iterator[Figure]:
-    """From the start of the process to its first answer, over a database that is there."""
+    """Yield the time from the start of the process to its first answer, over an existing database."""
     yield Figure(
         path="api process ready",
         measured=service.ready_seconds,
@@ -122,7 +123,7 @@ def ingest(service: Service) -> Iterator[Figure]:
 
 
 def charts(service: Service) -> Iterator[Figure]:
-    """One metric of the run of a million points in 800 ranges."""
+    """Yield the time of one metric of the run of a million points in 800 ranges."""
     path = f"/v1/points?run={_first_run(service)}&metric=train_loss&buckets=800"
     connection = service.connection()
     busy = service.cpu_seconds()
@@ -140,7 +141,7 @@ def charts(service: Service) -> Iterator[Figure]:
 
 
 def submission(service: Service) -> Iterator[Figure]:
-    """One experiment of 1,000 runs."""
+    """Yield the time of one experiment of 1,000 runs."""
     connection = service.connection()
     rates = [n * 1e-4 for n in range(1, 41)]
     bodies = [_spec(f"thousand {n}", rates, range(25)).model_dump_json().encode() for n in range(5)]
@@ -206,7 +207,7 @@ PARTS: dict[str, Callable[[Service], Iterator[Figure]]] = {
     "streams": lambda service: streams(service, _lease(service, steps=POINTS)),
     "comparisons": comparisons,
 }
-"""In the order in which one needs the other's data."""
+"""The parts, in the order in which one needs the other's data."""
 NEEDED = {"charts": ("ingest",)}
 
 

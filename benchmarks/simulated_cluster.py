@@ -51,7 +51,7 @@ from worker.records.result import Point
 SLOTS_A_NODE = 8
 RUNS_AN_EXPERIMENT = 250
 CONNECTIONS = 8
-"""Of workers to the api at the same moment."""
+"""The connections of workers to the api at the same moment."""
 TALKERS = 32
 """Threads that say hello and finish, as many as the api has handlers at work."""
 
@@ -68,7 +68,7 @@ class SimulatedRunner:
         self.started = self.in_use = 0
 
     def nodes(self) -> Sequence[Node]:
-        """As many machines as the slots fill."""
+        """Return as many machines as the slots fill."""
         return self._nodes
 
     def start(self, lease: Lease, node: NodeId) -> None:
@@ -78,11 +78,11 @@ class SimulatedRunner:
         self.in_use += 1
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
-        """Nothing was there before."""
+        """Adopt nothing: nothing was there before."""
         return ()
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
-        """What the crowd has finished."""
+        """Return the attempts that the crowd has finished."""
         found: list[EndedAttempt] = []
         while True:
             try:
@@ -97,15 +97,15 @@ class SimulatedRunner:
             )
 
     def kill(self, run_id: RunId, attempt: int) -> None:
-        """There is no process."""
+        """Kill nothing: there is no process."""
 
     def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
-        """Nothing to let go of."""
+        """Close nothing."""
         return ()
 
 
 def crowd(url: str, orders: Any, done: Any, hold_seconds: float) -> None:
-    """In a process of its own: every order says hello, holds its slot, and finishes. It ends at an order of None."""
+    """Answer every order in a process of its own: say hello, hold the slot, finish. It ends at an order of None."""
     database = Database(url)
     services = make_services(database)
     report = result()
@@ -138,7 +138,7 @@ def crowd(url: str, orders: Any, done: Any, hold_seconds: float) -> None:
 
 @dataclass
 class Ticks:
-    """What the dispatcher did, second by second."""
+    """The dispatcher's work, second by second."""
 
     tick_seconds: list[float] = field(default_factory=list)
     claim_seconds: list[float] = field(default_factory=list)
@@ -274,14 +274,14 @@ def _points(number: int) -> bytes:
 
 
 class IdleActor:
-    """In the place of the worker's actor: hello, finish, and the word for the log."""
+    """An actor in the place of the worker's: hello, finish, and the word for the log."""
 
     def last_word(self) -> str:
-        """As the real one."""
+        """Return a word like the real one."""
         return "succeeded"
 
     def process_id(self) -> int:
-        """As the real one."""
+        """Return an id like the real one."""
         return os.getpid()
 
     def execute(self, service_url: str, run_id: str, attempt: int, token: str, gpus: int, group: None) -> str:

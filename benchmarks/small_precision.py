@@ -36,8 +36,8 @@ SEEDS = range(1, 9)
 STEPS = 100
 LEARNING_RATE = 1e-3
 WARM_UP_STEPS = 15
-"""At a rate of 2e-3, or with six steps of warm-up, rounding moves the loss of these first steps by hundredths of a nat
-either way, and no margin can be decided."""
+"""The steps of the warm-up: at a rate of 2e-3, or with six steps of warm-up, rounding moves the loss of these first
+steps by hundredths of a nat either way, and no margin can be decided."""
 BASELINE = "float32"
 WAYS: dict[str, tuple[torch.dtype, dict[str, Any]]] = {
     BASELINE: (torch.float32, {}),
@@ -77,7 +77,7 @@ def _loss(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def verdict(found: Difference) -> str:
-    """What the interval shows of the margin."""
+    """Return the conclusion of the interval about the margin."""
     if found.low is None or found.high is None:
         return "not tested"
     if found.is_within_margin:

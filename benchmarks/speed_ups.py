@@ -1,4 +1,4 @@
-"""How often the intervals of speed-ups hold the truth, and how often marks of the Pareto front are wrong.
+"""Coverage of the intervals of speed-ups, and error rates of marks of the Pareto front.
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed_ups --json benchmarks/results/speed-ups.json
 
@@ -51,11 +51,11 @@ class Race:
     tuning_seeds: int = 0
 
     def world(self) -> World:
-        """Its losses, as verdicts have them. Without tuning one rate each."""
+        """Return its losses in the form of the verdicts' benchmark. Without tuning one rate each."""
         return World(basins=("flat", "flat"), seeds=self.seeds, tuning_seeds=self.tuning_seeds)
 
     def loss(self, share_of_tokens: float) -> float:
-        """Of the baseline, above that of its end."""
+        """Return the baseline's loss above that of its end."""
         if self.shape == "flattening":
             return -0.15 * math.log(share_of_tokens)
         return 0.5 * (1 - share_of_tokens)
@@ -63,7 +63,7 @@ class Race:
 
 @dataclass(kw_only=True)
 class RaceTally:
-    """What became of the experiments of one race."""
+    """The results of the experiments of one race."""
 
     experiments: int = 0
     intervals: int = 0
@@ -74,7 +74,7 @@ class RaceTally:
     widths: list[float] = field(default_factory=list)
 
     def add(self, found: Comparison, truth: float) -> None:
-        """One experiment's answer."""
+        """Add the answer of one experiment."""
         self.experiments += 1
         (row,) = (row for row in found.rows if not row.is_baseline)
         shown = row.time_to_target.speed_up if row.time_to_target else None
@@ -107,7 +107,7 @@ class RaceTally:
 
 
 def simulate_race(race: Race, experiments: int) -> RaceTally:
-    """So many comparisons of a candidate with the baseline."""
+    """Simulate so many comparisons of a candidate with the baseline."""
     world = race.world()
     tally = RaceTally()
     random = np.random.default_rng([*race.shape.encode(), *(round(100 * each) for each in asdict(race).values()
@@ -135,7 +135,7 @@ def conduct(
 
 
 def curve(race: Race, run: RunRecord, random: np.random.Generator, baseline: str) -> ValidationCurve:
-    """How a run comes to its final loss."""
+    """Return the curve of a run down to its final loss."""
     assert run.result is not None
     assert run.result.final_val_loss is not None
     end, speed = run.result.final_val_loss, 1.0 if run.candidate == baseline else race.speed_up
@@ -145,7 +145,7 @@ def curve(race: Race, run: RunRecord, random: np.random.Generator, baseline: str
 
 
 def share(count: int, of: int) -> float | None:
-    """As results have it."""
+    """Return the share as results have it."""
     return round(count / of, 4) if of else None
 
 
@@ -181,7 +181,7 @@ def fronts() -> Iterator[Front]:
 
 
 def simulate_front(front: Front, experiments: int) -> dict[str, float | None]:
-    """So many comparisons, at one rate each."""
+    """Simulate so many comparisons, at one rate each."""
     world = World(basins=("flat",) * len(front.losses), seeds=front.seeds, tuning_seeds=0)
     names = world.specification().names()
     random = np.random.default_rng([front.seeds, *front.name.encode()])

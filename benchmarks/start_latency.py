@@ -1,4 +1,5 @@
-"""From submit to the worker's hello, through the whole service, and the device time of a short run; a bare Ray actor.
+"""The time from submit to the worker's hello, through the whole service, and the device time of a short run; a bare Ray
+actor.
 
     python -m benchmarks.start_latency [--times 20] [--json FILE]
 
@@ -26,7 +27,7 @@ MOST_SECONDS = 300.0
 
 
 class Started:
-    """One run, measured."""
+    """A measured run."""
 
     def __init__(self, service: Service, seed: int) -> None:
         services = make_services(service.database, service.folder)

@@ -1,4 +1,4 @@
-"""What a step of AdaPM asks of an accelerator, counted without one: launches, waiting of the host, bytes moved.
+"""A step of AdaPM on an accelerator, counted without one: launches, waiting of the host, bytes moved.
 
     python -m benchmarks.step_operations
     python -m benchmarks.step_operations --models 124m --json /tmp/operations.json
@@ -40,11 +40,11 @@ _WRITES_ONLY = {"copy_", "_foreach_copy_", "fill_", "zero_"}
 
 @dataclass(kw_only=True)
 class Operations:
-    """What one step was made of."""
+    """The operations of one step."""
 
     launches: int = 0
     copies_from_host: int = 0
-    """Of the launches; from memory that is not pinned, which a CUDA graph does not capture."""
+    """The launches that copy from the host; from memory that is not pinned, which a CUDA graph does not capture."""
     bytes: int = 0
     by_name: Counter[str] = field(default_factory=Counter)
 

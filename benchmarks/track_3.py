@@ -35,9 +35,9 @@ WORTH_LOGS: Final = (("1bd8db7a-f3a3-4195-856d-cab7e0816443", 3325), ("478c0427-
 MOST_ROUNDING: Final = 0.0002
 """Nats between the board's mean and that of the logs."""
 BOARD_TEST: Final = 0.004
-"""What the board asks of (difference at equal steps) / √(1/n₁ + 1/n₂)."""
+"""The board's threshold of (difference at equal steps) / √(1/n₁ + 1/n₂)."""
 BOARD_WORTH: Final = 0.0045 / 100
-"""What a step is worth by the board, in nats."""
+"""The board's value of a step, in nats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +48,17 @@ class Record:
     board_mean: float
     board_seeds: int
     losses: tuple[float, ...]
-    """At its steps, of each log that has them."""
+    """The losses at its steps, of each log that has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepWorth:
-    """What a step of training is worth, in nats."""
+    """The value of a step of training, in nats."""
 
     mean: float
     sem: float
     losses: Sequence[Sequence[float]]
-    """Of the longer and the shorter training."""
+    """The losses of the longer and the shorter training."""
 
 
 def final_losses(runs: Sequence[SourceRun], steps: int) -> tuple[float, ...]:
@@ -104,7 +104,7 @@ def read_records(folder: Path) -> tuple[list[Record], StepWorth, int]:
 
 
 def _runs_of(runs: Sequence[SourceRun], log: str) -> list[SourceRun]:
-    """Those of the log's folder; of a log beside the folders, its own alone."""
+    """Return the runs of the log's folder; of a log beside the folders, its own alone."""
     path = PurePosixPath("results") / log
     name = str(path.with_suffix("") if path.parent.name == "results" else path.parent).removeprefix(
         "" if path.parent.name == "results" else "results/"

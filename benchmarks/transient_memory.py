@@ -1,4 +1,4 @@
-"""How much memory a call takes for a while: the peak of what it allocates, above what was there before it.
+"""The memory that a call takes for a while: the peak of its allocations above those before it.
 
 On a CPU every allocation and release that torch's allocator reports to its profiler is added up; on CUDA it is the
 allocator's own peak. State that the call leaves behind counts as well, so call once before measuring.

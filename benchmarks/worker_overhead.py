@@ -1,4 +1,4 @@
-"""What the worker costs around a training: measuring, reporting, checkpoints, the library's model, resuming, memory.
+"""The cost of the worker around a training: measuring, reporting, checkpoints, the library's model, resuming, memory.
 
     python -m benchmarks.worker_overhead --model gpt2-tiny --rounds 60 --json benchmarks/results/worker.json
 
@@ -67,7 +67,7 @@ _RSS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """Of one loop's steps, one value a round."""
+    """The times of one loop's steps, one value a round."""
 
     wall_seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
@@ -172,7 +172,7 @@ def _spec(chosen: argparse.Namespace) -> RunSpec:
 
 
 def _training(spec: RunSpec, dataset: TokenDataset, folder: Path, device: torch.device) -> Training:
-    """As `worker/run.py` puts it together."""
+    """Return a training as `worker/run.py` builds it."""
     model = build_model(spec.workload.model, spec.seed)
     nn.Module.to(model, device)
     optimizer = build(spec.optimizer.name, model, lr=spec.optimizer.lr, options={})
@@ -217,7 +217,7 @@ def _bare(
 
 
 def _take_turns(loops: dict[str, Callable[[], None]], rounds: int, device: torch.device) -> dict[str, Times]:
-    """One step of each, round after round."""
+    """Time one step of each, round after round."""
     names = list(loops)
     times = {name: Times() for name in names}
     for number in range(-WARMUP, rounds):

@@ -29,7 +29,7 @@ FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 @dataclass(frozen=True, kw_only=True)
 class Asset:
-    """One static file."""
+    """A static file."""
 
     body: bytes
     digest: str
@@ -43,7 +43,7 @@ class Asset:
 
 @cache
 def asset(name: str) -> Asset:
-    """The static file of that name; `KeyError` for any other."""
+    """Return the static file of that name; `KeyError` for any other."""
     body = _body(name)
     suffix = name[name.rindex(".") :]
     return Asset(
@@ -54,7 +54,7 @@ def asset(name: str) -> Asset:
 
 
 def url(name: str) -> str:
-    """The address of a static file, as templates write it."""
+    """Return the address of a static file, as templates write it."""
     return f"/static/{name}?v={asset(name).digest}"
 
 
@@ -64,7 +64,7 @@ def plotly_script() -> str:
 
 
 def static_files() -> APIRouter:
-    """The route that serves them."""
+    """Return the route that serves them."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/static/{name}")

@@ -48,7 +48,8 @@ NEUTRALS: dict[str, tuple[str, str]] = {
     "activations": ("#98a2b1", "#5d687a"),
     "other": ("#e9ecf1", "#262c36"),
 }
-"""What a training keeps whatever its optimizer, as HUES: greys of no optimizer, told apart by patterns as well."""
+"""The colours of training's own memory, in the order of HUES: greys of no optimizer, with different patterns as
+well."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 NUMBERED_HUES = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "moss", "slate")
@@ -57,14 +58,14 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How a candidate looks everywhere."""
+    """The look of a candidate everywhere."""
 
     hue: str
     dash: str = "solid"
     symbol: str = "circle"
 
     def colour(self, theme: ThemeName) -> str:
-        """The hue on that theme's background."""
+        """Return the hue on that theme's background."""
         light, dark = HUES[self.hue]
         return light if theme == "light" else dark
 
@@ -104,7 +105,8 @@ KNOWN: dict[str, Style] = {
 
 
 def style(optimizer: str) -> Style:
-    """The fixed style of an optimizer; unlisted ones get theirs from a hash of the name, the same on every page."""
+    """Return the fixed style of an optimizer; unlisted ones get theirs from a hash of the name, the same on every
+    page."""
     if optimizer in KNOWN:
         return KNOWN[optimizer]
     number = zlib.crc32(optimizer.encode())
@@ -128,20 +130,22 @@ def styles(candidates: Iterable[tuple[str, str]]) -> dict[str, Style]:
 
 
 def variant(base: Style, nth: int) -> Style:
-    """The same hue for the nth relative, from 0 on: another dash and another mark."""
+    """Return the same hue for the nth relative, from 0 on: another dash and another mark."""
     dash = DASHES[(DASHES.index(base.dash) + nth) % len(DASHES)]
     symbol = SYMBOLS[(SYMBOLS.index(base.symbol) + nth) % len(SYMBOLS)]
     return replace(base, dash=dash, symbol=symbol)
 
 
 def numbered_style(index: int, hues: Sequence[str] = NUMBERED_HUES) -> Style:
-    """The look of what has no optimizer's own: the first, the second …, up to twice as many as there are hues."""
+    """Return the look of what has no optimizer's own: the first, the second …, up to twice as many as there are
+    hues."""
     dash = DASHES[index // len(hues) % len(DASHES)]
     return Style(hue=hues[index % len(hues)], dash=dash, symbol=SYMBOLS[index % len(SYMBOLS)])
 
 
 def stylesheet() -> str:
-    """The same colours as CSS: neutrals as custom properties of the root, hues as classes `hue-…` that set `--hue`."""
+    """Return the same colours as CSS: neutrals as custom properties of the root, hues as classes `hue-…` that set
+    `--hue`."""
     light, dark = THEMES["light"], THEMES["dark"]
     neutrals = "".join(
         f"--{name}:light-dark({getattr(light, name)},{getattr(dark, name)});"

@@ -44,12 +44,12 @@ class Visitor:
     label: str
     may_change: bool
     key_id: str
-    """What they submit is charged to it."""
+    """The key that the visitor's submissions are charged to."""
     is_admin: bool
 
 
 VISITOR: ContextVar[Visitor | None] = ContextVar("visitor", default=None)
-"""Of the request that is being answered; None where the service asks nobody who they are."""
+"""The visitor of the current request; None if the service has no keys."""
 
 
 ROOT_PATH: ContextVar[str] = ContextVar("root_path", default="")
@@ -59,24 +59,24 @@ OUR_ADDRESSES = re.compile(r'(?<= )(href|src|srcset|action|formaction|data-(?:ev
 
 
 def visitor() -> Visitor | None:
-    """Who looks."""
+    """Return the visitor."""
     return VISITOR.get()
 
 
 def visitor_id() -> str | None:
-    """The key of who looks; None where the service asks nobody who they are."""
+    """Return the key of who looks; None if the service asks nobody who they are."""
     found = VISITOR.get()
     return found.key_id if found else None
 
 
 def may_administer() -> bool:
-    """Whether who looks may do what an admin may."""
+    """Return whether who looks may do what an admin may."""
     found = VISITOR.get()
     return found is None or found.is_admin
 
 
 def may_change() -> bool:
-    """Whether who looks may cancel, pause, resume and retry."""
+    """Return whether who looks may cancel, pause, resume and retry."""
     found = VISITOR.get()
     return found is None or found.may_change
 
@@ -91,32 +91,32 @@ FILTERS = {
 
 
 def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page as an answer that browsers ask for anew each time."""
+    """Return a page as an answer that browsers ask for anew each time."""
     html = below_root(environment().get_template(template).render(**values))
     return HTMLResponse(html, status_code=status, headers={"Cache-Control": "no-cache"})
 
 
 def below_root(html: str) -> str:
-    """The page with each address of ours below the path that the request's proxy publishes the service at."""
+    """Return the page with each address of ours below the path that the request's proxy publishes the service at."""
     root = ROOT_PATH.get()
     return OUR_ADDRESSES.sub(lambda found: found[0] + root, html) if root else html
 
 
 def missing_page(what: str) -> HTMLResponse:
-    """The 404 page for people; `what` says in a sentence what was not found."""
+    """Return the 404 page for people; `what` says in a sentence what was not found."""
     return page("missing.html", status=404, what=what[:1].upper() + what[1:])
 
 
 def refused_page(status: int, heading: str, why: str, link: tuple[str, str] | None = None) -> HTMLResponse:
-    """The page for people in place of one that there cannot be; `why` says in a sentence what is in the way, and `link`
-    is the (address, text) of a page that helps."""
+    """Return the page for people in place of one that there cannot be; `why` says in a sentence what is in the way, and
+    `link` is the (address, text) of a page that helps."""
     what = why[:1].upper() + why[1:]
     return page("missing.html", status=status, code=status, heading=heading, what=what, link=link)
 
 
 @cache
 def environment() -> Environment:
-    """The one environment; an undefined name in a template is an error, never an empty string."""
+    """Return the one environment; an undefined name in a template is an error, never an empty string."""
     made = Environment(
         loader=PackageLoader("dashboards"),
         autoescape=True,

@@ -17,10 +17,11 @@ AXIS_TITLES: dict[XAxis, str] = {
 }  # fmt: skip
 CurvePart = Literal["whole", "main", "half"]
 PARTS: tuple[CurvePart, ...] = get_args(CurvePart)
-"""From the untrained loss; after the first steep fall; the second half of the budget, where candidates part."""
+"""The parts of a loss curve: from the untrained loss; after the first steep fall; the second half of the budget, where
+candidates part."""
 RowKey = Literal["rank", "name", "lr", "loss", "difference", "state", "peak", "step", "hours"]
 ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
-"""What the leaderboard is sorted by."""
+"""The keys by which the leaderboard is sorted."""
 LONGEST_NAME = 80
 LONGEST_PANEL = 200
 LONGEST_STATE = 40
@@ -31,13 +32,13 @@ Word = TypeVar("Word", bound=str)
 
 @dataclass(frozen=True, kw_only=True)
 class ViewState:
-    """What an experiment's page shows."""
+    """The view of an experiment's page."""
 
     x: XAxis = "steps"
     log: bool = False
     """Logarithmic loss axis."""
     part: CurvePart = "main"
-    """Which part of the loss curves fills the figure."""
+    """The part of the loss curves that fills the figure."""
     all_rates: bool = False
     """Every learning rate, not only each candidate's best."""
     hidden: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class ViewState:
     baseline: str = ""
     """The candidate that the others are held against; empty is the planned one."""
     cell: str = ""
-    """Of a scaling experiment, the size and budget that is shown; empty is the law over all of them."""
+    """The size and budget in view, of a scaling experiment; empty: the law over all of them."""
     all_columns: bool = False
     """The leaderboard's further columns: rank, learning rate, interval, time, lost runs, the verdict in full."""
     sort: RowKey = "rank"
@@ -73,7 +74,8 @@ class ViewState:
         )
 
     def query(self) -> str:
-        """The query of a URL with this state, `?` included; `?` alone for the defaults, so that a link clears it."""
+        """Return the query of a URL with this state, `?` included; `?` alone for the defaults, so that a link clears
+        it."""
         tables = [
             ("columns", "all" if self.all_columns else "", ""),
             ("sort", f"-{self.sort}" if self.descending else self.sort, "rank"),
@@ -82,7 +84,7 @@ class ViewState:
         return self.figure_query() + _join_pairs(self.figure_query(), further)
 
     def figure_query(self) -> str:
-        """As `query`, of what figures depend on only: what changes a table redraws none."""
+        """Return the query without the parts that figures do not depend on: sorting a table redraws no figure."""
         pairs = _other_than_default(
             [
                 ("cell", self.cell, ""),
@@ -96,33 +98,33 @@ class ViewState:
         return "?" + urlencode(pairs + [("hide", name) for name in self.hidden])
 
     def replace(self, **changes: Any) -> "ViewState":
-        """The same view with other values."""
+        """Return the same view with other values."""
         return replace(self, **changes)
 
     def toggle(self, name: Literal["log", "all_rates", "all_columns"]) -> "ViewState":
-        """The same view with one switch turned."""
+        """Return the same view with one switch turned."""
         return self.replace(**{name: not getattr(self, name)})
 
     def changes_curves(self) -> bool:
-        """Whether it says how loss curves are drawn."""
+        """Return whether it says how loss curves are drawn."""
         return self.replace(cell="", baseline="").figure_query() != "?"
 
     def toggle_candidate(self, name: str) -> "ViewState":
-        """The same view with one candidate hidden, or shown again."""
+        """Return the same view with one candidate hidden, or shown again."""
         return replace(self, hidden=tuple(sorted(set(self.hidden) ^ {name})))
 
     def sort_by(self, key: RowKey) -> "ViewState":
-        """The leaderboard by that column; by the same column once more, the other way round."""
+        """Return the leaderboard by that column; by the same column once more, the other way round."""
         return self.replace(sort=key, descending=self.sort == key and not self.descending)
 
 
 def panel_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The panels of an address, unread."""
+    """Return the panels of an address, unread."""
     return tuple(value[:LONGEST_PANEL] for name, value in pairs if name == "panel")[:MOST_PANELS]
 
 
 def state_filter(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
-    """The state that a table is narrowed to. Raises `FilterError` for one that there is none of."""
+    """Return the state that a table is narrowed to. Raises `FilterError` for one that there is none of."""
     if value and value not in known:
         raise FilterError(f"there is no state {value[:LONGEST_STATE]!r}; there are {', '.join(known)}")
     return _choice(value, known, default)

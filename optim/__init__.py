@@ -63,12 +63,12 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """The public names, each from its module."""
+    """Return the public names, each from its module."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
-    """What is there, whether or not it was asked for yet."""
+    """Return all public names, imported or not."""
     return sorted({*globals(), *__all__})

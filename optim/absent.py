@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def absent(*packages: str) -> Iterator[None]:
-    """Within, imports find those packages not installed; those that are loaded already stay."""
+    """Hide those packages from imports within the block; loaded ones stay."""
     hidden = [package for package in packages if package not in sys.modules]
     for package in hidden:
         sys.modules[package] = None  # type: ignore[assignment]  # Python's own word for "there is none"

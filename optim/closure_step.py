@@ -17,7 +17,7 @@ _WHY_NOT: Mapping[str, str] = {
     "differentiable": "it moves weights and state in place, and no gradient comes through; take torch's AdamW or SGD",
 }
 TORCH_FLAGS = ("foreach", "fused", *_WHY_NOT)
-"""What torch's own optimizers take beside their formulas' numbers."""
+"""The flags of torch's own optimizers beside their formulas' numbers."""
 
 
 def check_torch_flags(optimizer: str, options: Mapping[str, object], *, taken: Collection[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong in `optim`: one root, one class a kind of fault."""
+"""The errors of `optim`: one root, a class for each kind of fault."""
 
 
 class OptimError(Exception):
@@ -6,7 +6,7 @@ class OptimError(Exception):
 
 
 class UnknownOptimizerError(OptimError):
-    """No optimizer of that name is in the catalog."""
+    """An optimizer name that is not in the catalog."""
 
 
 class OptionError(OptimError):
@@ -14,7 +14,7 @@ class OptionError(OptimError):
 
 
 class UnplacedWeightsError(OptimError):
-    """Some weights of a model fit no rule of the block plan."""
+    """Weights of a model that no rule of the block plan fits."""
 
 
 class ShardedParametersError(OptimError, ValueError):

@@ -1,4 +1,4 @@
-"""What somebody may have meant who wrote a name that there is none of (torch-free)."""
+"""The name that somebody may have meant who wrote an unknown one (torch-free)."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
@@ -12,7 +12,8 @@ LONGEST_NAME = 100
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that looks most like `name`, whatever its case, and begins like it; None where none does."""
+    """Return the known name that looks most like `name`, whatever its case, and begins like it; None if none
+    does."""
     by_lower_case = {each.lower(): each for each in known}
     written = str(name)[:LONGEST_NAME].lower()
     found = get_close_matches(written, by_lower_case, cutoff=ALIKE)

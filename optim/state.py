@@ -20,12 +20,12 @@ from .plan.placement import plan_blocks
 from .plan.sharding import is_distributed
 
 SEVERAL = "several"
-"""In place of a block kind: state of a fused parameter that cannot be told apart."""
+"""The owner of a fused parameter's state that cannot be divided, in place of a block kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateBytes:
-    """How much an optimizer keeps."""
+    """The bytes of an optimizer's state."""
 
     total_bytes: int
     """Everything, step counters included."""
@@ -34,7 +34,7 @@ class StateBytes:
     by_state: Mapping[str, int]
     """State name (`exp_avg_sq`, …) → bytes."""
     by_block: Mapping[str, int]
-    """Block kind (`embedding`, `query`, …) → bytes, counters excepted; empty where no block is known."""
+    """Block kind (`embedding`, `query`, …) → bytes, counters excepted; empty if no block is known."""
 
 
 @runtime_checkable
@@ -117,7 +117,7 @@ def _examples(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
 def _count(
     optimizer: torch.optim.Optimizer, counted: Iterable[tuple[Tensor, Tensor]], model: nn.Module | None
 ) -> StateBytes:
-    """Of each parameter, the state of the one beside it."""
+    """Count the state of each parameter of `optimizer`, which is that of `model`."""
     kinds = _Kinds(optimizer, model)
     by_state: dict[str, int] = {}
     by_block: dict[str, int] = {}
@@ -145,13 +145,13 @@ def _count(
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    """Every plain tensor that the optimizer keeps; several may look into one storage."""
+    """Yield every plain tensor that the optimizer keeps; several may look into one storage."""
     for state in optimizer.state.values():
         yield from _tensors(state)
 
 
 class _Kinds:
-    """Whose the bytes of a state tensor are."""
+    """The owners of a state tensor's bytes."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module | None) -> None:
         self._names = _names(optimizer)
@@ -188,7 +188,7 @@ class _Kinds:
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
-    """Every plain tensor inside a state value."""
+    """Yield every plain tensor inside a state value."""
     if isinstance(value, Tensor):
         yield from _plain_tensors(value)
     elif isinstance(value, Mapping):

@@ -8,7 +8,7 @@ if sys.version_info >= (3, 11):
 else:
 
     class StrEnum(str, Enum):
-        """As Python's own."""
+        """A string enumeration like Python's own."""
 
         __str__ = str.__str__
         __format__ = str.__format__

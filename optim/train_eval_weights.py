@@ -24,7 +24,7 @@ class HasModes(Protocol):
 
 @contextmanager
 def result_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Within, the model has the weights that are the optimizer's result so far; afterwards, those to train on.
+    """Give the model the weights of the optimizer's result within the block, and those to train on afterwards.
 
     The optimizer may be inside wrappers, each of which has the next as its `optimizer` (Accelerate, DeepSpeed,
     Lightning); the innermost `HasModes` has the weights, because a wrapper may have methods that reach nobody.

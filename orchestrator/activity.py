@@ -1,4 +1,5 @@
-"""What is going on: attempts in time, runs at work, the queue's head, recent failures, who leads. For pages that watch.
+"""The current activity: attempts in time, runs at work, the queue's head, recent failures, leaders. For pages that
+watch.
 
 All times are seconds since 1970 on the database's clock.
 """
@@ -11,7 +12,7 @@ DISPATCHER = "dispatcher"
 
 
 class AttemptSpan(Record):
-    """One attempt in time, of whichever run."""
+    """An attempt in time, of whichever run."""
 
     run_id: str
     experiment_id: str
@@ -58,13 +59,13 @@ class WaitingRun(LiveRun):
 
     reason: str | None
     position: int | None
-    """1 is next; null where no machine of the cluster could ever hold it."""
+    """1 is next; null if no machine of the cluster could ever hold it."""
     starts_in_seconds: float | None
     """An estimate; null while nothing is known, and while no dispatcher begins any."""
 
 
 class Leader(Record):
-    """Who has a role of which there is one at a time: to dispatch, to export."""
+    """The holder of a role of which there is one at a time: to dispatch, to export."""
 
     role: str
     holder: str
@@ -75,7 +76,7 @@ class Leader(Record):
 
 
 class Activity(Record):
-    """Everything at one moment."""
+    """The activity of one moment."""
 
     now: float
     at_work: tuple[RunAtWork, ...]
@@ -85,7 +86,7 @@ class Activity(Record):
     failures: tuple[AttemptSpan, ...]
     """The newest attempts that broke or were lost, newest first."""
     failed_runs: int
-    """Of the last day: runs that ended as failed."""
+    """The runs that failed within the last day."""
     leaders: tuple[Leader, ...]
     device_seconds_today: float
     """Since midnight UTC: the sum over attempts, also over those at work, as experiments and quotas count it."""

@@ -20,7 +20,7 @@ LONGEST_NOTE = 10_000
 
 
 def plain_label(text: str) -> str:
-    """A label as it is kept: composed characters, no blank at either end. Raises `ValueError` for what is none.
+    """Return a label as it is kept: composed characters, no blank at either end. Raises `ValueError` for what is none.
 
     Commas part labels where several are written in one field. What is not printable could turn the text around it.
     """
@@ -31,7 +31,7 @@ def plain_label(text: str) -> str:
 
 
 def plain_note(text: str) -> str:
-    """A note as it is kept: lines end in a line feed, and there are no other control characters but tabs."""
+    """Return a note as it is kept: lines end in a line feed, and there are no other control characters but tabs."""
     note = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     if len(note) > LONGEST_NOTE:
         raise ValueError(f"must have at most {LONGEST_NOTE:,} characters; this one has {len(note):,}")
@@ -43,7 +43,7 @@ def plain_note(text: str) -> str:
 
 
 def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Each label once, by the alphabet, on every database alike."""
+    """Return each label once, by the alphabet, on every database alike."""
     return tuple(sorted(set(labels), key=lambda label: (label.casefold(), label)))
 
 
@@ -53,14 +53,14 @@ NoteText = Annotated[str, AfterValidator(plain_note)]
 
 
 class Note(Record):
-    """What somebody wrote about an experiment, in Markdown."""
+    """A note about an experiment, in Markdown."""
 
     text: str
     edited_at: float
     edited_by: str | None = None
-    """The key that edited it last; null where the service had none."""
+    """The key that edited it last; null if the service had none."""
     editor: str | None = None
-    """That key's label."""
+    """The label of the editor's key."""
 
 
 class LabelChange(Record):
@@ -70,11 +70,11 @@ class LabelChange(Record):
 
     add: Labels = ()
     remove: Labels = ()
-    """One that is not there changes nothing."""
+    """The labels to remove; a missing one changes nothing."""
 
 
 def changed_labels(had: Iterable[str], change: LabelChange) -> tuple[str, ...]:
-    """The labels after a change. Raises `ConflictError` where they would be too many."""
+    """Return the labels after a change. Raises `ConflictError` if they would be too many."""
     labels = sort_labels({*had, *change.add} - {*change.remove})
     if len(labels) > MOST_LABELS:
         raise ConflictError(f"it would have {len(labels)} labels, of at most {MOST_LABELS}; remove some first")
@@ -82,7 +82,7 @@ def changed_labels(had: Iterable[str], change: LabelChange) -> tuple[str, ...]:
 
 
 class AnnotationChange(Record):
-    """What is to be changed of an experiment's labels and note; what is left out stays as it is."""
+    """A change of an experiment's labels and note; omitted fields stay as they are."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"labels": ["paper", "tiny"], "note": "The first look."}]}
@@ -92,4 +92,4 @@ class AnnotationChange(Record):
     """All of its labels from now on; null or an empty list takes them away. Each has at most 60 printable characters
     and no comma; at most 20."""
     note: NoteText | None = None
-    """Its note from now on, in Markdown of at most 10,000 characters; null or an empty text takes it away."""
+    """The new note, in Markdown of at most 10,000 characters; null or an empty text removes it."""

@@ -42,15 +42,15 @@ class Columns:
         return int(self.step.size)
 
     def column(self, name: str) -> Array:
-        """One field, `step` included."""
+        """Return one field, `step` included."""
         return self.step if name == STEP else self.values[name]
 
     def rows(self, chosen: "NDArray[Any] | slice") -> "Columns":
-        """Some of the rows: an index, a mask or a slice of numpy's."""
+        """Return some of the rows: an index, a mask or a slice of numpy's."""
         return Columns(step=self.step[chosen], values={name: array[chosen] for name, array in self.values.items()})
 
     def points(self) -> Iterator[Point]:
-        """The rows as records."""
+        """Yield the rows as records."""
         lists = [_plain(name, self.column(name)) for name in (STEP, *self.values)]
         for row in zip(*lists, strict=True):
             # Not validated again: what is stored was validated when it came in.
@@ -58,7 +58,7 @@ class Columns:
 
 
 def columns_of(points: PointColumns | Iterable[Point]) -> Columns:
-    """Every field of some points, as they come."""
+    """Return every field of some points, as they come."""
     sent = points if isinstance(points, PointColumns) else PointColumns.from_points(points)
     values = {name: _array(getattr(sent, name), len(sent)) for name in FIELDS}
     return Columns(step=values.pop(STEP), values=values)
@@ -73,8 +73,8 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
 
 
 def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
-    """One row a step from rows in the order of their arrival: for each step those of the newest attempt that reached
-    it; of two reports of one attempt at one step, the later value of each field that is not null."""
+    """Return one row a step from rows in the order of their arrival: for each step those of the newest attempt that
+    reached it; of two reports of one attempt at one step, the later value of each field that is not null."""
     step = columns.step
     if np.all(step[1:] > step[:-1]):
         return columns  # nothing was reported twice, nearly always
@@ -124,7 +124,7 @@ def spikes(columns: Columns, metrics: Sequence[str], count: int) -> NDArray[np.i
 
 
 def _extremes(values: Array, starts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Of each group, the index of the first lowest value, then that of the first highest one."""
+    """Yield the index of each group's first lowest value, then that of the first highest one."""
     group = np.repeat(np.arange(starts.size), np.diff(starts, append=values.size))
     for extreme in (np.minimum, np.maximum):
         hits = np.flatnonzero(values == extreme.reduceat(values, starts)[group])
@@ -136,19 +136,19 @@ def _array(values: Sequence[float | None] | None, count: int) -> Array:
 
 
 def _places(step: Array, count: int) -> NDArray[np.int64]:
-    """For each of the rising steps, the range from 0 to `count` - 1 that it falls into."""
+    """Return the range from 0 to `count` - 1 of each of the rising steps."""
     share = (step - step[0]) / max(step[-1] - step[0], 1.0)
     places: NDArray[np.int64] = np.minimum((share * count).astype(np.int64), count - 1)
     return places
 
 
 def _starts(key: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each run of equal values begins."""
+    """Return the starts of runs of equal values."""
     return np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
 
 
 def _last_known_values(values: Array, starts: NDArray[np.int64]) -> Array:
-    """The last value of each group that is not NaN; NaN where the group has none."""
+    """Return the last value of each group that is not NaN; NaN where the group has none."""
     index = np.where(np.isnan(values), -1, np.arange(values.size))
     last = np.maximum.reduceat(index, starts)
     known: Array = np.where(last >= starts, values[last], np.nan)

@@ -16,71 +16,71 @@ Equal = Literal["tokens", "device_hours"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One size at one budget of an experiment that has several: a comparison by itself."""
+    """A size at a budget of an experiment that has several: a comparison by itself."""
 
     model: str
     budget: int
-    """Its index among the budgets."""
+    """The index of its budget."""
     steps: int
     parameters: int
     tokens: int
-    """Of each run."""
+    """The tokens of each run."""
 
     @property
     def key(self) -> str:
-        """What addresses call it: `gpt2-tiny-200`."""
+        """The cell's key in addresses: `gpt2-tiny-200`."""
         return f"{self.model}-{self.steps}"
 
     def holds(self, model: str, steps: int) -> bool:
-        """Whether a run of that model and so many steps is one of its runs."""
+        """Return whether a run of that model and so many steps is one of its runs."""
         return (self.model, self.steps) == (model, steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateDesign:
-    """One candidate of a comparison."""
+    """A candidate of a comparison."""
 
     name: str
-    """What tables, figures and colours call it."""
+    """The name in tables, figures and colours."""
     title: str
-    """What sentences call it."""
+    """The name in sentences."""
     optimizer: str
     own_rate: float
     """The learning rate at which tuning starts."""
     learning_rates: tuple[float, ...] = ()
-    """The rates that all run; none where a search chooses them."""
+    """The rates that all run; none if a search chooses them."""
     tuners: tuple[Tuner, ...] = ()
-    """The tuning of each replicate; none where nothing is tuned."""
+    """The tuning of each replicate; none if nothing is tuned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonDesign:
-    """What is compared with what, on which seeds, in which unit."""
+    """The compared candidates, their seeds and unit."""
 
     candidates: tuple[CandidateDesign, ...]
     baseline: str
     """The name of the candidate that the others are held against."""
     seeds: tuple[int, ...]
-    """Those that judge."""
+    """The judging seeds."""
     tuning_seeds: tuple[int, ...] = ()
-    """Those that choose the settings; none where nothing is tuned."""
+    """The seeds that choose the settings; none if nothing is tuned."""
     searched: tuple[Axis, ...] = ()
-    """What a search tunes; empty where the rate alone is tuned."""
+    """The searched hyperparameters; empty if the rate alone is tuned."""
     replicates: int = 1
-    """How many times everything is tuned and judged."""
+    """The number of times that everything is tuned and judged."""
     first_seeds: int | None = None
-    """How many of `seeds` the first look takes; None where all run at once."""
+    """The number of `seeds` in the first look; None if all run at once."""
     all_pairs: bool = False
     """Whether every candidate is held against every other one."""
     equal: Equal = "tokens"
     """The budget that all candidates share."""
     margin: float | None = None
-    """A difference below it does not matter; None where there is no such bound."""
+    """A difference below it does not matter; None if there is no such bound."""
     loss_name: str = "loss"
     loss_unit: str = ""
-    """What follows a loss in prose: " nats", or nothing."""
+    """The unit behind a loss in prose: " nats", or nothing."""
     validation_tokens: int | None = None
-    """Of the validation text, which all runs share; None where the choice of it adds no known error."""
+    """The tokens of the validation text, which all runs share; None if the choice of it adds no known error."""
     origin_of_rates: str | None = None
     """A sentence on where learning rates are from, where some are not from grids of their own."""
 
@@ -91,20 +91,20 @@ class ComparisonDesign:
 
     @property
     def sample(self) -> str:
-        """What is compared pair by pair, in words."""
+        """The paired things, in words."""
         return "replicate" if self.replicates > 1 else "seed"
 
     @property
     def comparisons(self) -> int:
-        """How many differences are tested: their intervals hold together."""
+        """The number of tested differences, whose intervals are simultaneous."""
         others = len(self.candidates) - 1
         return others * len(self.candidates) // 2 if self.all_pairs else others
 
     def replicate_tuning_seeds(self, replicate: int) -> tuple[int, ...]:
-        """The tuning seeds that are dealt to a replicate."""
+        """Return the tuning seeds that are dealt to a replicate."""
         return self.tuning_seeds[replicate :: self.replicates]
 
     def hold_against(self, name: str) -> "ComparisonDesign":
-        """The same with another candidate as its baseline, chosen once there are results: every pair then counts as
-        tested, since any of them could have been chosen."""
+        """Return the same with another candidate as its baseline, chosen once there are results: every pair then counts
+        as tested, since any of them could have been chosen."""
         return replace(self, baseline=name, all_pairs=True)

@@ -1,4 +1,4 @@
-"""What can go wrong in the orchestrator: one root; the docstring of each class is its default message."""
+"""The errors of the orchestrator: one root; the docstring of each class is its default message."""
 
 
 class OrchestratorError(Exception):
@@ -9,7 +9,7 @@ class OrchestratorError(Exception):
 
 
 class NotFoundError(OrchestratorError):
-    """There is no such thing in the store."""
+    """The store has no such thing."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class DeletedError(NotFoundError):
 
 
 class LeaseLostError(OrchestratorError):
-    """This attempt's lease has ended or belongs to another attempt; the worker must stop and write nothing more."""
+    """The attempt's lease has ended or belongs to another attempt; the worker must stop and write nothing more."""
 
 
 class ConflictError(OrchestratorError):
@@ -62,7 +62,7 @@ class DiskFullError(StoreError):
 
 
 class DamagedError(OrchestratorError):
-    """What is stored is not what was written, or cannot be read."""
+    """The stored data differs from the written data, or cannot be read."""
 
 
 class MissingDataError(OrchestratorError):

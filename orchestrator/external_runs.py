@@ -20,39 +20,39 @@ from worker.spec.run import LearningRate, Seed
 LOGGED = "log"
 """The source of runs whose spools are sessions of one training; those of imported runs are corrections."""
 Origin = Literal["external"]
-"""Where figures are from: a loop that the bench did not run."""
+"""The origin of figures: a loop that the bench did not run."""
 ToldBy = Literal["logged", "imported"]
-"""Who told of runs that the bench did not measure: a loop that logged them, or another tool's files."""
+"""The origin of runs that the bench did not measure: a loop that logged them, or another tool's files."""
 ExternalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 MetricName = Annotated[StoredText, Field(min_length=1, max_length=128)]
 MOST_LINES = 2_000
-"""In one request."""
+"""The most lines in one request."""
 LONGEST_SUMMARY = 2**19
 """Characters of a run's configuration, tags and metrics together, as JSON: new lines rewrite them. Room for 1,000
 metrics and 256 KiB of settings."""
 MOST_VALUES = 2_000_000
 """Lines of one run, and so values of one metric; also values in one answer."""
 MOST_DEPTH = 32
-"""Of a configuration: mappings and lists in one another."""
+"""The deepest configuration: mappings and lists in one another."""
 USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
-"""What a validation loss is called, in the order in which it is looked for."""
+"""The usual names of a validation loss, in the order of the search."""
 SAMPLES = "system/"
-"""How metrics of the machine begin; their step is the number of the sample."""
+"""The beginning of the names of the machine's metrics; their step is the number of the sample."""
 END_UNKNOWN = frozenset({"csv", "tensorboard", "trackio"})
 """Sources that do not say whether a run ended; it counts as finished."""
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Where launchers say which of several processes one is. They may train one model together or each its own, so a
-process beyond the first keeps its variable in its run's configuration, and the judgement decides."""
+"""The variables in which launchers write the number of a process. They may train one model together or each its own, so
+a process beyond the first keeps its variable in its run's configuration, and the judgement decides."""
 IMPORTED = "imported"
 """The setting under which an imported run keeps what its source says of it beside its configuration: names, host,
 summary, and by `map` which of its fields are the run's candidate, learning rate and seed."""
 
 
 class ExternalState(StrEnum):
-    """Where an external run is, as its own process told it."""
+    """The state of an external run, as its own process reported it."""
 
     RUNNING = "running"
-    """It has not said that it ended: it trains, or its process was killed."""
+    """It has not reported an end: it trains, or its process was killed."""
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -66,32 +66,32 @@ STATUSES = {
 
 
 def told_by(source: str) -> ToldBy:
-    """Who told of a run of that source."""
+    """Return the origin of a run of that source."""
     return "logged" if source == LOGGED else "imported"
 
 
 class RunHeader(Record):
-    """What a run is, as it was told when it began; a run that goes on tells the same."""
+    """The header of a run, as reported at its start; a run that goes on reports the same."""
 
     experiment: Name
-    """By its name: who logs without the service knows no id."""
+    """The name of its experiment: who logs without the service knows no id."""
     candidate: CandidateName
     lr: LearningRate | None = None
     seed: Seed | None = None
     workload: Name | None = None
-    """What all compared runs have to share: model, data and budget, in the user's own word."""
+    """The workload that all compared runs share: model, data and budget, in the user's own word."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """Whatever else was set; nothing of it is interpreted but that it differs between candidates."""
+    """The rest of the configuration; only its differences between candidates matter."""
     tags: Annotated[tuple[StoredText, ...], Field(max_length=100)] = ()
     source: Annotated[StoredText, Field(max_length=60)] = LOGGED
     """`log`, or what it was imported from: `csv`, `wandb` and so on."""
     started_at: Finite = 0.0
-    """On the clock of who told it."""
+    """The time of the start, on the clock of the process that reported it."""
 
     @field_validator("config")
     @classmethod
     def _require_writable(cls, config: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """What no answer could hold would make every list of runs that it is in fail."""
+        """Refuse a configuration that no answer could hold: every list with that run would fail."""
         if _depth(config) > MOST_DEPTH:
             raise ValueError(f"must be nested at most {MOST_DEPTH} deep")
         if (length := len(json.dumps(config))) > LONGEST_SUMMARY:
@@ -111,7 +111,7 @@ def _depth(value: JsonValue) -> int:
 
 
 class SpoolLine(Record):
-    """One line of a spool: metrics at a step, or a change of state."""
+    """A line of a spool: metrics at a step, or a change of state."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -145,22 +145,22 @@ class LinesBatch(Record):
     part: ExternalId
     """The spool: a run that goes on in another process has another one."""
     first_line: Whole = 0
-    """Its number in the spool."""
+    """The number of the line in the spool."""
     lines: Annotated[tuple[SpoolLine | None, ...], Field(max_length=MOST_LINES)] = ()
     """Null for one that was torn when its process was killed."""
 
 
 class LinesReceipt(Record):
-    """How far a spool is received."""
+    """The progress of a spool's transfer."""
 
     run_id: str
     experiment_id: str
     lines: int
-    """So many lines from its beginning are kept; the next one is to be sent."""
+    """The number of received lines from its beginning; the next one is to be sent."""
 
 
 class MetricSummary(Record):
-    """One metric over a whole run; the last of several values at one step counts."""
+    """A metric over a whole run; the last of several values at one step counts."""
 
     points: int
     """Values that were told, repetitions among them."""
@@ -169,7 +169,7 @@ class MetricSummary(Record):
     """Null where it was not finite."""
     last_step: int
     last: float | None
-    """At the highest step; null where it was not finite."""
+    """The value at the highest step; null if it was not finite."""
     first_at: float
     last_at: float
     left_out: int = 0
@@ -177,7 +177,7 @@ class MetricSummary(Record):
 
 
 class ExternalRun(Record):
-    """One training that somebody else's loop told of."""
+    """A training that somebody else's loop reported."""
 
     id: str
     origin: Origin = "external"
@@ -192,15 +192,15 @@ class ExternalRun(Record):
     source: str
     state: ExternalState
     started_at: float
-    """On the clock of who told it; the others are the database's."""
+    """The time of the start, on the clock of the process that reported it; other times are the database's."""
     created_at: float
     updated_at: float
     lines: int
-    """That were received, torn ones among them."""
+    """The number of received lines, torn ones among them."""
     torn_lines: int
     metrics: dict[str, MetricSummary]
     damaged: str | None = None
-    """What of it cannot be read, and why, in a sentence; null of nearly all."""
+    """The unreadable part and the reason, in a sentence; null for nearly all."""
 
 
 class ExternalExperiment(Record):
@@ -217,24 +217,24 @@ class ExternalExperiment(Record):
     by_state: dict[ExternalState, int]
     candidates: tuple[str, ...]
     sources: tuple[str, ...] = ()
-    """Of its runs: `log`, or what they were imported from."""
+    """The sources of its runs: `log`, or the tool that they were imported from."""
     labels: tuple[str, ...] = ()
     damaged: str | None = None
-    """What of it cannot be read, and why, in a sentence; null of nearly all."""
+    """The unreadable part and the reason, in a sentence; null for nearly all."""
 
     @property
     def told_by(self) -> tuple[ToldBy, ...]:
-        """Who told of its runs: people may log into one experiment and import into it, too."""
+        """The origins of its runs: people may log into one experiment and import into it, too."""
         return tuple(dict.fromkeys(map(told_by, self.sources)))
 
     @property
     def counts(self) -> StateCounts:
-        """Its runs by their states, as of an experiment of the bench."""
+        """Its runs by their states, like those of an experiment of the bench."""
         by_status = {STATUSES[state]: count for state, count in self.by_state.items()}
         return StateCounts(total=self.runs, by_status=by_status)
 
     def runs_planned(self) -> int:
-        """How many runs there are: nobody told how many there will be."""
+        """Return the number of runs: nobody knows how many will follow."""
         return self.runs
 
 
@@ -243,8 +243,8 @@ Listed = AnyExperiment | ExternalExperiment
 
 
 class ExternalSeries(Record):
-    """What a run told, by metric: the last value that was told of each step. A run that went back to an earlier step
-    has no values of the steps beyond it that were told before."""
+    """The series of a run, by metric: the last value of each step. A run that went back to an earlier step has no
+    values of the steps beyond it that were told before."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -253,11 +253,11 @@ class ExternalSeries(Record):
     steps: dict[str, tuple[int, ...]]
     """Ascending."""
     values: dict[str, tuple[float, ...]]
-    """As many; what is not finite as a text."""
+    """The values, as many as steps; those that are not finite as a text."""
 
 
 class JudgementChoice(Record):
-    """What a judgement is asked for beside its experiment."""
+    """The choices of a judgement beside its experiment."""
 
     metric: Annotated[StoredText, Field(min_length=1, max_length=128)] | None = Field(
         default=None, description="What to judge by; lower is better. Default: the validation loss."
@@ -274,7 +274,7 @@ class JudgementChoice(Record):
 
 
 class JudgedCandidate(Record):
-    """One candidate of a judgement, at the learning rate at which it is judged."""
+    """A candidate of a judgement, at its judged learning rate."""
 
     candidate: str
     is_baseline: bool
@@ -283,21 +283,21 @@ class JudgedCandidate(Record):
     loss: Interval | None
     """Mean over the judged seeds, with its 95 % interval."""
     difference: Difference | None
-    """To the baseline, paired by seed."""
+    """The difference to the baseline, paired by seed."""
     conclusion: Conclusion
     verdict: str
-    """What `conclusion` and `difference` say, in a sentence."""
+    """The meaning of `conclusion` and `difference`, in a sentence."""
     edge_of_grid: bool
     learning_rates: tuple[LearningRateRow, ...]
-    """Where the rate was chosen; 0 stands for runs that logged none."""
+    """The learning rates, if the rate was chosen; 0 stands for runs that logged none."""
     last_steps: tuple[int, ...]
-    """At which its judged runs told their last loss: one number where all had the same budget."""
+    """The steps at which its judged runs logged their last loss: one number if all had the same budget."""
     tokens: tuple[float, ...] = ()
-    """The same of the metric `tokens`; empty where it was not told by all."""
+    """The same of the metric `tokens`; empty if it was not told by all."""
 
 
 class ExternalJudgement(Record):
-    """What external runs come to, by the statistics of comparisons; best first."""
+    """The judgement of external runs by the statistics of comparisons; best first."""
 
     experiment_id: str
     experiment: str
@@ -307,10 +307,10 @@ class ExternalJudgement(Record):
     workload: str | None
     baseline: str
     tuning_seeds: tuple[int, ...]
-    """Seeds that only chose learning rates; empty where the judged seeds chose them too, or there was no choice."""
+    """Seeds that only chose learning rates; empty if the judged seeds chose them too, or there was no choice."""
     concerns: tuple[str, ...]
-    """What speaks against the verdicts, said first: too few seeds, unequal tuning, other budgets, runs left out."""
+    """The objections to the verdicts, first: too few seeds, unequal tuning, other budgets, runs left out."""
     unchecked: tuple[str, ...]
-    """What the verdicts take for granted, for nobody told it."""
+    """The assumptions of the verdicts that nobody logged."""
     rows: tuple[JudgedCandidate, ...]
     notes: tuple[str, ...]

@@ -27,7 +27,7 @@ Token = NewType("Token", str)
 
 
 class RunStatus(StrEnum):
-    """Where a run is."""
+    """The state of a run."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -47,7 +47,7 @@ TERMINAL = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED
 
 
 class Outcome(StrEnum):
-    """What became of a run, in the word that people read everywhere: lists, pages, counts, reports, the command line.
+    """The outcome of a run, in the word that people read everywhere: lists, pages, counts, reports, the command line.
 
     Status and verdict, which columns and REST have, are two halves of it: a run that diverged has *succeeded* in
     bringing a result, and one whose loss has fallen is called *converged* whether or not it still falls.
@@ -73,7 +73,7 @@ OUTCOMES = {
 
 
 def outcome_of(status: RunStatus, verdict: Verdict | None) -> Outcome | None:
-    """What became of a run in this state with that result; None where it has not ended."""
+    """Return the outcome of a run in this state with that result; None if it has not ended."""
     match status:
         case RunStatus.SUCCEEDED:
             return Outcome.FINISHED if verdict is None else OUTCOMES[verdict]
@@ -86,7 +86,7 @@ def outcome_of(status: RunStatus, verdict: Verdict | None) -> Outcome | None:
 
 
 def state_word(status: RunStatus, verdict: Verdict | None) -> str:
-    """How people call the state of a run: its outcome, and where it has none yet where it is."""
+    """Return people's word for the state of a run: its outcome, or its state before it has one."""
     return (outcome_of(status, verdict) or status).value.replace("_", " ")
 
 
@@ -110,7 +110,7 @@ MOVES: dict[RunStatus, frozenset[RunStatus]] = {
 
 
 class RunAction(StrEnum):
-    """What a user can ask of a run."""
+    """An action of a user on a run."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -131,14 +131,14 @@ ACTIONABLE: dict[RunAction, frozenset[RunStatus]] = {
 
 
 class TimeLimit(StrEnum):
-    """What a run was stopped for, by the name of the specification's field."""
+    """The time limit that stopped a run, by the name of the specification's field."""
 
     MAX_RUN_SECONDS = "max_run_seconds"
     DEADLINE_SECONDS = "deadline_seconds"
 
 
 class AttemptOutcome(StrEnum):
-    """How one attempt ended."""
+    """The end of an attempt."""
 
     SUCCEEDED = "succeeded"
     LOST = "lost"
@@ -175,7 +175,7 @@ class LiveAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class LeasePolicy:
-    """How leases and attempts are limited. The TTL is a trade: detection time against tolerance of pauses."""
+    """The limits of leases and attempts. The TTL is a trade: detection time against tolerance of pauses."""
 
     ttl_seconds: float = 30.0
     start_seconds: float = 120.0
@@ -188,4 +188,4 @@ class LeasePolicy:
     backoff_seconds: float = 1.0
     """Delay before the second attempt; doubles each time, with jitter."""
     cancel_grace_seconds: float = 20.0
-    """How long a worker may take to obey before its process is ended."""
+    """The time that a worker may take to obey before its process is ended."""

@@ -1,4 +1,4 @@
-"""What the service knows of its callers: keys with their scopes and quotas, and the audit log's lines."""
+"""The callers of the service: keys with their scopes and quotas, and the audit log's lines."""
 
 import re
 from enum import StrEnum
@@ -15,7 +15,7 @@ see, and 256 random bits."""
 
 
 class Scope(StrEnum):
-    """What a key opens; each scope has all that the one before it has."""
+    """The rights of a key; each scope has all rights of the one before it."""
 
     VIEWER = "viewer"
     """Reads everything but keys and the audit log."""
@@ -25,7 +25,7 @@ class Scope(StrEnum):
     """Makes and revokes keys, reads the audit log."""
 
     def covers(self, other: "Scope") -> bool:
-        """Whether a key of this scope opens what asks for `other`."""
+        """Return whether a key of this scope opens what asks for `other`."""
         order = list(Scope)
         return order.index(self) >= order.index(other)
 
@@ -40,7 +40,7 @@ class KeyRequest(Record):
     )
 
     label: KeyName
-    """Whose it is, or what it is for."""
+    """The key's holder, or its purpose."""
     scope: Scope = Scope.VIEWER
     expires_in_days: Annotated[float, Field(strict=True, gt=0, le=36_500, allow_inf_nan=False)] | None = None
     """Null never expires."""
@@ -52,7 +52,7 @@ class KeyRequest(Record):
 
 
 class KeyRecord(Record):
-    """One key; its secret is known to its holder alone."""
+    """A key; its secret is known to its holder alone."""
 
     id: str
     label: str
@@ -61,13 +61,13 @@ class KeyRecord(Record):
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
-    """To the minute."""
+    """The time of the last use, to the minute."""
     runs_at_once: int | None
     device_hours_a_day: float | None
     runs_at_work: int = 0
     """Runs of its experiments that are at work now."""
     device_hours_used: float = 0.0
-    """Of its experiments, as `device_hours_a_day` counts them."""
+    """The device-hours of its experiments, as `device_hours_a_day` counts them."""
 
 
 class NewKey(Record):
@@ -79,7 +79,7 @@ class NewKey(Record):
 
 
 class AuditRecord(Record):
-    """Who changed what, when, from where, and what came of it. No secret and no body is ever part of it."""
+    """A change: its author, time, address and result. No secret and no body is ever part of it."""
 
     number: int
     at: float
@@ -88,10 +88,10 @@ class AuditRecord(Record):
     label: str | None
     """The key's, for people."""
     address: str
-    """Where the request came from."""
+    """The address that the request came from."""
     action: str
     """`POST /v1/runs/{run_id}/{action}`, or `keys create` for the command line."""
     target: str
-    """What it was about: the address, or that of what was made."""
+    """The subject: the address, or that of the created record."""
     outcome: int
     """The HTTP status of the answer."""

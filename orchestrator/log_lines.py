@@ -11,7 +11,7 @@ from enum import StrEnum
 LONGEST_SEARCH = 200
 """Characters of a text that is searched."""
 SEARCHED_BYTES = 2**22
-"""Of a log so much is searched, from its end."""
+"""The bytes of a log that are searched, from its end."""
 SEARCHED_LINES = 100_000
 """And so many lines: of lines of a letter each there are two millions in four MiB, which would take seconds."""
 
@@ -26,7 +26,7 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line, with the level that it has."""
+    """A line with its level."""
 
     text: str
     level: LogLevel
@@ -42,8 +42,8 @@ _HEAD = re.compile(
 
 
 def find_lines(lines: Sequence[str], text: str = "", level: LogLevel = LogLevel.INFO) -> tuple[LogLine, ...]:
-    """Of the last `SEARCHED_LINES` those that contain the text, upper and lower case alike, and are of that level or a
-    worse one."""
+    """Return those of the last `SEARCHED_LINES` that contain the text, upper and lower case alike, and are of that
+    level or a worse one."""
     wanted, levels, of_line, found = text.casefold(), list(LogLevel), LogLevel.INFO, list[LogLine]()
     for line in lines[-SEARCHED_LINES:]:
         if head := _HEAD.match(line):

@@ -10,7 +10,7 @@ from structlog.typing import EventDict
 from worker.reporting.log import steady_stream
 
 IDS = ("experiment", "run", "attempt")
-"""What an event may be about; whoever logs names the run, and its experiment follows."""
+"""The subjects of an event; whoever logs names the run, and its experiment follows."""
 
 
 def configure_logs(process: str) -> None:
@@ -39,7 +39,7 @@ def keep_standard_streams() -> None:
 
 
 def _add_experiment(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """A run's id begins with its experiment's."""
+    """Return a run's id begins with its experiment's."""
     run = event.get("run")
     if isinstance(run, str) and "experiment" not in event:
         event["experiment"] = run.rpartition("-")[0]

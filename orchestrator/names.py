@@ -1,4 +1,4 @@
-"""What names that people give may look like: what is seen is what is there."""
+"""Names that people may give: without invisible characters."""
 
 import re
 import unicodedata
@@ -25,7 +25,7 @@ pattern with these."""
 
 
 def plain_name(text: str) -> str:
-    """A name as it is kept. Raises `ValueError` for one with a character that is not seen, which it names."""
+    """Return a name as it is kept. Raises `ValueError` for one with a character that is not seen, which it names."""
     if is_stored():
         return text
     for place, letter in enumerate(text):
@@ -38,12 +38,12 @@ def plain_name(text: str) -> str:
 
 
 def is_unseen(letter: str) -> bool:
-    """Whether a character is shown as nothing, or turns the text around it."""
+    """Return whether a character is shown as nothing, or turns the text around it."""
     return bool(_UNSEEN.match(letter)) or ord(letter) in _FURTHER or unicodedata.category(letter) in ("Cf", "Cs")
 
 
 Name = Annotated[str, Field(min_length=1, max_length=120, json_schema_extra=IN_SCHEMA), AfterValidator(plain_name)]
-"""Of an experiment."""
+"""The name of an experiment."""
 CandidateName = Annotated[
     str, Field(min_length=1, max_length=60, json_schema_extra=IN_SCHEMA), AfterValidator(plain_name)
 ]

@@ -1,4 +1,4 @@
-"""What the service tells about experiments and runs: frozen records that the api, the client and the pages share.
+"""Experiments and runs: frozen records that the api, the client and the pages share.
 
 All times are seconds since 1970 on the database's clock; null means not yet.
 """
@@ -19,12 +19,12 @@ from worker.spec.run import RunSpec
 
 
 class StateCounts(Record):
-    """How many runs of an experiment are in each state; the states add up to `total`."""
+    """The number of an experiment's runs in each state; the states add up to `total`."""
 
     total: int
     by_status: dict[RunStatus, int]
     by_verdict: dict[Verdict, int] = Field(default_factory=dict)
-    """How those that `succeeded` in bringing a result ended, other than `converged`."""
+    """The number of `succeeded` runs by verdict, without `converged`."""
     growing: bool = False
     """Whether runs may still be added: a tuned comparison that has not chosen every winner yet."""
 
@@ -33,27 +33,27 @@ class StateCounts(Record):
         return sum(number for status, number in self.by_status.items() if status in TERMINAL)
 
     def by_outcome(self) -> dict[Outcome | RunStatus, int]:
-        """How many runs came to what, and those that have not ended by where they are; they add up to `total`."""
+        """Return the number of runs by outcome, and of those that have not ended by state; they add up to `total`."""
         lost = {OUTCOMES[verdict].value: number for verdict, number in self.by_verdict.items()}
         counted = {status.value: number for status, number in self.by_status.items()} | lost
         counted[Outcome.FINISHED.value] = counted.pop(RunStatus.SUCCEEDED.value, 0) - sum(lost.values())
         return {state: counted[state.value] for state in (*Outcome, *RunStatus) if counted.get(state.value)}
 
     def words(self) -> str:
-        """The same for people: `3 finished, 1 diverged, 7 queued`."""
+        """Return the same for people: `3 finished, 1 diverged, 7 queued`."""
         return ", ".join(f"{number} {state.value.replace('_', ' ')}" for state, number in self.by_outcome().items())
 
     def done(self) -> bool:
-        """Whether no run can move any more."""
+        """Return whether no run can move any more."""
         return self.ended() == self.total and not self.growing
 
 
 class Progress(Record):
-    """How far an experiment is and how fast it goes."""
+    """The progress of an experiment and its speed."""
 
     steps_done: int
     steps_total: int
-    """Of all runs, while the experiment grows also of those that are still to come, at most."""
+    """The steps of all runs, while the experiment grows also of future ones, at most."""
     tokens_per_second: float | None
     """Sum over the runs that are training now."""
     seconds_left: float | None
@@ -61,7 +61,7 @@ class Progress(Record):
 
 
 class ExperimentSummary(Record):
-    """What is known of an experiment beside its specification."""
+    """An experiment without its specification."""
 
     id: str
     name: str
@@ -72,7 +72,7 @@ class ExperimentSummary(Record):
     counts: StateCounts
     progress: Progress
     key_id: str | None = None
-    """The key that submitted it; null where the service had none."""
+    """The key that submitted it; null if the service had none."""
     labels: tuple[str, ...] = ()
     """Words that people gave it, by the alphabet."""
     note: Note | None = None
@@ -83,10 +83,10 @@ class ExperimentSummary(Record):
     """The experiment that it is a clone of."""
     deleted_at: float | None = None
     undo_until: float | None = None
-    """Of a deleted one: until when it can be restored; null where it is being removed."""
+    """The time until which a deleted experiment can be restored; null if it is being removed."""
 
     def runs_planned(self) -> int:
-        """How many runs there will be, as far as that is known."""
+        """Return the number of planned runs, as far as that is known."""
         return self.counts.total
 
 
@@ -95,18 +95,19 @@ class DamagedExperiment(ExperimentSummary):
 
     spec: None = None
     damaged: str
-    """What cannot be read, and why, in a sentence."""
+    """The unreadable part and the reason, in a sentence."""
 
 
 class ExperimentRecord(ExperimentSummary):
-    """One experiment with its state."""
+    """An experiment with its state."""
 
     spec: ExperimentSpec
     refused: str | None = None
-    """Why this specification would be refused today, so that it cannot be submitted again; null of nearly all."""
+    """The reason why this specification would be refused today, so that it cannot be submitted again; null for nearly
+    all."""
 
     def runs_planned(self) -> int:
-        """How many runs there will be, those not begun yet among them."""
+        """Return the number of planned runs, including those that have not started."""
         if self.counts.growing:
             return max(self.spec.run_count(), self.counts.total)
         return self.counts.total
@@ -121,11 +122,11 @@ class SubmissionReceipt(Record):
 
     experiment: ExperimentRecord
     created: bool
-    """False where an earlier submission with the same idempotency key had made it."""
+    """False if an earlier submission with the same idempotency key had made it."""
 
 
 class RunRecord(Record):
-    """One run with its state; its result once there is one."""
+    """A run with its state; its result once there is one."""
 
     id: str
     experiment_id: str
@@ -137,7 +138,7 @@ class RunRecord(Record):
     model: str
     status: RunStatus
     reason: str | None
-    """Why the run waits, failed or was cancelled, in a sentence."""
+    """The reason why the run waits, failed or was cancelled, in a sentence."""
     attempt: int
     """The newest attempt's number; 0 before the first."""
     step: int
@@ -153,30 +154,30 @@ class RunRecord(Record):
     tokens_per_second: float | None = None
     deadline_at: float | None = None
     limit_reached: TimeLimit | None = None
-    """Which limit of its time it was stopped for."""
+    """The time limit that stopped it."""
     micro_batch_sequences: int | None = None
-    """What its attempts take instead of the specification's micro-batch, since an earlier one ran out of memory."""
+    """The micro-batch of its attempts instead of the specification's, since an earlier one ran out of memory."""
     spec: RunSpec | None
     """Null where it is damaged."""
     result: Result | None = None
     damaged: str | None = None
-    """What of the stored run cannot be read, and why, in a sentence; null of nearly all."""
+    """The unreadable part of the stored run and the reason, in a sentence; null for nearly all."""
 
     def outcome(self) -> Outcome | None:
-        """What became of it; None where it has not ended, or where that cannot be read."""
+        """Return the outcome; None if it has not ended, or cannot be read."""
         if self.damaged is not None and self.result is None and self.status is RunStatus.SUCCEEDED:
             return None
         return outcome_of(self.status, self.result.verdict if self.result else None)
 
     def state_word(self) -> str:
-        """How people call its state."""
+        """Return people's word for its state."""
         if self.damaged is not None:
             return "damaged"
         return state_word(self.status, self.result.verdict if self.result else None)
 
 
 ExperimentWithRuns = tuple[ExperimentRecord, Sequence[RunRecord]]
-"""One experiment with all of its runs."""
+"""An experiment with all of its runs."""
 
 SORT_KEYS = (
     "candidate",
@@ -197,7 +198,7 @@ SORT_KEYS = (
 
 
 class RunFilter(TypedDict, total=False):
-    """Which runs are listed; null lists all."""
+    """A filter of runs; null lists all."""
 
     experiment_id: str | None
     status: RunStatus | None
@@ -208,21 +209,21 @@ class RunFilter(TypedDict, total=False):
 
 
 class QueuePosition(Record):
-    """Where a run stands in the queue."""
+    """The place of a run in the queue."""
 
     position: int | None
-    """1 is next; null where the run does not wait, or no machine of the cluster could ever hold it."""
+    """1 is next; null if the run does not wait, or no machine of the cluster could ever hold it."""
     waiting: int
     """Runs in the queue, of all experiments."""
     starts_in_seconds: float | None
     """Estimated from the duration of the last runs and the number at work; null while nothing is known, and while no
     dispatcher begins any."""
     waits_for: str | None = None
-    """The quota that keeps it from starting, in a sentence; null where none does."""
+    """The quota that keeps it from starting, in a sentence; null if none does."""
 
 
 class AttemptRecord(Record):
-    """One execution of a run by one worker."""
+    """An execution of a run by a worker."""
 
     run_id: str
     attempt: int
@@ -234,11 +235,11 @@ class AttemptRecord(Record):
     message: str | None
     device_seconds: float
     note: str | None = None
-    """What its worker told beside: of a damaged checkpoint that was passed over, for instance."""
+    """A note of its worker, such as a damaged checkpoint that was passed over."""
 
 
 class EventRecord(Record):
-    """One change of state; `sequence` counts from 1 without gaps in each run."""
+    """A change of state; `sequence` counts from 1 without gaps in each run."""
 
     run_id: str
     sequence: int
@@ -250,7 +251,7 @@ class EventRecord(Record):
 
 
 class FileKind(StrEnum):
-    """What a file of a run holds."""
+    """The content of a run's file."""
 
     SPECIFICATION = "specification"
     RESULT = "result"
@@ -267,50 +268,50 @@ class RunFile(Record):
     is_here: bool = True
     """Whether the service can hand it out; else `place` says where it is."""
     attempt: int | None = None
-    """Of a log, and of a checkpoint: who wrote it."""
+    """The attempt that wrote a log or a checkpoint."""
     step: int | None = None
-    """Of a checkpoint; null of others, as the fields below."""
+    """The step of a checkpoint; null for others, like the fields below."""
     val_loss: float | None = None
-    """Of the best checkpoint: the loss that it is kept for."""
+    """The loss for which the best checkpoint is kept."""
     sha256: str | None = None
     place: str | None = None
 
 
 class Chart(Record):
-    """One metric of one run over ranges of steps, as columns of equal length: where nothing is left out, each range
-    is one point, and lowest, mean and highest value are the same."""
+    """A metric of a run over ranges of steps, as columns of equal length: where nothing is left out, each range is one
+    point, and lowest, mean and highest value are the same."""
 
     run_id: str
     metric: str
     first_step: tuple[int, ...]
     last_step: tuple[int, ...]
     points: tuple[int, ...]
-    """How many points the range has."""
+    """The number of points in the range."""
     low: tuple[float, ...]
     mean: tuple[float, ...]
     high: tuple[float, ...]
 
 
 class Timing(Record):
-    """How often something took how long in all."""
+    """The number of times and the total duration of something."""
 
     count: int
     seconds: float
 
 
 class ServiceMetrics(Record):
-    """What the database counts over all experiments."""
+    """The counts of the database over all experiments."""
 
     runs: dict[RunStatus, int]
     attempts: dict[AttemptOutcome, int]
-    """Those that have ended, by their outcome."""
+    """The number of ended attempts by outcome."""
     cpus_at_work: int
     gpus_at_work: int
     device_seconds: float
     claim: Timing
-    """From a run's submission to its first lease."""
+    """The time from a run's submission to its first lease."""
     dispatch: Timing
-    """From an attempt's lease to the first word of its worker."""
+    """The time from an attempt's lease to the first word of its worker."""
     export_backlog: int
     export_lag_seconds: float
 
@@ -346,7 +347,7 @@ class Difference(Record):
     once."""
     mean: float
     low: float | None
-    """Of the simultaneous 95 % interval; null below two pairs."""
+    """The lower end of the simultaneous 95 % interval; null below two pairs."""
     high: float | None
     n: int
     """Pairs: seeds on which neither run was lost, or replicates."""
@@ -355,51 +356,51 @@ class Difference(Record):
     evaluation_error: float = 0.0
     """Standard error of the difference by the validation text, which all seeds share; the interval holds it."""
     margin: float | None = None
-    """Differences below it do not matter, says the specification; null where it sets none."""
+    """Differences below it do not matter, says the specification; null if it sets none."""
     is_within_margin: bool = False
     """Whether the difference is shown to be smaller than the margin, either way (TOST)."""
     seeds_to_decide: int | None = None
-    """Of an undecided difference, the fresh pairs that would decide it with a chance of 80 %, if it is as large and as
-    noisy as it looks; null where that takes more than a thousand."""
+    """The number of fresh pairs that would decide an undecided difference with a chance of 80 %, if it is as large and
+    as noisy as it looks; null if that takes more than a thousand."""
 
     def bounds(self) -> tuple[float, float]:
-        """The ends of the interval, infinite where there is none."""
+        """Return the ends of the interval, infinite where there is none."""
         return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     def decides(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Return whether the interval leaves zero out."""
         return self.is_better() or self.is_worse()
 
     def is_better(self) -> bool:
-        """Whether the whole interval lies below zero."""
+        """Return whether the whole interval lies below zero."""
         return self.high is not None and self.high < 0
 
     def is_worse(self) -> bool:
-        """Whether it lies above."""
+        """Return whether it lies above."""
         return self.low is not None and self.low > 0
 
 
 class Instability(Record):
-    """Of the judged runs of a candidate: how many diverged, ran out of memory or ended far above their lowest loss."""
+    """The lost runs among a candidate's judged ones: diverged, out of memory, or ended far above their lowest loss."""
 
     lost: int
     runs: int
-    """That have ended with a result."""
+    """The number of runs that have ended with a result."""
     low: float
-    """Of the exact 95 % interval of the share (Clopper and Pearson)."""
+    """The lower end of the exact 95 % interval of the share (Clopper and Pearson)."""
     high: float
     p_value: float | None
-    """That it is as often as the baseline on the same seeds (McNemar, exact); null for the baseline."""
+    """The p-value of as many losses as the baseline's on the same seeds (McNemar, exact); null for the baseline."""
 
 
 class Conclusion(StrEnum):
-    """What a comparison says of a candidate: the verdict as data."""
+    """The conclusion of a comparison on a candidate: the verdict as data."""
 
     BASELINE = "baseline"
     BETTER = "better"
     """The interval of the difference lies below zero."""
     WORSE = "worse"
-    """It lies above."""
+    """Its loss is higher."""
     AS_GOOD = "as_good"
     """The difference is shown to lie within the margin."""
     UNDECIDED = "undecided"
@@ -416,7 +417,7 @@ class Conclusion(StrEnum):
 
 
 class SeedsStatus(StrEnum):
-    """Why a candidate of a sequential comparison gets another seed, or none."""
+    """The reason why a candidate of a sequential comparison gets another seed, or none."""
 
     WAITING = "waiting"
     """Runs of the next look have not ended."""
@@ -431,11 +432,11 @@ class SeedsStatus(StrEnum):
 
 
 class SeedsUsed(Record):
-    """How far seeds were added for one candidate of a sequential comparison."""
+    """The seeds that were added for one candidate of a sequential comparison."""
 
     status: SeedsStatus
     looks: int
-    """That were taken: every seed that the candidate had then had ended, and the baseline's too."""
+    """The number of looks that were taken: every seed that the candidate had then had ended, and the baseline's too."""
     seeds: int
     most: int
     """Seeds of the specification."""
@@ -455,7 +456,7 @@ class LearningRateRow(Record):
     lost: int = 0
     """Runs that diverged, ran out of memory or ended far above their own lowest loss: `val_loss` leaves them out."""
     setting: dict[str, Scalar] = Field(default_factory=dict)
-    """Where tuning searches more than the rate: all that is searched, as it was tried with this rate."""
+    """The searched setting tried with this rate, if tuning searches more than the rate."""
 
 
 class OpenInterval(Record):
@@ -469,9 +470,9 @@ class OpenInterval(Record):
 
 
 class TimeToTarget(Record):
-    """When a candidate came down to the loss at which the baseline ended: where, in the mean over the seeds, its loss
-    less that of the baseline's run of the same seed falls to zero. A time without a high end may be later than the last
-    step, one without a low end sooner than the first evaluation; null where neither it nor an end is known."""
+    """The time at which a candidate reached the loss at which the baseline ended: where, in the mean over the seeds,
+    its loss less that of the baseline's run of the same seed falls to zero. A time without a high end may be later than
+    the last step, one without a low end sooner than the first evaluation; null if neither it nor an end is known."""
 
     reached: int
     """Seeds whose own run reached it."""
@@ -479,7 +480,7 @@ class TimeToTarget(Record):
     """Seeds that both have."""
     steps: OpenInterval | None
     tokens: OpenInterval | None
-    """In proportion to steps, as device-hours are."""
+    """The tokens, in proportion to steps, like device-hours."""
     device_hours: OpenInterval | None
     speed_up: OpenInterval | None
     """The baseline's steps to that loss by the candidate's. Without a low end it may be any below `high`; null for the
@@ -487,11 +488,11 @@ class TimeToTarget(Record):
 
 
 TENSORS = "tensors"
-"""What peak memory is of, wherever it is one column."""
+"""The subject of peak memory, wherever it is one column."""
 
 
 class CandidateRow(Record):
-    """One line of the leaderboard: a candidate at the setting that is judged."""
+    """A line of the leaderboard: a candidate at its judged setting."""
 
     candidate: str
     optimizer: str
@@ -502,14 +503,14 @@ class CandidateRow(Record):
     """The best trial is the lowest or highest rate tried: the candidate is not called worse, and nothing better."""
     val_loss: Interval | None
     difference: Difference | None
-    """To the baseline at the baseline's best learning rate; null for the baseline."""
+    """The difference to the baseline at the baseline's best learning rate; null for the baseline."""
     optimizer_state_bytes: int | None
     parameter_bytes: int | None
     peak_memory_bytes: int | None
     """Most bytes of tensors at once on the device, the largest over the seeds; what the process itself takes is a
     detail of each run."""
     peak_memory_kind: str | None
-    """`tensors`; null where it is unknown."""
+    """`tensors`; null if it is unknown."""
     step_seconds: float | None
     """Median over the seeds of each run's median."""
     optimizer_seconds: float | None
@@ -517,13 +518,13 @@ class CandidateRow(Record):
     device_hours: float
     """Every attempt of every run of this candidate, the whole grid included."""
     verdict: str
-    """What `conclusion` and `difference` say, in a sentence."""
+    """The meaning of `conclusion` and `difference`, in a sentence."""
     conclusion: Conclusion
     learning_rates: tuple[LearningRateRow, ...]
-    """Where it was tuned first: over the seeds of phase 1."""
+    """The learning rates; if it was tuned first, over the tuning seeds."""
     verdicts: dict[Verdict, int]
     outcomes: dict[Outcome, int] = Field(default_factory=dict)
-    """What became of its runs, those without a result among them."""
+    """The outcomes of its runs, also of those without a result."""
     final: LearningRateRow | None = None
     """Phase 2 of a tuned comparison: the seeds at the best learning rate, of which `val_loss` is the mean."""
     tuning: bool = False
@@ -531,15 +532,15 @@ class CandidateRow(Record):
     run_device_hours: float | None = None
     """Mean over the runs at the best learning rate."""
     peak_memory_note: str | None = None
-    """Why there are results and no peak."""
+    """The reason why there are results and no peak."""
     energy_joules: float | None = None
-    """Mean over the runs at the best learning rate; null where the device does not measure it."""
+    """Mean over the runs at the best learning rate; null if the device does not measure it."""
     time_to_target: TimeToTarget | None = None
     """Null where no seed can be held against the baseline's."""
     instability: Instability | None = None
     """Null while no judged run has ended."""
     on_pareto_front: bool = False
-    """No candidate has both a lower mean loss and less optimizer state."""
+    """Whether no candidate has both a lower mean loss and less optimizer state."""
     pareto_front_shown: bool = False
     """Whether the simultaneous intervals show that: of one on the front, that it is below each candidate with as little
     state; of one that is not, that it is above one of them."""
@@ -547,7 +548,7 @@ class CandidateRow(Record):
     """Null for the baseline, which gets seeds as long as anybody does, and where all seeds run at once."""
 
     def best(self) -> LearningRateRow | None:
-        """The runs that `val_loss` is the mean of."""
+        """Return the runs that `val_loss` is the mean of."""
         return self.final or next((rate for rate in self.learning_rates if rate.lr == self.best_lr), None)
 
     def cells(self) -> tuple[str, ...]:
@@ -567,12 +568,12 @@ class CandidateRow(Record):
         return (self.candidate, rate, loss, difference, self.conclusion.value.replace("_", " "), *megabytes, step)
 
     def lost_runs(self) -> int:
-        """Of `best`, how many runs were lost."""
+        """Return the number of lost runs of `best`."""
         best = self.best()
         return best.lost if best else 0
 
     def all_runs(self) -> tuple[LearningRateRow, ...]:
-        """All runs of the candidate, by learning rate and phase."""
+        """Return all runs of the candidate, by learning rate and phase."""
         return self.learning_rates if self.final is None else (*self.learning_rates, self.final)
 
 
@@ -601,16 +602,16 @@ class Comparison(Record):
     device: str | None
     """`cpu`, or the GPU's name; device-hours on a CPU are never called GPU-hours."""
     loss_name: str = "validation loss"
-    """What the losses are: that of a task may be an excess risk, or a negated KL-penalized reward."""
+    """The name of the losses: that of a task may be an excess risk, or a negated KL-penalized reward."""
     loss_unit: str = " nats"
-    """What follows a loss in prose; empty where it has no unit."""
+    """The unit behind a loss in prose; empty if it has none."""
     tuning_seeds: tuple[int, ...] = ()
-    """The seeds on which learning rates were chosen; empty where every seed ran at every rate."""
+    """The seeds on which learning rates were chosen; empty if every seed ran at every rate."""
     rows: tuple[CandidateRow, ...]
     pairs: tuple[CandidatePair, ...] = ()
     """All pairs of candidates, where the specification asks for them: their intervals hold together with 95 %."""
     notes: tuple[str, ...]
-    """At most three, the gravest first: what would change what a reader does."""
+    """At most three notes that would change a reader's action, the gravest first."""
 
     def __str__(self) -> str:
         """Return a table for terminals and notebooks: loss, difference to the baseline, verdict and costs."""
@@ -635,15 +636,15 @@ class Comparison(Record):
 
 
 class CellRecord(Record):
-    """One model size at one token budget of a scaling experiment: a comparison by itself."""
+    """A model size at a token budget of a scaling experiment: a comparison by itself."""
 
     key: str
-    """What `?cell=` calls it."""
+    """The cell's name in `?cell=`."""
     model: str
     parameters: int
     steps: int
     tokens: int
-    """Of each run."""
+    """The tokens of each run."""
     ended: int
     runs: int
     comparison: Comparison

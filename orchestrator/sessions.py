@@ -26,7 +26,7 @@ class SourcePoint:
 def join_sessions(
     sessions: Iterable[Sequence[SourcePoint]], *, counts_steps: bool = False, is_one_training: bool = False
 ) -> tuple[list[SourcePoint], list[str]]:
-    """The points of a run by step, and in a sentence each what was done for it.
+    """Return the points of a run by step, and in a sentence each what was done for it.
 
     `sessions`: each in the order in which it was logged. `counts_steps`: whether the tool counts steps itself.
     `is_one_training`: whether their owner gave them one id, so that those that overlap in time are mixed.
@@ -60,7 +60,7 @@ def join_sessions(
 
 
 def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
-    """The points, those of one step as one where none of their metrics is the same."""
+    """Yield the points, those of one step as one where none of their metrics is the same."""
     for step, together in groupby(points, attrgetter("step")):
         merged: dict[str, float] = {}
         at = 0.0
@@ -76,8 +76,8 @@ def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
 def _without_others(
     sessions: Iterable[Sequence[SourcePoint]], notes: list[str], *, is_one_training: bool
 ) -> list[list[SourcePoint]]:
-    """The sessions in time, without those that log the same as an earlier one meanwhile; of one training these are
-    mixed."""
+    """Return the sessions in time, without those that log the same as an earlier one meanwhile; of one training these
+    are mixed."""
     kept: list[tuple[list[SourcePoint], frozenset[str], float]] = []
     """Sessions, each with its names and the time of its end."""
     others = 0
@@ -105,8 +105,8 @@ def _names(session: Iterable[SourcePoint]) -> frozenset[str]:
 
 
 def _stretches(session: Iterable[SourcePoint]) -> Iterator[list[SourcePoint]]:
-    """A session in parts that only go forward, each by step. A new one begins where a metric is logged again at a step
-    before its last; a step that is filled in later, as by an evaluation of old checkpoints, begins none."""
+    """Yield a session in parts that only go forward, each by step. A new one begins where a metric is logged again at a
+    step before its last; a step that is filled in later, as by an evaluation of old checkpoints, begins none."""
     part: list[SourcePoint] = []
     last: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
@@ -123,5 +123,5 @@ def _stretches(session: Iterable[SourcePoint]) -> Iterator[list[SourcePoint]]:
 
 
 def _is_counted(stretch: Sequence[SourcePoint]) -> bool:
-    """Whether steps are 0, 1, 2, …, as a tool counts calls."""
+    """Return whether steps are 0, 1, 2, …, as a tool counts calls."""
     return all(point.step == number for number, point in enumerate(stretch))

@@ -33,15 +33,16 @@ from worker.remote.folder import find_refusal
 PREFIX = "ADAPM_BENCH_"
 CONFIG_VARIABLE = "ADAPM_BENCH_CONFIG"
 ROOT_PATH_PATTERN = r"(/[A-Za-z0-9._~%@+:=-]+)+"
-"""Without two slashes in a row, which a browser reads as another host."""
+"""The pattern of a root path without two slashes in a row, which a browser reads as another host."""
 CONFIG_FILE = Path("adapm-bench.toml")
 """Read from the current folder where `ADAPM_BENCH_CONFIG` names no other."""
 SECRETS_FOLDER = Path("/run/secrets")
-"""Where Docker and Kubernetes put secrets: one file a setting, named like its variable in lower case."""
+"""The folder of Docker's and Kubernetes' secrets: one file a setting, named like its variable in lower case."""
 
 
 def config_file() -> Path | None:
-    """The TOML file in use, or None; raises `SettingsError` where the environment names one that is not there."""
+    """Return the TOML file in use, or None; raises `SettingsError` if the environment names one that is not
+    there."""
     named = os.environ.get(CONFIG_VARIABLE)
     if named is None:
         return CONFIG_FILE if CONFIG_FILE.is_file() else None
@@ -51,7 +52,7 @@ def config_file() -> Path | None:
 
 
 class SecretFiles(SecretsSettingsSource):
-    """Reads a file for each setting; raises our `SettingsError` where one cannot be read."""
+    """Reads a file for each setting; raises our `SettingsError` if one cannot be read."""
 
     def __call__(self) -> dict[str, Any]:
         """Return the settings that have a file."""
@@ -64,7 +65,7 @@ class SecretFiles(SecretsSettingsSource):
 
 def setting_source(name: str) -> str | None:
     """Return where the setting of that name has its value from: `ADAPM_BENCH_PORT`,
-    `/run/secrets/adapm_bench_database_url`, `port in adapm-bench.toml`; None where it is the default."""
+    `/run/secrets/adapm_bench_database_url`, `port in adapm-bench.toml`; None if it is the default."""
     environment, secrets, toml = _sources(Settings)
     if name in environment():
         return f"{PREFIX}{name}".upper()
@@ -74,7 +75,7 @@ def setting_source(name: str) -> str | None:
 
 
 def _sources(settings: type[BaseSettings]) -> tuple[PydanticBaseSettingsSource, ...]:
-    """Return the environment, the folder of secrets and the TOML file; raises `SettingsError` where that cannot be
+    """Return the environment, the folder of secrets and the TOML file; raises `SettingsError` if that cannot be
     read."""
     secrets = SecretFiles(settings, SECRETS_FOLDER if SECRETS_FOLDER.is_dir() else None)
     path = config_file()
@@ -100,7 +101,7 @@ OTHER_VARIABLES = frozenset(
 
 
 class Settings(BaseSettings):
-    """Everything that an operator may set."""
+    """The settings of an operator."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
@@ -165,17 +166,17 @@ class Settings(BaseSettings):
         return text
 
     def webhook_policy(self) -> WebhookPolicy:
-        """Where webhooks may go."""
+        """Return the policy of webhooks' targets."""
         return WebhookPolicy.parse(self.webhook_urls, self.webhook_networks)
 
     def storage(self) -> Storage:
-        """The data folder, and what machines without a common disk share."""
+        """Return the data folder, and what machines without a common disk share."""
         return Storage(
             data_folder=self.data_folder.resolve(), checkpoint_url=self.checkpoint_url, dataset_url=self.dataset_url
         )
 
     def further_hosts(self) -> tuple[str, ...]:
-        """The names in `allowed_hosts`."""
+        """Return the names in `allowed_hosts`."""
         return tuple(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
 
     @classmethod
@@ -191,24 +192,24 @@ class Settings(BaseSettings):
         return init_settings, *_sources(settings_cls)
 
     def resolved_database_url(self) -> str:
-        """The database in use."""
+        """Return the database in use."""
         return self.database_url or f"sqlite:///{self.data_folder.resolve() / 'bench.sqlite3'}"
 
     def resolved_mlflow_uri(self) -> str:
-        """The MLflow store in use."""
+        """Return the MLflow store in use."""
         return self.mlflow_uri or f"sqlite:///{self.data_folder.resolve() / 'mlflow.sqlite3'}"
 
     def umask_bits(self) -> int:
-        """The umask of the service's processes."""
+        """Return the umask of the service's processes."""
         return int(self.umask, 8)
 
     def folders_on_disk(self) -> tuple[Path, ...]:
-        """Where the service and an embedded Ray write; these may be several disks."""
+        """Return the folders that the service and an embedded Ray write to; these may be several disks."""
         return self.data_folder.absolute(), Path(tempfile.gettempdir())
 
 
 def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each of the environment's names that looks like a setting and is none: a misspelt one would
+    """Return a sentence for each of the environment's names that looks like a setting and is none: a misspelt one would
     otherwise be ignored in silence."""
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
     strangers = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known)

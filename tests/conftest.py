@@ -1,4 +1,4 @@
-"""What all tests share: repeatable examples, and the real embedded service for those that only submit to it."""
+"""Shared by all tests: repeatable examples, and the real embedded service for those that only submit to it."""
 
 import os
 
@@ -41,7 +41,7 @@ settings.load_profile("repeatable")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, all files that share a service go to one worker, which starts it once."""
+    """Send all files that share a service to one worker under `--dist loadfile`, which starts it once."""
     from xdist.scheduler import LoadFileScheduling  # where tests run one at a time, xdist need not be there
 
     class SharedServiceScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
@@ -70,7 +70,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, obj
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported meanwhile stays: no garbage collection has to look at its million objects, now or later."""
+    """Freeze the objects of imports: no garbage collection has to look at its million objects, now or later."""
     gc.disable()
     try:
         return (yield)
@@ -80,12 +80,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 FREEZE_OBJECTS = 50_000
-"""So many are looked at in hundredths of a second."""
+"""The number of objects that are looked at in hundredths of a second."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """What a file of tests leaves alive stays as well, libraries above all.
+    """Freeze the objects that a file of tests leaves alive, libraries above all.
 
     Full collections, which look at it again, took a fifth of the time.
     """
@@ -99,7 +99,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def _footprints_counted_here() -> Iterator[None]:
-    """What is counted for pages and predictions in a process that loads torch, five seconds, is counted in this one.
+    """Count footprints of pages and predictions in this process instead of one that loads torch for five seconds.
 
     `tests/unit/worker/footprint/test_process.py` shows that the process gives the same answers.
     """
@@ -114,8 +114,8 @@ def _footprints_counted_here() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _counting_ends_with_its_test() -> Iterator[None]:
-    """What is still counted after a test would run beside the next one: `warnings.catch_warnings`, which models use as
-    FastAPI does, is not thread-safe."""
+    """Stop counting at the end of each test: `warnings.catch_warnings`, which models use as FastAPI does, is not
+    thread-safe."""
     yield
     for thread in threading.enumerate():
         if thread.name == "footprints":

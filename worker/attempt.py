@@ -1,4 +1,4 @@
-"""One attempt from hello to its end, as the scheduler's actor calls it: in a fresh process, with a lease token.
+"""An attempt from hello to its end, as the scheduler's actor calls it: in a fresh process, with a lease token.
 
     hello ──► run ──► finish    the run has a result
                  ├──► stopped   a cancel or a pause was obeyed
@@ -46,7 +46,7 @@ MESSAGE_CHARACTERS: Final = 4_000
 
 
 class AttemptExit(StrEnum):
-    """How an attempt ended, for the scheduler's log; the service has been told already, or cannot be."""
+    """The end of an attempt, for the scheduler's log; the service knows it already, or cannot be reached."""
 
     SUCCEEDED = "succeeded"
     STOPPED = "stopped"
@@ -164,7 +164,7 @@ def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: 
 
 
 def describe_failure(error: Exception, device_seconds: float) -> Failure:
-    """Our own errors in their own words; any other with the end of its traceback."""
+    """Return the failure of our own errors in their own words; of any other with the end of its traceback."""
     if isinstance(error, WorkerError):
         logger.error("the run ends without a result: %s", error)
         message = str(error)[:MESSAGE_CHARACTERS]

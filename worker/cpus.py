@@ -16,7 +16,7 @@ def usable_cpus(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
 
 
 def _quotas(cgroups: Path, membership: Path) -> Iterator[float]:
-    """The quotas of this process's control groups and of all above them, in CPUs."""
+    """Yield the quotas of this process's control groups and of all above them, in CPUs."""
     for line in _read(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):

@@ -1,4 +1,4 @@
-"""What can go wrong in `worker`: one root, one class a kind of fault. Each message ends with the way out.
+"""The errors of `worker`: one root, a class for each kind of fault. Each message ends with the way out.
 
 A training that diverges or runs out of device memory is no error: it is a result with that verdict.
 """
@@ -9,11 +9,11 @@ from typing import Final
 from worker.records.protocol import FailureKind, Stopped
 
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What the system says where a disk or a quota is exhausted: it passes once somebody makes room."""
+"""The errors of the system for an exhausted disk or quota: they pass once somebody makes room."""
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether the system refused to write for want of room."""
+    """Return whether the system refused to write for want of room."""
     return isinstance(error, OSError) and error.errno in DISK_FULL
 
 

@@ -12,7 +12,7 @@ CLASSES: Final[dict[Family, tuple[str, str]]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
 }
-"""Of transformers: a family's configuration and model."""
+"""The classes of transformers: a family's configuration and model."""
 
 
 def load_transformers() -> None:
@@ -28,8 +28,8 @@ def load_transformers() -> None:
 
 
 def family_classes(family: Family) -> tuple[Any, Any]:
-    """The classes of a family's configuration and of its model. Only its own modules are imported: transformers takes
-    about a second for a modelling file."""
+    """Return the classes of a family's configuration and of its model. Only its own modules are imported: transformers
+    takes about a second for a modelling file."""
     load_transformers()
     config, model = CLASSES[family]
     package = f"transformers.models.{family}"

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import IO, Final
 
 UNFINISHED: Final = ".unfinished"
-"""How the names of files and folders end while they are being made."""
+"""The ending of the names of unfinished files and folders."""
 LOOK_SECONDS: Final = 0.2
-"""So often it is looked whether the lock is free, and whether to wait at all."""
+"""The interval at which the lock is tried again, and the reason to wait checked."""
 SAY_SECONDS: Final = 60.0
-"""So often it is said that it is still waited for."""
+"""The interval at which the waiting is reported."""
 
 
 def write_atomically(path: Path, content: bytes | str, *, durable: bool = False) -> None:
@@ -82,7 +82,7 @@ def sync(path: Path) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's content. Raises `OSError`."""
+    """Return the SHA-256 of a file's content. Raises `OSError`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -108,7 +108,7 @@ def hold_lock(
 
 
 def try_lock(file: IO[str] | int) -> bool:
-    """Whether the lock of an open file, or of a file descriptor, was free; it is held then."""
+    """Return whether the lock of an open file, or of a file descriptor, was free; it is held then."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

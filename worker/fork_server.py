@@ -40,13 +40,13 @@ from worker.garbage import pause_collection
 logger = logging.getLogger(__name__)
 
 MODULES: Final = ("worker.attempt", "worker.run", "worker.models", "optim.catalog", "optim.adapm", "optim.closure_step")
-"""What every attempt imports; nearly all of the rest comes with them."""
+"""The modules that every attempt imports; nearly all of the rest comes with them."""
 MODELS: Final = ("transformers.models.gpt2.modeling_gpt2", "transformers.models.llama.modeling_llama")
-"""What most import, after what those are built on."""
+"""The modules that most attempts import, after those they are built on."""
 IDLE_SECONDS: Final = 600.0
 """A machine where no attempt has begun for so long gets its memory back."""
 LOOK_SECONDS: Final = 1.0
-"""How often the server looks whether it is still needed."""
+"""The interval at which the server checks whether it is still needed."""
 REQUEST_SECONDS: Final = 10.0
 """Whoever connects sends its request at once."""
 LONGEST_ADDRESS: Final = 100
@@ -56,7 +56,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 class ForkServerError(Exception):
-    """No attempt was forked, and why; it can be carried out in this process."""
+    """An attempt that could not be forked, with the reason; this process can carry it out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def _ask(request: ForkRequest) -> str:
 
 
 def _follow(connection: socket.socket, relay: "_Relay") -> str:
-    """What becomes of the attempt. A server that ends takes its attempts with it."""
+    """Return the result of the attempt. A server that ends takes its attempts with it."""
     word: str | None = None
     began = False
     # A connection that breaks is like one that ends: the attempt must not be asked for again.
@@ -119,14 +119,14 @@ def _status_words(status: int) -> str:
 
 
 class _Relay:
-    """Where SIGTERM goes; what comes before that is known waits."""
+    """The target of SIGTERM; signals that come before it is known wait."""
 
     def __init__(self) -> None:
         self._process: int | None = None
         self._is_due = False
 
     def to(self, process: int | None) -> None:
-        """From now on to this process; None: to nobody."""
+        """Send signals to this process from now on; None: to nobody."""
         self._process = process
         if process is not None and self._is_due:
             self._send(process)
@@ -154,7 +154,8 @@ def _relayed_sigterm() -> Iterator[_Relay]:
 
 
 def _connected_server() -> socket.socket:
-    """A connection to the server of this process's parent, which is started where there is none. Raises `OSError`."""
+    """Return a connection to the server of this process's parent, which is started where there is none. Raises
+    `OSError`."""
     if os.getppid() == 1:
         raise ProcessLookupError("what started this process has ended")
     address = _address()
@@ -173,7 +174,7 @@ def _connected_server() -> socket.socket:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Within, no other process of this user starts a server."""
+    """Lock out other processes of this user that would start a server, within the block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -193,8 +194,8 @@ def _connect(address: Path) -> socket.socket:
 
 
 def _address() -> Path:
-    """The socket of the server that this process would start: the same for all that have its parent, interpreter and
-    path. Only our user reaches it. Raises `OSError` where somebody else's folder is in the way."""
+    """Return the socket of the server that this process would start: the same for all that have its parent, interpreter
+    and path. Only our user reaches it. Raises `OSError` if somebody else's folder is in the way."""
     # Containers may share the folder, where the same number is another process.
     numbers = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
     like = hashlib.sha256("\n".join([sys.executable, numbers, *sys.path]).encode()).hexdigest()[:16]
@@ -232,7 +233,7 @@ def main() -> None:
 
 
 class _ForkServer:
-    """One thread, which waits: for requests, for the ends of attempts and of their actors."""
+    """A thread that waits: for requests, for the ends of attempts and of their actors."""
 
     def __init__(self, listener: socket.socket, address: Path, owner: int) -> None:
         self._listener, self._address, self._owner = listener, address, owner
@@ -244,7 +245,7 @@ class _ForkServer:
         self._asked_at = time.monotonic()
 
     def serve(self) -> None:
-        """Until the owner has ended, or nobody is left to wait for."""
+        """Serve until the owner has ended, or nobody is left to wait for."""
         ends, waker = os.pipe()
         os.set_blocking(ends, False)
         os.set_blocking(waker, False)
@@ -340,7 +341,7 @@ class _ForkServer:
             connection.close()
 
     def _end(self, process: int) -> None:
-        """Its actor has gone, or we go."""
+        """End the child: its actor has gone, or the server ends."""
         self._forget(self._children[process])
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -369,7 +370,8 @@ def _tell(connection: socket.socket, **words: Any) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Where the system can: a process that nobody ends would train on for nobody. Its heartbeats are refused anyway."""
+    """End this process with its parent, if the system can: a process that nobody ends would train on for nobody. Its
+    heartbeats are refused anyway."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before it was asked to take this one with it
@@ -377,7 +379,7 @@ def _end_with(parent: int) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether it runs; what has ended and was not waited for by its parent does not."""
+    """Return whether it runs; what has ended and was not waited for by its parent does not."""
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -385,14 +387,14 @@ def _is_alive(process: int) -> bool:
 
 
 def own_files() -> list[str]:
-    """Each imported file that lies outside Python's own folders, an editable installation's for instance."""
+    """Return each imported file that lies outside Python's own folders, an editable installation's for instance."""
     installed = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return [file for file in files if file and not file.startswith(installed)]
 
 
 def modification_time(file: str) -> float:
-    """Its time of change; 0 where it is gone."""
+    """Return the time of change; 0 if the file is gone."""
     try:
         return os.stat(file).st_mtime
     except OSError:

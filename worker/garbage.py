@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Within, nothing is collected but by a call of `gc.collect`."""
+    """Collect no garbage within the block except by a call of `gc.collect`."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def is_pretrained(model: nn.Module) -> "TypeGuard[PreTrainedModel]":
-    """Whether it is a model of transformers, whether its weights are pretrained or not."""
+    """Return whether it is a model of transformers, whether its weights are pretrained or not."""
     library: Any = sys.modules.get("transformers.modeling_utils")  # where it was never loaded, there is none
     return library is not None and isinstance(model, library.PreTrainedModel)
 
@@ -31,13 +31,13 @@ def is_pretrained(model: nn.Module) -> "TypeGuard[PreTrainedModel]":
 def build_model(
     name: str, seed: int, *, vocabulary_size: int | None = None, weights: InitialWeights | None = None
 ) -> "PreTrainedModel":
-    """The model of that preset on the CPU in fp32, in training mode.
+    """Return the model of that preset on the CPU in fp32, in training mode.
 
     Args:
         name: A preset; `KeyError` for an unknown one.
         seed: Of the random weights.
-        vocabulary_size: Of the data's tokenizer; `WeightsError` where the model has fewer tokens.
-        weights: Start from these instead; `WeightsError` where they are not those of this model.
+        vocabulary_size: Of the data's tokenizer; `WeightsError` if the model has fewer tokens.
+        weights: Start from these instead; `WeightsError` if they are not those of this model.
     """
     chosen = preset_for(name, vocabulary_size)
     with torch.random.fork_rng(devices=[]):
@@ -50,7 +50,8 @@ def build_model(
 
 
 def preset_for(name: str, vocabulary_size: int | None) -> ModelPreset:
-    """The preset with a vocabulary for the tokenizer: its own, or the tokenizer's where the preset follows it."""
+    """Return the preset with a vocabulary for the tokenizer: its own, or the tokenizer's where the preset follows
+    it."""
     chosen = preset(name)
     if vocabulary_size is None:
         return chosen
@@ -94,7 +95,7 @@ def _load_pretrained(model: "PreTrainedModel", weights: InitialWeights) -> "PreT
 
 
 def outline_model(name: str, device: str = "meta", *, layers: int | None = None) -> "PreTrainedModel":
-    """The model of that preset on `meta`: every shape and no memory; `KeyError` for an unknown name.
+    """Return the model of that preset on `meta`: every shape and no memory; `KeyError` for an unknown name.
 
     Args:
         name: A preset.
@@ -119,7 +120,7 @@ LLAMA_SIZES: Final = ("max_position_embeddings", "hidden_size", "num_hidden_laye
 
 
 def make_model(chosen: ModelPreset) -> "PreTrainedModel":
-    """The model of a preset, its weights drawn by torch's global generator."""
+    """Return the model of a preset, its weights drawn by torch's global generator."""
     config_class, model_class = family_classes(chosen.family)
     sizes = (chosen.max_positions, chosen.hidden_size, chosen.layers, chosen.heads)
     own: dict[str, Any] = dict(zip(GPT2_SIZES if chosen.family == "gpt2" else LLAMA_SIZES, sizes, strict=True))
@@ -148,11 +149,11 @@ def prepare(model: "PreTrainedModel", execution: Execution) -> None:
 
 
 def reset_compiler() -> None:
-    """Let `torch.compile` begin anew; nothing where it was never used, since its import alone takes seconds."""
+    """Let `torch.compile` begin anew; nothing if it was never used, since its import alone takes seconds."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
 
 
 def is_compiler_fault(error: BaseException) -> bool:
-    """Whether `torch.compile` could not compile the model here."""
+    """Return whether `torch.compile` could not compile the model here."""
     return "torch._dynamo" in sys.modules and isinstance(error, torch._dynamo.exc.TorchDynamoException)

@@ -20,7 +20,7 @@ class Repeating:
         self._thread.start()
 
     def stop(self, wait_seconds: float | None = None) -> None:
-        """Let the thread end, and wait for that, for so long at most; nothing where it has not begun."""
+        """Let the thread end, and wait for that, for so long at most; nothing if it has not begun."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(wait_seconds)

@@ -56,24 +56,24 @@ CHECKPOINT_FOLDER: Final = "checkpoints"
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """Where a run keeps things."""
+    """The folders of a run."""
 
     run_folder: Path
-    """Its own: checkpoints, spooled reports."""
+    """The run's own folder: checkpoints, spooled reports."""
     dataset_folder: Path
     """Prepared token shards, shared by all runs."""
     dataset_url: str | None = None
-    """Where shards are fetched from that are not here."""
+    """The URL from which missing shards are fetched."""
     remote_checkpoints: RemoteCheckpoints | None = None
-    """Where checkpoints are copied to, so that another machine can go on from them."""
+    """The remote folder of checkpoints, from which another machine can continue."""
     attempt: int = 1
-    """Which attempt writes there."""
+    """The attempt that writes there."""
     counted_steps: Mapping[int, int] = field(default_factory=dict)
-    """Of each earlier attempt that left checkpoints there, the last step that counts."""
+    """The last step that counts of each earlier attempt that left checkpoints there."""
 
     @classmethod
     def from_assignment(cls, assignment: Assignment) -> Self:
-        """Where an attempt keeps things."""
+        """Return the folders of an attempt."""
         url = assignment.checkpoint_url
         return cls(
             run_folder=Path(assignment.run_folder),
@@ -168,7 +168,8 @@ def run(
 def _copy_checkpoints(
     folders: Folders, reporter: Reporter, termination: Termination, group: ProcessGroup
 ) -> Iterator[Callable[[CheckpointNotice], None] | None]:
-    """Within, what has checkpoints copied to the remote folder; None where there is none, or another does it."""
+    """Yield the function that copies checkpoints to the remote folder; None if there is none, or another process copies
+    them."""
     if folders.remote_checkpoints is None or not group.is_rank_zero:
         yield None
         return
@@ -191,7 +192,7 @@ def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Ca
 def _materials(
     spec: RunSpec, folders: Folders, check_stop: Callable[[], None]
 ) -> tuple[TaskData, InitialWeights | None]:
-    """What is trained on, and the weights that it begins with where they are not drawn."""
+    """Return the data of the training, and its initial weights if they are not drawn."""
     source, here = spec.workload.initial_weights, folders.dataset_folder
     if folders.dataset_url is not None:
         fetch_missing(spec.workload.data, here, folders.dataset_url, check_stop)
@@ -216,7 +217,7 @@ def _check_stop(
 
 
 def _must_leave(reporter: Reporter, termination: Termination) -> bool:
-    """Whether the service or the system wants the process of a run that has its result to end."""
+    """Return whether the service or the system wants the process of a run that has its result to end."""
     try:
         return termination.is_requested or reporter.command() in (Command.CANCEL, Command.PAUSE)
     except WorkerError:  # the service does not listen any more: who delivers the result will meet it
@@ -224,7 +225,7 @@ def _must_leave(reporter: Reporter, termination: Termination) -> bool:
 
 
 def _lack_of_memory(error: Exception, group: ProcessGroup) -> str:
-    """The sentence of an out-of-memory error, of this process or of another rank; raises what else it was."""
+    """Return the sentence of an out-of-memory error, of this process or of another rank; raises what else it was."""
     reason = group.cause_of(error)
     if is_compiler_fault(reason):
         first_line = str(reason).partition("\n")[0]
@@ -240,7 +241,7 @@ def _lack_of_memory(error: Exception, group: ProcessGroup) -> str:
 
 
 class _Execution:
-    """One call of `run`: what the result is made of, also where training broke off for want of memory."""
+    """A call of `run`: the parts of the result, also if training broke off for want of memory."""
 
     def __init__(
         self,
@@ -262,7 +263,7 @@ class _Execution:
         self._measured: Measurements | None = None
 
     def execute(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
-        """The result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
+        """Return the result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
         with self._context.cap.apply():
             self._try(checkpoint, retried_smaller)
         return self._result()
@@ -303,7 +304,8 @@ class _Execution:
         self._measured = combine_measurements([Measurements.model_validate_json(each) for each in everybody])
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
-        """As an earlier attempt's end says, as the spec says, as the checkpoint says, or the largest that fits."""
+        """Return the micro-batch: as an earlier attempt's end says, as the spec says, as the checkpoint says, or the
+        largest that fits."""
         if self._cut_down_to is not None:
             return self._cut_down_to
         workload = self._spec.workload
@@ -342,7 +344,7 @@ class _Execution:
         )
 
     def _may_be_smaller(self) -> bool:
-        """Whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
+        """Return whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
         asked, now = self._spec.workload.execution, self._progress.micro_batch_sequences
         return (
             asked.retry_out_of_memory
@@ -353,13 +355,13 @@ class _Execution:
         )
 
     def _memory_fault(self) -> str:
-        """What did not fit, for the next attempt's history."""
+        """Return the memory fault, for the next attempt's history."""
         size, step = self._progress.micro_batch_sequences, self._progress.step
         batches = "micro-batches" if size is None else f"micro-batches of {pluralize(size, 'sequence')}"
         return f"out of memory with {batches} after step {step}: {self._out_of_memory}"
 
     def _result(self) -> Result:
-        """The record of what was trained and measured up to now."""
+        """Return the record of what was trained and measured up to now."""
         progress, context = self._progress, self._context
         verdict, reason = self._verdict()
         parameters, parameter_bytes = parameter_counts(self._model())
@@ -418,7 +420,7 @@ class _Execution:
         return self._spec.workload.tokens() // self._spec.workload.budget.steps
 
     def _model(self) -> torch.nn.Module:
-        """The model; its outline where memory ran out before there was one."""
+        """Return the model; its outline where memory ran out before there was one."""
         if self._stepper:
             return self._stepper.task.model
         with torch.device("meta"):

@@ -43,7 +43,7 @@ class DescribedRecord(BaseModel):
 
 
 def field_docs(record: type[BaseModel]) -> dict[str, str]:
-    """The docstring under each field of a record, and of what it inherits from."""
+    """Return the docstring under each field of a record, and of what it inherits from."""
     found: dict[str, str] = {}
     for each in reversed(record.__mro__):
         if issubclass(each, BaseModel) and not each.__module__.startswith("pydantic"):
@@ -53,7 +53,7 @@ def field_docs(record: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
-    """Of every class of a module, by its name; nothing where there is no source."""
+    """Of every class of a module, by its name; nothing if there is no source."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):
@@ -83,17 +83,17 @@ def _no_disguise(value: object) -> object:
 
 
 WHOLE_NUMBER = BeforeValidator(_no_disguise)
-"""Of an `int` that may be written `2e9`: pydantic would take a truth value and a text of digits, too.
+"""A whole number: an `int` that may be written `2e9`; pydantic would take a truth value and a text of digits, too.
 
 It stands behind the bounds: a schema shows none that follow."""
 
 SpecFault = tuple[tuple[str | int, ...], object, str]
-"""Where in the spec, the value found there, and what is allowed."""
+"""A fault: its place in the spec, the value there, and the allowed values."""
 
 
 def omit_default(default: object) -> Any:
-    """A field that came later: at its default it is left out of the JSON, so that older specifications keep their
-    hashes, by which their checkpoints and idempotency keys are known."""
+    """Return a field that came later: at its default it is left out of the JSON, so that older specifications keep
+    their hashes, by which their checkpoints and idempotency keys are known."""
     return Field(default=default, exclude_if=lambda value: value == default)
 
 
@@ -118,13 +118,13 @@ def trust_stored_names() -> Iterator[None]:
 
 
 def is_stored() -> bool:
-    """Whether what is read now is taken `trust_stored_names`: then no fault is looked for."""
+    """Return whether what is read now is taken `trust_stored_names`: then no fault is looked for."""
     return _STORED.get()
 
 
 def read_stored(kind: Any, content: str | bytes) -> Any:
-    """The record, of a type or union, in JSON that was accepted once: no catalog, rule or limit of today is asked, and
-    a field that is no more is left out. Raises `ValidationError` for what was never such a record."""
+    """Return the record, of a type or union, in JSON that was accepted once: no catalog, rule or limit of today is
+    asked, and a field that is no more is left out. Raises `ValidationError` for what was never such a record."""
     with trust_stored_names():
         return _limitless(kind).validate_json(content, extra="ignore")
 
@@ -145,7 +145,7 @@ def _drop_limits(schema: Any) -> Any:
 
 
 LIMITS = frozenset({"ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern"})
-"""Of pydantic's core schemas."""
+"""The limits of pydantic's core schemas."""
 
 
 _STORED = ContextVar("stored", default=False)
@@ -181,6 +181,6 @@ def raise_faults(title: str, faults: list[SpecFault]) -> None:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first of its faults, with where it is: `budget.steps: Input should be greater than 0`."""
+    """Return the first of its faults, with where it is: `budget.steps: Input should be greater than 0`."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"

@@ -1,1 +1,1 @@
-"""Who calls, and what a caller may: keys, scopes, throttle. The records of keys are the orchestrator's."""
+"""Callers and their rights: keys, scopes, throttle. The records of keys are the orchestrator's."""

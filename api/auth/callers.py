@@ -1,4 +1,4 @@
-"""Who calls: the key of a request, by its `Authorization` header or by a login's cookie, looked up once in a while.
+"""The caller of a request, by the key of its `Authorization` header or a login's cookie, looked up once in a while.
 
 A key that was looked up is believed for `BELIEVED_SECONDS`: that long, and no longer, a revoked one may still open
 something in another process of the service. The process that revokes it forgets it at once.
@@ -27,18 +27,19 @@ MOST_BELIEVED = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who makes a request."""
+    """The caller of a request."""
 
     address: str
     key: KeyRecord | None = None
     """Null where none was asked for: a service without keys, or an open route."""
 
     def key_id(self) -> str | None:
-        """The id of the caller's key, under which what they do is kept."""
+        """Return the id of the caller's key, under which what they do is kept."""
         return self.key.id if self.key is not None else None
 
     def scope(self) -> Scope:
-        """What the caller may do. Without keys the service answers this machine alone, which may do everything."""
+        """Return the scope of the caller. Without keys the service answers this machine alone, which may do
+        everything."""
         return self.key.scope if self.key is not None else Scope.ADMIN
 
 
@@ -51,7 +52,7 @@ class PresentedSecret:
 
 
 def presented_secret(headers: Headers) -> PresentedSecret | None:
-    """The secret of a request; None where it shows none. A header is meant, a cookie is only sent along."""
+    """Return the secret of a request; None if it shows none. A header is meant, a cookie is only sent along."""
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and secret.strip():
         return PresentedSecret(secret=secret.strip(), by_cookie=False)
@@ -74,18 +75,18 @@ class Callers:
         self._asked_at = float("-inf")
 
     async def has_keys(self) -> bool:
-        """Whether this service has keys. Once it has it always has: keys are never deleted."""
+        """Return whether this service has keys. Once it has it always has: keys are never deleted."""
         if not self._closed and self._clock() - self._asked_at >= BELIEVED_SECONDS:
             self._closed = await run_in_threadpool(self._keyring.has_keys)
             self._asked_at = self._clock()
         return self._closed
 
     def knows(self, shown: PresentedSecret) -> bool:
-        """Whether its answer is at hand, so that asking costs nothing."""
+        """Return whether its answer is at hand, so that asking costs nothing."""
         return self._clock() - self._believed.get(shown, (float("-inf"), None))[0] < BELIEVED_SECONDS
 
     async def key(self, shown: PresentedSecret) -> KeyRecord | None:
-        """The key of a secret, if it opens anything."""
+        """Return the key of a secret, if it opens anything."""
         asked_at, generation = self._clock(), self._generation
         believed = self._believed.get(shown)
         if believed is not None and asked_at - believed[0] < BELIEVED_SECONDS:
@@ -101,7 +102,8 @@ class Callers:
         return found
 
     def was_right(self, secret: str) -> bool:
-        """Whether this key was accepted lately, so other callers' wrong keys do not delay it. It is still looked up."""
+        """Return whether this key was accepted lately, so other callers' wrong keys do not delay it. It is still looked
+        up."""
         return self._clock() - self._right.get(_digest(secret), float("-inf")) < RIGHT_SECONDS
 
     def note(self, secret: str, *, right: bool) -> None:
@@ -120,7 +122,7 @@ class Callers:
 
 
 class Leases:
-    """Which tokens open which attempts. One that does once always does; whether its lease lives, the verbs say.
+    """The tokens that open running attempts. One that does once always does; whether its lease lives, the verbs say.
 
     They are looked up one after the other, so that guesses cost one thread at most. For one event loop.
     """
@@ -131,7 +133,7 @@ class Leases:
         """Run, attempt and the token's hash, the latest last."""
 
     async def know(self, run_id: str, attempt: int, token: str) -> bool:
-        """Whether the token opens that attempt."""
+        """Return whether the token opens that attempt."""
         remembered = run_id, attempt, _digest(token)
         if remembered in self._known:
             return True

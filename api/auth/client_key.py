@@ -13,7 +13,7 @@ class KeyUnreadableError(Exception):
 
 
 def own_key(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The key to show, if there is one. Raises `KeyUnreadableError`."""
+    """Return the key to show, if there is one. Raises `KeyUnreadableError`."""
     if key := environment.get(KEY_VARIABLE, "").strip():
         return check_key(key, f"${KEY_VARIABLE}")
     if name := environment.get(KEY_FILE_VARIABLE):

@@ -1,4 +1,4 @@
-"""Which scope opens which route: one table, the only place that says so. Admins alone open what is not in it.
+"""The scope of every route, in one table. Admins alone open what is not in it.
 
 A new route has to be placed here; the matrix test of callers and routes fails until it is.
 """
@@ -13,10 +13,10 @@ from orchestrator.keys import Scope
 
 
 class Access(StrEnum):
-    """What a route asks of its caller."""
+    """The access that a route asks of its caller."""
 
     OPEN = "open"
-    """Nothing: it tells nothing about anybody's work."""
+    """No key: the route shows nothing of anybody's work."""
     LEASE = "lease"
     """The token of an attempt's lease, which the route checks itself: it opens that attempt and nothing else."""
     VIEWER = "viewer"
@@ -24,7 +24,7 @@ class Access(StrEnum):
     ADMIN = "admin"
 
     def scope(self) -> Scope | None:
-        """The least scope of a key that opens it; None where no key is asked for."""
+        """Return the least scope of a key that opens it; None if no key is asked for."""
         return None if self in (Access.OPEN, Access.LEASE) else Scope(self.value)
 
 
@@ -155,8 +155,8 @@ TABLE = {
     DELETE /v1/keys/{key_id}
     """,
 }
-"""What opens each route, one that names more words before one that names fewer; behind a route what admission
-(`api/middleware/admission.py`) has to know of it.
+"""The scope of each route, longer paths before shorter ones; routes after an admission class
+(`api/middleware/admission.py`) name it.
 
 stream   its answer goes on and on; there is no HEAD of it
 heavy    makes a file of a whole experiment, or draws: a few at once
@@ -165,7 +165,7 @@ whole    reads every run of an experiment, or of several, for what somebody wait
 
 
 class GuardedRoute:
-    """One line of the table, with the addresses that it means."""
+    """A line of the table, with the addresses that it matches."""
 
     def __init__(self, access: Access, method: str, path: str, *marks: str) -> None:
         self.access, self.method, self.marks = access, method, marks
@@ -174,7 +174,7 @@ class GuardedRoute:
         self._pattern = compile_path(path)[0]
 
     def matches(self, path: str) -> bool:
-        """Whether the path is one of its addresses."""
+        """Return whether the path is one of its addresses."""
         return self._pattern.match(path) is not None
 
 
@@ -192,19 +192,19 @@ STREAMS, HEAVY, WHOLE = (
 
 @lru_cache(maxsize=4096)
 def routes_at(path: str) -> tuple[GuardedRoute, ...]:
-    """The lines that the path belongs to, the strictest first."""
+    """Return the lines that the path belongs to, the strictest first."""
     return tuple(each for each in GUARDED_ROUTES if each.matches(path))
 
 
 def find_route(method: str, path: str) -> GuardedRoute | None:
-    """The line for a request; where several fit, the strictest. None where the table knows none."""
+    """Return the line for a request; where several fit, the strictest. None if the table knows none."""
     wanted = "GET" if method == "HEAD" else method
     return next((each for each in routes_at(path) if each.method == wanted), None)
 
 
 def methods_at(path: str) -> str:
-    """The methods that an address takes, as the header `Allow` has them; a word that a route names is no parameter of
-    another one."""
+    """Return the methods that an address takes, as the header `Allow` has them; a word that a route names is no
+    parameter of another one."""
     routes = routes_at(path)
     fewest_parameters = min((each.route.count("{") for each in routes), default=0)
     nearest = [each for each in routes if each.route.count("{") == fewest_parameters]

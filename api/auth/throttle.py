@@ -1,4 +1,4 @@
-"""How much one caller may ask for: a token bucket for each key and each address, in the memory of this process.
+"""The rate of requests of each caller: a token bucket for each key and address, in the memory of this process.
 
 A bucket holds some seconds' worth of requests, so that a burst passes and a flood does not.
 """
@@ -14,11 +14,12 @@ MOST_BUCKETS = 20_000
 
 
 IPV6_PREFIX_BITS = 64
-"""What one customer of a provider has at least (RFC 6177): its addresses are one caller's."""
+"""The smallest network that a provider gives a customer (RFC 6177): its addresses are one caller's."""
 
 
 def network_of(address: str) -> str:
-    """Whose an address is: of IPv6 all of its /64, an IPv4-mapped one the IPv4 address; other text is returned."""
+    """Return the network of an address: the /64 of IPv6, the IPv4 address of an IPv4-mapped one; other text as it
+    is."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -47,14 +48,14 @@ class Throttle:
         self._buckets: dict[str, _Bucket] = {}
 
     def take(self, name: str) -> int | None:
-        """Take one token; None where there was one, else the seconds after which there will be."""
+        """Take one token; None if there was one, else the seconds after which there will be."""
         wait_seconds = self.wait(name)
         if wait_seconds is None:
             self._buckets[network_of(name)].tokens -= 1
         return wait_seconds
 
     def wait(self, name: str) -> int | None:
-        """As `take`, without taking anything."""
+        """Return the seconds until `take` would succeed, without taking a token."""
         tokens = self._refill(name).tokens
         return None if tokens >= 1 else max(math.ceil((1 - tokens) / self.a_second), 1)
 

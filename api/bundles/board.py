@@ -58,7 +58,7 @@ class Board:
 
     lines: tuple[BoardLine, ...]
     bundles: int
-    """How many were verified; a sweep has no verdict and no line."""
+    """The number of verified bundles; a sweep has no verdict and no line."""
     refused: Mapping[str, str]
     """Path of a bundle that is not on the board → the reason."""
 

@@ -34,7 +34,7 @@ SENTENCES: Final = frozenset({"verdict", "notes", "no_law", "peak_memory_note"})
 MOST_BYTES: Final = {DOCUMENT: 1 << 30, POINTS: 1 << 32, SIGNER: 1 << 12, STATEMENT: 1 << 20}
 """Larger files are not read."""
 MOST_POINTS: Final = 10_000_000
-"""Of all runs together: a small Parquet file may claim any number."""
+"""The most points of all runs together, because a small Parquet file may claim any number."""
 MOST_UNPACKED_BYTES: Final = 1 << 32
 
 
@@ -51,7 +51,7 @@ class FigureDifference:
     """A stored figure that does not follow from the runs of its bundle."""
 
     figure: str
-    """Where it stands, as `comparison.rows.1.difference.mean`."""
+    """The path of the figure, such as `comparison.rows.1.difference.mean`."""
     stored: Any
     recomputed: Any
 
@@ -61,7 +61,7 @@ class Bundle:
     """The content of a bundle, read but not yet checked."""
 
     document: ExperimentDocument
-    """Without its answers."""
+    """The bundle's document without its answers."""
     stored_figures: Mapping[str, Any]
     """Provenance and answers as the file has them: their records may have other fields today."""
     curves: Mapping[str, ValidationCurve]
@@ -88,7 +88,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def read_bundle(files: Mapping[str, bytes]) -> Bundle:
-    """Return the content. Raises `BundleError` where it is damaged, or its specification has another hash."""
+    """Return the content. Raises `BundleError` if it is damaged, or its specification has another hash."""
     try:
         fields = from_json(files[DOCUMENT], allow_inf_nan=False)
         recorded = {name: fields[name] for name in ("provenance", "experiment", "runs")}

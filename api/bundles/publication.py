@@ -1,4 +1,4 @@
-"""From a service to a bundle: the document of a finished experiment, signed here, and verified before it is there."""
+"""Publication: the document of a finished experiment, signed here, and verified before the folder appears."""
 
 import shutil
 import tempfile
@@ -15,7 +15,7 @@ from orchestrator.export.document import ExperimentDocument
 
 
 def publish(client: Client, experiment_id: str, folder: Path, key: Ed25519PrivateKey) -> Verification:
-    """Write the bundle of an experiment. Raises `BundleError` where it has not ended, or would not be believed, and
+    """Write the bundle of an experiment. Raises `BundleError` if it has not ended, or would not be believed, and
     `OSError`; then there is no folder."""
     id = client.experiment(experiment_id).id
     try:

@@ -1,4 +1,4 @@
-"""How bundles are signed: an in-toto statement of every file's digest, in a DSSE envelope, by an Ed25519 key.
+"""Signatures of bundles: an in-toto statement of every file's digest, in a DSSE envelope, by an Ed25519 key.
 
 https://in-toto.io/Statement/v1 and github.com/secure-systems-lab/dsse. A signature says who published, not that it is
 true: a key is worth what its reader knows of its owner, and is pinned by its fingerprint. There is no sigstore: it
@@ -91,7 +91,7 @@ def predicate(provenance: Provenance) -> dict[str, Any]:
 
 
 def check_signature(files: Mapping[str, bytes], trusted: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """Return the fingerprint of the signer, and the predicate. Raises `BundleError` where the statement is not about
+    """Return the fingerprint of the signer, and the predicate. Raises `BundleError` if the statement is not about
     exactly these files, or not signed by the key beside them, or that key is none of the `trusted` ones, where there
     are any."""
     try:

@@ -26,7 +26,7 @@ ROUNDING: Final = 1e-6
 """Relative: quantiles of another machine or version differ by up to 1e-8, and no reader is shown six digits."""
 LISTED_DIFFERENCES = 10
 LISTED_CHARACTERS = 80
-"""Of a value in a sentence: a stranger's text may be a book."""
+"""The longest value in a sentence: a stranger's text may be a book."""
 DAMAGE: Final = (OrchestratorError, ValueError, TypeError, ArithmeticError, LookupError, RuntimeError, AssertionError)
 """Errors that the analysis raises for runs that no service would have: the bundle is refused."""
 
@@ -36,13 +36,13 @@ class Verification:
     """A bundle that was believed."""
 
     document: ExperimentDocument
-    """With its answers recomputed, in today's words."""
+    """The document with recomputed answers, in today's words."""
     signer: str
     """The fingerprint of the key that signed it."""
     is_trusted: bool
     """Whether the reader named that key."""
     figures: int
-    """How many stored figures were compared with the recomputed ones."""
+    """The number of stored figures that were compared with recomputed ones."""
 
 
 def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:

@@ -30,7 +30,7 @@ from worker.spec.run import Resources, Workload
 
 BASELINE: Final = "baseline"
 MOST_SEEDS: Final = 256
-"""Of one comparison."""
+"""The most seeds of one comparison."""
 MOST_STEPS: Final = 1_000
 """Tries of a campaign, and confirmations."""
 
@@ -38,18 +38,18 @@ SeedCount = Annotated[int, Field(strict=True, ge=2, le=MOST_SEEDS)]
 
 
 class Stage(StrEnum):
-    """What a comparison of a campaign is for."""
+    """The purpose of a comparison within a campaign."""
 
     TRY = "try"
     CONFIRMATION = "confirmation"
 
 
 class Step(NamedTuple):
-    """One comparison of a campaign."""
+    """A comparison of a campaign."""
 
     stage: Stage
     number: int
-    """Of the try or of the confirmation, from 1."""
+    """The number of the try or of the confirmation, from 1."""
     workload: int = 0
     """0 is the campaign's own; 1, 2, … are held out."""
 
@@ -59,27 +59,27 @@ class Step(NamedTuple):
 
 
 def comparisons_of(confirmation: int) -> int:
-    """The number of comparisons that a confirmation is judged as one of."""
+    """Return the number of comparisons that a confirmation is judged as one of."""
     return confirmation * (confirmation + 1) // 2
 
 
 def level_of(confirmation: int) -> float:
-    """The largest chance that a confirmation calls a candidate improved that is not."""
+    """Return the largest chance that a confirmation calls a candidate improved that is not."""
     return SIGNIFICANCE / 2 / comparisons_of(confirmation)
 
 
 class Campaign(Spec):
-    """What is fixed before the first try. A file that differs is another campaign."""
+    """A campaign: its question, fixed before the first try. A file that differs is another campaign."""
 
     name: Name
     workload: Workload
     baseline: Candidate
-    """At one learning rate."""
+    """The baseline, at one learning rate."""
     held_out: Annotated[tuple[Workload, ...], Field(max_length=8)] = ()
     """Workloads that no try runs on. A candidate has to be better on each of them, too."""
     try_seeds: SeedCount = 5
     confirmation_seeds: SeedCount = 20
-    """On each workload."""
+    """The seeds of a confirmation on each workload."""
     resources: Resources = Resources()
 
     @model_validator(mode="after")
@@ -90,15 +90,16 @@ class Campaign(Spec):
         return self
 
     def label(self) -> str:
-        """The label of its experiments."""
+        """Return the label of its experiments."""
         return f"campaign-{self.content_hash()[:12]}"
 
     def workloads(self) -> tuple[Workload, ...]:
-        """Its own workload, then those that are held out."""
+        """Return the campaign's own workload, then the held-out ones."""
         return self.workload, *self.held_out
 
     def comparison(self, step: Step, candidate: Candidate) -> ComparisonSpec:
-        """The experiment of a step. Raises `ValidationError` where the candidate cannot be trained on its workload."""
+        """Return the experiment of a step. Raises `ValidationError` if the candidate cannot be trained on its
+        workload."""
         first = _first_seed(self.content_hash(), step)
         count = self.try_seeds if step.stage is Stage.TRY else self.confirmation_seeds
         return ComparisonSpec(
@@ -114,7 +115,7 @@ class Campaign(Spec):
         )
 
     def steps_by_seeds(self) -> dict[int, Step]:
-        """Every step that there may be, by the first of its seeds."""
+        """Return every step that there may be, by the first of its seeds."""
         content_hash, confirmed = self.content_hash(), range(len(self.workloads()))
         steps = [
             Step(stage, number, workload)
@@ -126,6 +127,6 @@ class Campaign(Spec):
 
 
 def _first_seed(content_hash: str, step: Step) -> int:
-    """The first of a step's seeds, which follow one another."""
+    """Return the first of a step's seeds, which follow one another."""
     text = f"{content_hash} {step.stage} {step.number} {step.workload}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % (2**31 - MOST_SEEDS)

@@ -41,18 +41,18 @@ class State(StrEnum):
     IMPROVED = "improved"
     """Better than the baseline on every workload, at the confirmation's level."""
     NOT_SHOWN = "not_shown"
-    """That was not shown, which is no proof of the contrary."""
+    """Not shown to be better, which is no proof of the contrary."""
 
 
 class StepResult(Record):
-    """One experiment of a campaign and its answer so far."""
+    """An experiment of a campaign and its answer so far."""
 
     workload: int
     experiment_id: str
     complete: bool
     """Whether every run has a result."""
     conclusion: Conclusion
-    """Of the experiment by itself, as one comparison at 5 %."""
+    """The conclusion of the experiment by itself, as one comparison at 5 %."""
     difference: Difference | None
     """Candidate less baseline."""
 
@@ -72,27 +72,27 @@ class LedgerEntry(Record):
 
 
 class Ledger(Record):
-    """Everything that a campaign has tried and confirmed."""
+    """All tries and confirmations of a campaign."""
 
     name: str
     label: str
     tries: tuple[LedgerEntry, ...]
     confirmations: tuple[LedgerEntry, ...]
     next_level: float
-    """Of the next confirmation."""
+    """The level of the next confirmation."""
     faults: tuple[str, ...]
     """Labelled experiments that count for nothing, and why."""
 
 
 def is_improvement(conclusion: Conclusion, difference: Difference | None, confirmation: int) -> bool:
-    """Whether a workload shows the candidate to be better, at the level of that confirmation."""
+    """Return whether a workload shows the candidate to be better, at the level of that confirmation."""
     if conclusion is not Conclusion.BETTER or difference is None or difference.p_value is None:
         return False
     return difference.p_value * comparisons_of(confirmation) < SIGNIFICANCE
 
 
 def read_ledger(client: Client, campaign: Campaign) -> Ledger:
-    """The ledger from the experiments that the service has now."""
+    """Return the ledger from the experiments that the service has now."""
     experiments = [*_labelled(client, campaign, deleted=False), *_labelled(client, campaign, deleted=True)]
     kept = [each.id for each in experiments if isinstance(each.spec, ComparisonSpec) and each.deleted_at is None]
     return make_ledger(campaign, experiments, {id: client.compare(id) for id in kept})
@@ -102,7 +102,7 @@ def try_candidate(
     client: Client, campaign: Campaign, optimizer: str, lr: float, options: Mapping[str, Scalar], note: str = ""
 ) -> LedgerEntry:
     """Submit a candidate on the campaign's few seeds; one that was tried already is returned as it is. Raises
-    `InputError` where it cannot be trained on a workload of the campaign."""
+    `InputError` if it cannot be trained on a workload of the campaign."""
     try:
         candidate = Candidate(optimizer=optimizer, learning_rates=(lr,), options=dict(options))
         for workload in range(len(campaign.workloads())):
@@ -132,7 +132,7 @@ def confirm(client: Client, campaign: Campaign, try_number: int) -> LedgerEntry:
 
 
 def make_ledger(campaign: Campaign, experiments: Iterable[AnyExperiment], answers: Mapping[str, Comparison]) -> Ledger:
-    """The ledger that follows from labelled experiments and, by their ids, their answers."""
+    """Return the ledger that follows from labelled experiments and, by their ids, their answers."""
     steps, known, faults = campaign.steps_by_seeds(), dict[Step, ExperimentRecord](), list[str]()
     for experiment in sorted(experiments, key=lambda experiment: experiment.created_at):
         spec = experiment.spec
@@ -175,7 +175,7 @@ def _is_step(campaign: Campaign, step: Step, spec: ComparisonSpec) -> bool:
 def _entries(
     campaign: Campaign, stage: Stage, known: Mapping[Step, ExperimentRecord], answers: Mapping[str, Comparison]
 ) -> tuple[LedgerEntry, ...]:
-    """The entries of a stage, by number."""
+    """Return the entries of a stage, by number."""
     by_number: dict[int, list[tuple[int, ExperimentRecord]]] = {}
     for step, experiment in sorted(known.items()):
         if step.stage is stage:

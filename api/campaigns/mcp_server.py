@@ -37,7 +37,7 @@ REPEATABLE = ToolAnnotations(destructive_hint=False, idempotent_hint=True)
 
 
 def mcp_server(client: Client, campaign: Campaign) -> MCPServer:
-    """The tools of a campaign over a client, which has the caller's key."""
+    """Return the tools of a campaign over a client, which has the caller's key."""
     server = MCPServer("adapm-bench", instructions=INSTRUCTIONS, log_level="WARNING")
 
     @server.tool(annotations=READS)

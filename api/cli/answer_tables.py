@@ -27,13 +27,13 @@ from orchestrator.sweeps.records import SweepReport
 from worker.words import pluralize
 
 WORDS_COLUMNS = 20
-"""Of words in a column of figures: as wide as an interval."""
+"""The width of words in a column of figures, that of an interval."""
 LEAST_COLUMNS = 4
 """The optimizer, its rate, its loss and its difference to the baseline."""
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
-    """The leaderboard, best first, with every verdict and note below it in full."""
+    """Return the leaderboard, best first, with every verdict and note below it in full."""
     head = Text(plain(comparison.name), style="bold")
     if not comparison.complete:
         head.append("  (not complete: some runs have not ended)", style="yellow")
@@ -49,8 +49,8 @@ def comparison_table(comparison: Comparison) -> RenderableType:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """One line a candidate: loss, difference, memory, time, runs. Where the console is too narrow for all columns the
-    last ones are left out, and a line says which: a squeezed table cannot be read."""
+    """The table of candidates: loss, difference, memory, time, runs. Where the console is too narrow for all columns
+    the last ones are left out, and a line says which: a squeezed table cannot be read."""
 
     comparison: Comparison
 
@@ -99,7 +99,7 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[str, ...]:
 
 
 def two_lines(figure: str, of_what: str) -> str:
-    """A figure over what it is of; one line where either is missing."""
+    """Return a figure over what it is of; one line where either is missing."""
     return f"{figure}\n{of_what}" if of_what and figure != formats.UNKNOWN else figure
 
 
@@ -137,7 +137,7 @@ def _step(row: CandidateRow) -> str:
 
 
 def outcomes_text(outcomes: dict[Outcome, int]) -> str:
-    """What became of the runs of a candidate: `4 finished`."""
+    """Return the outcomes of a candidate's runs: `4 finished`."""
     lines = [f"{count} {outcome.value.replace('_', ' ')}" for outcome, count in outcomes.items() if count]
     return "\n".join(lines) or formats.UNKNOWN
 
@@ -150,7 +150,7 @@ def fit_view(law: FitReport) -> RenderableType:
 
 
 def sweep_view(sweep: SweepReport) -> RenderableType:
-    """The best trial of each optimizer, which hyperparameters mattered, every trial."""
+    """Return the best trial of each optimizer, which hyperparameters mattered, every trial."""
     head = Text(plain(sweep.name), style="bold")
     head.append(f"  {sweep.algorithm}, {len(sweep.trials)} of {sweep.trials_planned} trials", style="dim")
     notes = sentences(("note", formats.sentence(note)) for note in sweep.notes)
@@ -158,14 +158,14 @@ def sweep_view(sweep: SweepReport) -> RenderableType:
 
 
 def _titled(table: Table) -> tuple[RenderableType, ...]:
-    """A table under its caption; nothing where it has no rows."""
+    """Return a table under its caption; nothing if it has no rows."""
     if not table.rows:
         return ()
     return Text(f"\n{table.caption}".rstrip(), style="dim"), text_table(table.head, table.rows)
 
 
 def profile_view(report: ProfileReport) -> RenderableType:
-    """One line a candidate: its scores, and its time to target on each workload."""
+    """Return a line for each candidate: its scores, and its time to target on each workload."""
     targets = [f"{time.name[:24]}\n{target_words(time)}" for time in (report.rows[0].times if report.rows else ())]
     columns = ("optimizer", "score\n(tokens)", "score\n(device-h)", *targets)
     rows = [

@@ -25,9 +25,9 @@ class Verb(NamedTuple):
     """A verb, or a group of verbs."""
 
     place: str
-    """Its module below `api.cli`, and its name there."""
+    """Its module below `api.cli`, and the function's name."""
     summary: str
-    """Its line of `--help`; the docstring of the function says more."""
+    """The verb's line of `--help`; the docstring of the function says more."""
 
 
 PANELS = {
@@ -173,7 +173,7 @@ def _set_up(
         typer.Option("--key-file", help=f"A file that holds the key to the service; default: ${KEY_VARIABLE}."),
     ] = None,
 ) -> None:
-    """What stands before a verb."""
+    """Set up logging and the key before a verb."""
     if key_file is not None:
         os.environ.pop(KEY_VARIABLE, None)
         os.environ[KEY_FILE_VARIABLE] = str(key_file)

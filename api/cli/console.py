@@ -1,4 +1,4 @@
-"""What the command line prints (Rich on a terminal, plain 120-column text in a log or a pipe), and how a verb ends."""
+"""The output of the command line (Rich on a terminal, plain 120-column text in a log or a pipe), and the exit codes."""
 
 import json
 import os
@@ -22,14 +22,14 @@ from rich.text import Text
 from orchestrator.errors import OrchestratorError
 
 FAILED = 1
-"""Not found, failed, refused."""
+"""The exit code of a verb that failed, was refused or did not find its subject."""
 BAD_INPUT = 2
 UNREACHABLE = 3
 INTERRUPTED = 130
-"""What shells give a command that Ctrl-C ended: 128 + SIGINT."""
+"""The exit code that shells give a command that Ctrl-C ended: 128 + SIGINT."""
 
 LINE_SECONDS = 5.0
-"""Without a terminal: at most one line of progress in this time, so that a log stays short."""
+"""The shortest time between two lines of progress without a terminal, so that a log stays short."""
 LOG_WIDTH = 120
 """Columns outside a terminal, where nothing can be asked for its width."""
 
@@ -40,15 +40,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 
 
 def console(stream: IO[str] | None = None) -> Console:
-    """A console on stdout (or `stream`): no markup in data, no colours outside a terminal."""
+    """Return a console on stdout (or `stream`): no markup in data, no colours outside a terminal."""
     target = stream or sys.stdout
     width = None if target.isatty() else int(os.environ.get("COLUMNS") or LOG_WIDTH)
     return Console(file=target, width=width, highlight=False, markup=False, emoji=False)
 
 
 def program() -> str:
-    """What a command to copy begins with: `adapm-bench` where the shell finds this one by it, else the path by which
-    this one was called, as `.venv/bin/adapm-bench`."""
+    """Return the beginning of a command to copy: `adapm-bench` if the shell finds this program by it, else the path of
+    this call, such as `.venv/bin/adapm-bench`."""
     called = Path(sys.argv[0])
     if called.name != PROGRAM or not called.exists():
         return PROGRAM
@@ -135,8 +135,8 @@ def print_files(paths: Iterable[Path], *, as_json: bool) -> None:
 
 
 def text_table(columns: Sequence[str], rows: Iterable[Iterable[str]], figures: Collection[str] = ()) -> Table:
-    """A table with a rule under its head and nothing else to break in a log; columns of `figures` align right. A first
-    column of names is not folded; sentences are. Heads and cells may have several lines."""
+    """Return a table with a rule under its head and nothing else to break in a log; columns of `figures` align right. A
+    first column of names is not folded; sentences are. Heads and cells may have several lines."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     head, *cells = [[Text("\n".join(map(plain, cell.split("\n")))) for cell in row] for row in (columns, *rows)]
     for position, column in enumerate(columns):

@@ -27,7 +27,7 @@ NONE_SUCH = "no experiments match"
 
 
 def experiments_table(experiments: Iterable[Listed], nothing: str = NONE_YET) -> RenderableType:
-    """One line an experiment; labels where any has some."""
+    """Return the table of experiments, a line each; with labels if any experiment has some."""
     listed = list(experiments)
     if not listed:
         return Text(nothing)
@@ -57,7 +57,7 @@ def _mark(experiment: Listed) -> str:
 
 
 def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
-    """One line a run."""
+    """Return the table of runs, a line each."""
     rows = [
         (
             run.id,
@@ -84,7 +84,7 @@ def counts_text(counts: StateCounts) -> str:
 
 
 def steps_text(experiment: Listed) -> str:
-    """How much of the budget is done: `480/2,880 (17 %)`; unknown of runs that were logged or imported."""
+    """Return the share of the budget that is done: `480/2,880 (17 %)`; unknown for logged or imported runs."""
     if isinstance(experiment, ExternalExperiment):
         return formats.UNKNOWN
     done, total = experiment.progress.steps_done, experiment.progress.steps_total
@@ -92,7 +92,7 @@ def steps_text(experiment: Listed) -> str:
 
 
 def reason_text(run: RunRecord) -> str:
-    """Why a run is as it is; nothing of one that has finished."""
+    """Return the reason of a run's state; empty for a finished one."""
     if run.damaged:
         return run.damaged
     if run.result is None or run.outcome() is Outcome.FINISHED:
@@ -101,7 +101,7 @@ def reason_text(run: RunRecord) -> str:
 
 
 def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:
-    """An experiment and its runs."""
+    """Return an experiment and its runs."""
     spec, note = experiment.spec, experiment.note
     cells, tokens = spec.cells(), formats.count(spec.workload.tokens())
     facts = (
@@ -130,7 +130,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
 
 
 def told_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> RenderableType:
-    """An experiment of logged or imported runs, and these."""
+    """Return an experiment of logged or imported runs, and these."""
     facts = (
         ("experiment", experiment.id),
         ("not measured", ", ".join(experiment.told_by)),
@@ -149,7 +149,7 @@ def told_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> Re
 def run_view(
     run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[EventRecord, ...], standing: QueuePosition
 ) -> RenderableType:
-    """A run, its result, its attempts and what happened to it."""
+    """Return a run, its result, its attempts and what happened to it."""
     title = f"{run.candidate} at {formats.rate(run.lr)}, seed {run.seed}"
     facts: tuple[tuple[str, str], ...] = (
         ("run", run.id),

@@ -18,7 +18,7 @@ from orchestrator.settings import Settings
 
 @contextmanager
 def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Its URL, and a check that raises where it has failed for good."""
+    """Yield the service's URL, and a check that raises if the service has failed for good."""
     if (note := read_note(settings.data_folder)) is not None:
         print(f"using the service that runs on {settings.data_folder.absolute()}")
         yield note.url, lambda: None

@@ -1,5 +1,5 @@
-"""How the verbs reach the service, and how its refusals become exit codes. Verbs without a service do not import this:
-the client takes half a second to load.
+"""The verbs' access to the service, and exit codes of its refusals. Verbs without a service do not import this: the
+client takes half a second to load.
 """
 
 import os
@@ -24,8 +24,8 @@ Url = Annotated[
 
 
 def service_url(given: str | None) -> str:
-    """The service's address: the one given, else the environment's, else the one that `up` noted in the data folder.
-    Without a note the command ends: another service may listen on the usual port, with other data."""
+    """Return the service's address: the one given, else the environment's, else the one that `up` noted in the data
+    folder. Without a note the command ends: another service may listen on the usual port, with other data."""
     if url := given or os.environ.get(URL_VARIABLE):
         return url
     folder = environment_settings().data_folder

@@ -24,7 +24,7 @@ Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use a
 
 
 def environment_settings(**flags: object) -> Settings:
-    """The settings in force, with the given flags over them; faults end the command, with a line for each."""
+    """Return the settings in force, with the given flags over them; faults end the command, with a line for each."""
     settings = read_settings()
     if not isinstance(settings, Settings):
         fail("\n".join(settings), BAD_INPUT)
@@ -32,7 +32,7 @@ def environment_settings(**flags: object) -> Settings:
 
 
 def read_settings() -> Settings | tuple[str, ...]:
-    """The settings in force, or a sentence for each of their faults."""
+    """Return the settings in force, or a sentence for each of their faults."""
     if strangers := unknown_variables(os.environ):
         return strangers
     try:
@@ -48,7 +48,7 @@ def read_settings() -> Settings | tuple[str, ...]:
 
 
 def setting_fault(name: str, value: object, kind: str, message: str) -> str:
-    """One fault of the settings as a sentence: where it stands, the value, what is allowed."""
+    """Return a fault of the settings as a sentence: its place, the value, the allowed values."""
     where = setting_source(name) or name
     if kind == "extra_forbidden":
         return f"{where}: no setting has that name; docs/reference/settings.md lists them"

@@ -97,13 +97,13 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 JSON = {"Content-Type": "application/json"}
 CHANGED_MEANWHILE = 412
 MOST_TRIES = 10
-"""Of adding a label while others edit the same experiment."""
+"""The most tries to add a label while others edit the same experiment."""
 MOST_IDS: Final = 64
-"""In one request: `compare` takes several."""
+"""The most ids in one request: `compare` takes several."""
 
 
 class NoSuchId(BaseModel):
-    """What a problem says of an id that there is none of."""
+    """The part of a problem that says that an id does not exist."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -119,7 +119,7 @@ class ShortIds(httpx2.Auth):
     """
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """The request, and again with each short id written out."""
+        """Yield the request, and again with each short id written out."""
         for _ in range(MOST_IDS):
             response = yield request
             if response.status_code != httpx2.codes.NOT_FOUND:
@@ -157,8 +157,8 @@ class Endpoint(Generic[Arguments, Answer]):
 
 
 class Endpoints:
-    """What both clients share: every verb of the service, and how a request is sent. Verbs here call no other verb
-    by its public name, which is a coroutine where the client is an `AsyncClient`."""
+    """The shared part of both clients: every verb of the service, and how a request is sent. Verbs here call no other
+    verb by its public name, which is a coroutine where the client is an `AsyncClient`."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Endpoints:
 
     @Endpoint
     def health(self) -> Health:
-        """Whether the service answers and reaches its database."""
+        """Return whether the service answers and reaches its database."""
         return self._get("/healthz", Health)
 
     @Endpoint
@@ -224,39 +224,40 @@ class Endpoints:
 
     @Endpoint
     def experiment(self, experiment_id: str) -> ExperimentRecord:
-        """One experiment with its state."""
+        """Return an experiment with its state."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
 
     @Endpoint
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
-        """The leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a cell."""
+        """Return the leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a
+        cell."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, cell=cell)
 
     @Endpoint
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
-        """The sizes and budgets of a scaling experiment, each with its leaderboard."""
+        """Return the sizes and budgets of a scaling experiment, each with its leaderboard."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/cells", Page[CellRecord]).items
 
     @Endpoint
     def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
-        """The leaderboard as the text of a LaTeX, Markdown or CSV table."""
+        """Return the leaderboard as the text of a LaTeX, Markdown or CSV table."""
         path = f"/v1/experiments/{segment(experiment_id)}/comparison/{form}"
         return self._file(path, cell=cell).text
 
     @Endpoint
     def sweep(self, experiment_id: str) -> SweepReport:
-        """What a sweep found so far."""
+        """Return the report of a sweep so far."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/sweep", SweepReport)
 
     @Endpoint
     def sweep_comparison(self, experiment_id: str, *, seeds: int = 3) -> ComparisonSpec:
-        """The comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
+        """Return the comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
         path = f"/v1/experiments/{segment(experiment_id)}/sweep/comparison"
         return self._get(path, ComparisonSpec, seeds=seeds)
 
     @Endpoint
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads."""
+        """Return the performance profiles of several comparisons' candidates over all of their workloads."""
         return self._get("/v1/profiles", ProfileReport, experiment=as_list(experiment_ids))
 
     @Endpoint
@@ -267,7 +268,7 @@ class Endpoints:
         form: FormName | None = None,
         predict: Sequence[int | str] = (),
     ) -> FitReport:
-        """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
+        """Return the scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
         wanted = [str(each) for each in as_list(predict)]
         parameters = _given(experiment=as_list(experiment_ids), predict=wanted, form=form)
@@ -285,18 +286,18 @@ class Endpoints:
 
     @Endpoint
     def external_experiment(self, external_id: str) -> ExternalExperiment:
-        """One of them, by its id or by its name."""
+        """Return an experiment of external runs by its id or its name."""
         return self._get(f"/v1/external-experiments/{segment(external_id)}", ExternalExperiment)
 
     @Endpoint
     def external_runs(self, external_id: str) -> tuple[ExternalRun, ...]:
-        """Its runs, the first that came first; read page by page."""
+        """Return the runs of an experiment of external runs, the oldest first; read page by page."""
         path = f"/v1/external-experiments/{segment(external_id)}/runs"
         return tuple(self._read_pages(path, Page[ExternalRun], "after"))
 
     @Endpoint
     def external_table(self, external_id: str) -> str:
-        """Its runs as the text of a CSV table, with the last value of every metric."""
+        """Return the runs as the text of a CSV table, with the last value of every metric."""
         return self._file(f"/v1/external-experiments/{segment(external_id)}/runs.csv").text
 
     @Endpoint
@@ -309,19 +310,20 @@ class Endpoints:
         workload: str | None = None,
         margin: float | None = None,
     ) -> ExternalJudgement:
-        """The verdicts on its candidates, with notes on what weakens them or could not be checked. `metric`: one whose
-        lower values are better; default: validation loss. `margin`: smaller differences count as equal."""
+        """Return the verdicts on its candidates, with notes on what weakens them or could not be checked. `metric`: one
+        whose lower values are better; default: validation loss. `margin`: smaller differences count as equal."""
         path = f"/v1/external-experiments/{segment(external_id)}/judgement"
         return self._get(path, ExternalJudgement, metric=metric, baseline=baseline, workload=workload, margin=margin)
 
     @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:
-        """One run that somebody's loop told of."""
+        """Return a run of somebody's own loop."""
         return self._get(f"/v1/external-runs/{segment(external_id)}", ExternalRun)
 
     @Endpoint
     def external_series(self, external_id: str, metrics: Sequence[str] = ()) -> ExternalSeries:
-        """All that it told, or these metrics; of more than two million values the service asks for fewer metrics."""
+        """Return all that it told, or these metrics; of more than two million values the service asks for fewer
+        metrics."""
         return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries, metric=as_list(metrics))
 
     @Endpoint
@@ -351,12 +353,12 @@ class Endpoints:
 
     @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:
-        """Every study with its experiments and findings."""
+        """Return every study with its experiments and findings."""
         return self._get("/v1/studies", Page[StudySummary]).items
 
     @Endpoint
     def study(self, name: str) -> StudySummary:
-        """One study."""
+        """Return a study."""
         return self._get(f"/v1/studies/{segment(name)}", StudySummary)
 
     @Endpoint
@@ -442,7 +444,7 @@ class Endpoints:
 
     @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
-        """Every run that matches, in order; read page by page."""
+        """Return every run that matches, in order; read page by page."""
         found = self._read_pages(
             "/v1/runs", Page[RunRecord], "after", limit=PAGE_LIMIT, experiment_id=experiment_id, status=status
         )
@@ -469,39 +471,39 @@ class Endpoints:
 
     @Endpoint
     def run(self, run_id: str) -> RunRecord:
-        """One run with its state, and its result once there is one."""
+        """Return a run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
 
     @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
-        """A waiting run's place in the queue, and when it may start."""
+        """Return a waiting run's place in the queue, and when it may start."""
         return self._get(f"/v1/runs/{segment(run_id)}/standing", QueuePosition)
 
     @Endpoint
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
-        """Every execution of a run."""
+        """Return every execution of a run."""
         return self._get(f"/v1/runs/{segment(run_id)}/attempts", Page[AttemptRecord]).items
 
     @Endpoint
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
-        """Every change of a run's state."""
+        """Return every change of a run's state."""
         return self._get(f"/v1/runs/{segment(run_id)}/events", Page[EventRecord]).items
 
     @Endpoint
     def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
-        """What a run reported after a step, in order of steps; read page by page."""
+        """Return the points of a run after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/points"
         return tuple(self._read_pages(path, Page[Point], "after_step", limit=PAGE_LIMIT, after_step=after_step))
 
     @Endpoint
     def observations(self, run_id: str) -> tuple[Observation, ...]:
-        """What a run's probes saw, by step and probe; read page by page."""
+        """Return the observations of a run's probes, by step and probe; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/observations"
         return tuple(self._read_pages(path, Page[Observation], "after_step", after_step=-1))
 
     @Endpoint
     def samples(self, run_id: str) -> tuple[TextSamples, ...]:
-        """What a run's model wrote at evaluations, by step; read page by page."""
+        """Return the texts that a run's model wrote at evaluations, by step; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/samples"
         return tuple(self._read_pages(path, Page[TextSamples], "after_step", after_step=-1))
 
@@ -509,7 +511,8 @@ class Endpoints:
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
-        """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
+        """Return one metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each
+        range."""
         ids = as_list(run_ids)
         page = self._get("/v1/points", Page[Chart], run=ids, metric=metric, buckets=buckets, after_step=after_step)
         return page.items
@@ -521,12 +524,12 @@ class Endpoints:
 
     @Endpoint
     def document(self, experiment_id: str, name: str) -> bytes:
-        """A file about an experiment: `report`, `document.json` or `references.bib`."""
+        """Return a file about an experiment: `report`, `document.json` or `references.bib`."""
         return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name)}").content
 
     @Endpoint
     def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
-        """The figures that an experiment has."""
+        """Return the figures that an experiment has."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures"
         return self._get(path, Page[str], cell=cell).items
 
@@ -534,13 +537,13 @@ class Endpoints:
     def figure(
         self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
     ) -> bytes:
-        """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
+        """Return a figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name)}.{segment(form)}"
         return self._file(path, cell=cell, theme=theme).content
 
     @Endpoint
     def files(self, run_id: str) -> tuple[RunFile, ...]:
-        """A run's specification, result, logs and kept checkpoints, with their sizes."""
+        """Return a run's specification, result, logs and kept checkpoints, with their sizes."""
         return self._get(f"/v1/runs/{segment(run_id)}/files", Page[RunFile]).items
 
     @Endpoint
@@ -558,7 +561,8 @@ class Endpoints:
         search: str = "",
         level: LogLevel = LogLevel.INFO,
     ) -> str:
-        """The end of what an attempt's process printed; only lines that contain `search`, of that level or worse."""
+        """Return the end of what an attempt's process printed; only lines that contain `search`, of that level or
+        worse."""
         path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
         return self._file(path, tail_bytes=tail_bytes, search=search, level=level.value).text
 
@@ -590,12 +594,12 @@ class Endpoints:
 
     @Endpoint
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
-        """The optimizers that the service can build, with their options."""
+        """Return the optimizers that the service can build, with their options."""
         return self._get("/v1/optimizers", Page[OptimizerInfo]).items
 
     @Endpoint
     def models(self) -> tuple[ModelInfo, ...]:
-        """The models that the service can train."""
+        """Return the models that the service can train."""
         return self._get("/v1/models", Page[ModelInfo]).items
 
     @Endpoint
@@ -610,8 +614,8 @@ class Endpoints:
         micro_batch: int = 1,
         precision: str = "bf16",
     ) -> Footprint:
-        """What training a model keeps under each optimizer, to the byte; of several ranks, on the one with the most.
-        With `card_gib` its `fits` have the peaks at a micro-batch, and the largest micro-batch on such a card."""
+        """Return the bytes that training a model takes under each optimizer; of several ranks, on the fullest one. With
+        `card_gib` its `fits` have the peaks at a micro-batch, and the largest micro-batch on such a card."""
         path = f"/v1/models/{segment(model)}/memory"
         return self._get(
             path, Footprint, rank_ratio=rank_ratio, state_dtype=state_dtype, ranks=ranks, card_gib=card_gib,
@@ -622,13 +626,14 @@ class Endpoints:
     def block_plan(
         self, model: str, optimizer: str = "adapm", *, rank_ratio: float | None = None, state_dtype: str | None = None
     ) -> Footprint:
-        """What AdaPM or AdaPM-mini keeps for every block of a model: `footprint.optimizers[0].blocks`."""
+        """Return the state that AdaPM or AdaPM-mini keeps for every block of a model:
+        `footprint.optimizers[0].blocks`."""
         path = f"/v1/models/{segment(model)}/plan"
         return self._get(path, Footprint, optimizer=optimizer, rank_ratio=rank_ratio, state_dtype=state_dtype)
 
     @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:
-        """The datasets that the service can train on."""
+        """Return the datasets that the service can train on."""
         return self._get("/v1/datasets", Page[DatasetInfo]).items
 
     @Endpoint
@@ -638,7 +643,7 @@ class Endpoints:
 
     @Endpoint
     def api_keys(self) -> tuple[KeyRecord, ...]:
-        """All keys, the newest first (admins)."""
+        """Return all keys, the newest first (admins)."""
         return self._get("/v1/keys", Page[KeyRecord]).items
 
     @Endpoint
@@ -648,7 +653,7 @@ class Endpoints:
 
     @Endpoint
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
-        """Who changed what, the newest first (admins)."""
+        """Return the latest changes with their authors, the newest first (admins)."""
         return self._get("/v1/audit", Page[AuditRecord], limit=limit, key_id=key_id).items
 
     @Endpoint
@@ -660,7 +665,7 @@ class Endpoints:
 
     @Endpoint
     def webhooks(self) -> tuple[WebhookRecord, ...]:
-        """All webhooks, the newest first."""
+        """Return all webhooks, the newest first."""
         return self._get("/v1/webhooks", Page[WebhookRecord]).items
 
     @Endpoint
@@ -677,23 +682,24 @@ class Endpoints:
 
     @Endpoint
     def webhook_deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
-        """What was delivered, what waits and what was given up, the newest first."""
+        """Return deliveries: sent, waiting and abandoned, the newest first."""
         path = f"/v1/webhooks/{segment(webhook_id)}/deliveries"
         return self._get(path, Page[DeliveryRecord], limit=limit).items
 
     @Endpoint
     def dataframe(self, experiment_id: str) -> "DataFrame":
-        """An experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
+        """Return an experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
         return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/results.parquet")
 
     @Endpoint
     def series_dataframe(self, experiment_id: str) -> "DataFrame":
-        """The points of all runs of an experiment as a DataFrame, a row a point, with the run's id in `run_id`."""
+        """Return the points of all runs of an experiment as a DataFrame, a row a point, with the run's id in
+        `run_id`."""
         return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/series.parquet")
 
     @Endpoint
     def points_dataframe(self, run_id: str) -> "DataFrame":
-        """The points of one run as a DataFrame, a row a point."""
+        """Return the points of one run as a DataFrame, a row a point."""
         return self._frame(f"/v1/runs/{segment(run_id)}/exports/series.parquet")
 
     def _apply_to_experiment(self, experiment_id: str, action: RunAction) -> AnyExperiment:
@@ -754,7 +760,7 @@ class Endpoints:
             raise unreachable_error(self.url, error) from error
 
     def _file(self, path: str, **parameters: Parameter | None) -> httpx2.Response:
-        """An answer that is no record; raises `ClientError` where it is a refusal."""
+        """Return an answer that is no record; raises `ClientError` if it is a refusal."""
         chosen = _given(**parameters)
         response = self._send(
             lambda: self._http.get(path, params=chosen, timeout=EXPORT_SECONDS), tries=self._retries + 1
@@ -773,7 +779,8 @@ class Endpoints:
         return frame
 
     def _ask(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
-        """The record at a path of the service; `again`: the request may be repeated when the connection fails."""
+        """Return the record at a path of the service; `again`: the request may be repeated when the connection
+        fails."""
         tries = self._retries + 1 if again else 1
         return read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
 
@@ -796,7 +803,7 @@ class Endpoints:
 
 
 class Client(Endpoints):
-    """Everything that the service answers, as typed records. Thread-safe; close it, or use it as a context.
+    """The answers of the service, as typed records. Thread-safe; close it, or use it as a context.
 
     Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
     asks to wait a few seconds (429, 503).
@@ -836,7 +843,7 @@ class Client(Endpoints):
 
 
 class AsyncClient(Endpoints):
-    """Everything that `Client` does, without blocking the event loop; close it, or use it as a context.
+    """The verbs of `Client` without blocking the event loop; close it, or use it as a context.
 
     A call that is cancelled is no longer waited for; its request may reach the service all the same, so that a
     submission which matters should have an idempotency key.
@@ -865,7 +872,7 @@ class AsyncClient(Endpoints):
             await asyncio.sleep(pause_seconds)
 
     async def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[RunRecord]:
-        """As `Client.watch_run`, for `async for`."""
+        """Yield changes like `Client.watch_run`, for `async for`."""
         while True:
             run = await self.run(run_id)
             yield run

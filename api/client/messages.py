@@ -1,5 +1,5 @@
-"""What the clients send and receive: ids, lists and specifications, checked and written as JSON; answers, read as typed
-records, or as an error that says what the service refused.
+"""Requests and answers of the clients: ids, lists and specifications, checked and written as JSON; answers, read as
+typed records, or as an error with the service's reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,26 +36,26 @@ class ClientError(Exception):
     ) -> None:
         super().__init__("\n".join([message, *(f"  {fault.text()}" for fault in faults)]))
         self.status = status
-        """The HTTP status; None where there was no answer."""
+        """The HTTP status; None if there was no answer."""
         self.faults = faults
         """Every fault of the request, where it was invalid."""
         self.kind = kind
-        """The problem's `type`: its name for programs; None where there was no answer of ours."""
+        """The problem's `type`: its name for programs; None if there was no answer of ours."""
 
 
 class InputError(ClientError):
-    """What the client was given is nothing that could be sent; no service was asked."""
+    """An argument of the client that cannot be sent; no service was asked."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=None)
 
 
 ANY_EXPERIMENT: type[Any] = cast("type[Any]", AnyExperiment)
-"""What verbs answer with that concern damaged experiments, too: a union is no type to mypy."""
+"""The answer of verbs that concern damaged experiments, too: a union is no type to mypy."""
 
 
 def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
-    """The record that an answer holds; raises `ClientError` where it is a refusal."""
+    """Return the record that an answer holds; raises `ClientError` if it is a refusal."""
     if response.is_success:
         try:
             found: Answer = read_stored(answer, response.content)  # what the service has accepted is not ours to judge
@@ -69,13 +69,14 @@ def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
 
 
 def wait_seconds(response: httpx2.Response) -> float | None:
-    """How long the service asks to wait before another try; None where it does not, or asks for too long."""
+    """Return the seconds that the service asks to wait before another try; None if it does not, or asks for too
+    long."""
     asked = response.headers.get("Retry-After", "") if response.status_code in (429, 503) else ""
     return float(asked) if asked.isdecimal() and int(asked) <= LONGEST_WAIT_SECONDS else None
 
 
 def refusal(response: httpx2.Response) -> ClientError:
-    """The error that a read answer is."""
+    """Return the error that a read answer is."""
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
@@ -85,25 +86,25 @@ def refusal(response: httpx2.Response) -> ClientError:
 
 
 def unreachable_error(url: str, error: Exception) -> ClientError:
-    """The error of a service that does not answer at `url`."""
+    """Return the error of a service that does not answer at `url`."""
     return ClientError(f"no service at {url} ({str(error) or type(error).__name__})", status=None)
 
 
 def segment(identifier: str) -> str:
-    """One segment of a path, whatever a user typed as an id; raises `InputError` where that is empty."""
+    """One segment of a path, whatever a user typed as an id; raises `InputError` if that is empty."""
     if not identifier:
         raise InputError("the id is empty")
     return quote(str(identifier), safe="")
 
 
 def as_list(given: Iterable[Item] | Item) -> list[Item]:
-    """The items where several are due; a single text is one, not its letters."""
+    """Return the items where several are due; a single text is one, not its letters."""
     return [given] if isinstance(given, str | int) else list(given)
 
 
 def json_body(fields: BaseModel | Mapping[str, Any]) -> bytes:
-    """The body of a request as JSON, in which numpy's numbers are numbers. Raises `InputError` for what JSON cannot
-    hold; numbers that are not finite the service refuses, together with every other fault."""
+    """Return the body of a request as JSON, in which numpy's numbers are numbers. Raises `InputError` for what JSON
+    cannot hold; numbers that are not finite the service refuses, together with every other fault."""
     if not isinstance(fields, BaseModel | Mapping):
         raise InputError(f"the fields must be a mapping, not {type(fields).__name__}")
     try:
@@ -113,7 +114,7 @@ def json_body(fields: BaseModel | Mapping[str, Any]) -> bytes:
 
 
 def _plain_number(value: Any) -> Any:
-    """A number of numpy as Python's. Raises `TypeError` for anything else."""
+    """Return a number of numpy as Python's. Raises `TypeError` for anything else."""
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):

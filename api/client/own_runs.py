@@ -35,7 +35,7 @@ log = logging.getLogger("adapm_bench")
 SEND_SECONDS = 5.0
 """Between two looks of the background thread at what is new."""
 FINISH_SECONDS = 5.0
-"""How long `finish` waits for what is still to be sent; the spool keeps it in any case."""
+"""The time that `finish` waits for unsent points; the spool keeps them in any case."""
 LARGEST_STEP = 2**53
 MOST_METRICS = 200
 """In one call of `log`, and in one line; an importer asks for as many at once."""
@@ -93,13 +93,13 @@ def start_run(
 
 
 def _process_settings() -> dict[str, Any]:
-    """The variable by which a launcher says that this is not the first of its processes."""
+    """Return the variable by which a launcher says that this is not the first of its processes."""
     values = {name: os.environ.get(name, "") for name in RANK_VARIABLES}
     return {name: int(value) for name, value in values.items() if value.isdecimal() and int(value)}
 
 
 def _is_first_process() -> bool:
-    """Whether this process logs for all that train one model together, as far as it is known that they do."""
+    """Return whether this process logs for all that train one model together, as far as it is known that they do."""
     distributed = sys.modules.get("torch.distributed")  # what did not import it is not part of it
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return bool(distributed.get_rank() == 0)
@@ -107,8 +107,8 @@ def _is_first_process() -> bool:
 
 
 def _last_step(folder: Path, run_id: str, header: RunHeader) -> int:
-    """The last step of the run's newest session in that folder, -1 without one. Raises `ValueError` where the run is
-    another one: the service would refuse its lines."""
+    """Return the last step of the run's newest session in that folder, -1 without one. Raises `ValueError` if the
+    run is another one: the service would refuse its lines."""
     sessions: list[tuple[float, int]] = []
     for path in sorted(folder.glob(f"{run_id}.*{SUFFIX}")):
         with suppress(OSError, SpoolError):
@@ -130,11 +130,11 @@ class OwnRun:
     def __init__(
         self, run_id: str, header: RunHeader, folder: Path, url: str | None, key: str | None, *, last_step: int = -1
     ) -> None:
-        """What `start_run` calls; `last_step` is that of the session before."""
+        """Begin a run for `start_run`; `last_step` is that of the session before."""
         self.id = run_id
         self.header = header
         self.path: Path | None = None
-        """The spool; None where nothing is kept."""
+        """The spool; None if nothing is kept."""
         self.left_out = 0
         """Values and lines that could not be kept."""
         self._lock = threading.Lock()
@@ -220,8 +220,8 @@ class OwnRun:
         self._write(json.dumps({"at": self.header.started_at, "state": "running"}).encode() + b"\n")
 
     def _write(self, line: bytes) -> None:
-        """One line by one call of the kernel, which no kill can split; a full disk can, and the next line then begins
-        behind what it left."""
+        """Write a line by one call of the kernel, which no kill can split; a full disk can, and the next line then
+        starts on a line of its own."""
         with self._lock:
             if self._file is None:
                 return
@@ -275,7 +275,7 @@ class OwnRun:
 
 
 def plain_value(value: Any) -> Any:
-    """A setting as JSON can keep it: what it has no word for is kept as text."""
+    """Return a setting as JSON can keep it: what it has no word for is kept as text."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()  # half of a surrogate pair is no text
     if value is None or isinstance(value, bool | int):

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 SUFFIX = ".run.jsonl"
 FOLDER = Path("adapm-runs")
-"""Where spools lie, below the folder that a training was started in, unless $ADAPM_BENCH_RUNS says where."""
+"""The folder of spools, below that in which the training was started, unless $ADAPM_BENCH_RUNS names another."""
 FOLDER_VARIABLE = "ADAPM_BENCH_RUNS"
 MOST_LINES = 1_000
 TAIL_BYTES = 2**17
 """Read for the last step: a line has at most 200 metrics, some 40 kB."""
 MOST_BYTES = 2**18
-"""In one request; the service reads 1 MiB."""
+"""The most bytes in one request; the service reads 1 MiB."""
 
 
 class SpoolError(Exception):
@@ -50,7 +50,7 @@ class SpoolHead(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Synced:
-    """What became of a spool."""
+    """The state of a spool after sending."""
 
     path: Path
     run_id: str
@@ -58,16 +58,16 @@ class Synced:
     sent: int
     """Lines that the service had not."""
     lines: int
-    """That it has now."""
+    """The number of lines that the service has now."""
     torn: tuple[int, ...] = ()
     """Lines of the file, from 1, that were among those sent and cannot be read."""
 
 
 class RunSpool:
-    """One file, read as far as it is complete."""
+    """A spool file, read up to its last complete line."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `SpoolError` where the file has no header, `OSError` where it cannot be read."""
+        """Raises `SpoolError` if the file has no header, `OSError` if it cannot be read."""
         self.path = path
         if not path.is_file():  # opening a pipe would wait for who writes to it
             raise SpoolError(f"{path} is no file")
@@ -90,7 +90,7 @@ class RunSpool:
         self._received: int | None = None
 
     def lines(self, first: int = 0) -> Iterator[SpoolLine | None]:
-        """The complete lines from that number on; None for one that cannot be read."""
+        """Yield the complete lines from that number on; None for one that cannot be read."""
         number, offset = self._place if self._place[0] <= first else self._begin
         with self.path.open("rb") as file:
             file.seek(offset)
@@ -103,7 +103,7 @@ class RunSpool:
                 self._place = number, offset
 
     def last_step(self) -> int | None:
-        """The step of the last line that has one, of those that are read to find it."""
+        """Return the step of the last line that has one, of those that are read to find it."""
         with self.path.open("rb") as file:
             file.seek(max(self.path.stat().st_size - TAIL_BYTES, 0))
             lines = map(_line, reversed(file.read().splitlines()))
@@ -152,7 +152,7 @@ def batches(run: RunHeader, part: str, lines: Iterable[SpoolLine | None], first_
 
 
 def find(folder: Path) -> list[Path]:
-    """The spools of a folder and of those in it, those that were last written to last."""
+    """Return the spools of a folder and of those in it, those that were last written to last."""
     files = [path for path in (folder, *folder.rglob(f"*{SUFFIX}")) if path.is_file()]
     return sorted(files, key=lambda path: (path.stat().st_mtime, path.name))
 

@@ -1,4 +1,4 @@
-"""Which field of a source is the candidate, the learning rate, the seed, the loss: proposed, corrected, applied.
+"""The candidate, learning rate, seed and loss among a source's fields: proposed, corrected, applied.
 
 A run's points are looked through before they are sent: values that share a step and differ.
 
@@ -39,7 +39,7 @@ PROPOSALS: Mapping[str, Sequence[str]] = {
     "seed": (*(f"config.{name}" for name in ("seed", "random_seed", "manual_seed", "rng_seed")), "name.seed"),
     "workload": ("config.workload",),
 }
-"""Where each field of a run is looked for, the first that a run has."""
+"""The candidates for each field of a run, the first that a run has."""
 METRIC_PROPOSALS: Mapping[str, Sequence[str]] = {
     "step": ("train/global_step", "trainer/global_step"),
     "val_loss": (*USUAL_METRICS, "valid_loss", "loss/validation", "test_loss"),
@@ -55,12 +55,12 @@ MOST_NAME = 128
 
 @dataclass(frozen=True, kw_only=True)
 class FieldMapping:
-    """What is taken from where."""
+    """The mapping of a source's fields to those of a run."""
 
     fields: Mapping[str, str]
-    """By `NAMES`, the field or the metric of the source; without those that nothing was found for."""
+    """The field or metric of the source for each of `NAMES`; without those that have none."""
     constants: Mapping[str, str]
-    """What was given for all runs."""
+    """The values that were given for all runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class MappedRun:
     state: ExternalState
     ended_at: float
     notes: tuple[str, ...]
-    """What was done with it that its owner may want to know."""
+    """Changes that the run's owner may want to know."""
     metrics: frozenset[str]
     is_numbered: bool
     """Whether its seed is a number that the reader gave, which may change."""
@@ -83,8 +83,8 @@ class MappedRun:
 def propose_mapping(
     runs: Sequence[SourceRun], corrections: Mapping[str, str], constants: Mapping[str, str]
 ) -> FieldMapping:
-    """The corrections and constants, and a proposal for each name that neither has. Raises `SourceError` where a field
-    that was asked for is in no run."""
+    """Return the corrections and constants, and a proposal for each name that neither has. Raises `SourceError` if a
+    field that was asked for is in no run."""
     known = {name for run in runs for name in fields_of(run)}
     metrics = {name for run in runs for name in run.metrics}
     chosen: dict[str, str] = {}
@@ -110,20 +110,22 @@ def propose_mapping(
 
 
 def _propose(names: Sequence[str], there: Collection[str]) -> str | None:
-    """The first of the names that is there, or that a longer name ends with, as behind the path of a tracker's."""
+    """Return the first of the names that is there, or that a longer name ends with, as behind the path of a
+    tracker's."""
     return next((name for name in names if name in there), None) or next(
         (field for name in names for field in sorted(there) if field.endswith(f"/{name.removeprefix('config.')}")), None
     )
 
 
 def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
-    """The metrics that could be the loss that is judged, by their names; those of a validation, if there are any."""
+    """Return the metrics that could be the loss that is judged, by their names; those of a validation, if there are
+    any."""
     losses = {name for run in runs for name in run.metrics if LOSS.search(name)}
     return sorted(name for name in losses if VALIDATION.search(name)) or sorted(losses)
 
 
 def fields_of(run: SourceRun) -> dict[str, Any]:
-    """All that a mapping can ask a run for, by its way through nested mappings."""
+    """Return all that a mapping can ask a run for, by its way through nested mappings."""
     said = {"name": run.name, **run.facts, "config": run.config, **parse_name(run.name)}
     return {
         name: value
@@ -133,7 +135,7 @@ def fields_of(run: SourceRun) -> dict[str, Any]:
 
 
 def parse_name(name: str) -> dict[str, str]:
-    """What the last part of a name like `muon-lr0.02-s1` or `muon/seed1` says."""
+    """Return the fields in the last part of a name like `muon-lr0.02-s1` or `muon/seed1`."""
     seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (SEED, _RATE))
     found = {f"name.{what}": match[1] for what, match in (("seed", seed), ("lr", rate)) if match}
     if found:
@@ -144,8 +146,8 @@ def parse_name(name: str) -> dict[str, str]:
 
 
 def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_experiment: str) -> MappedRun:
-    """The run under our names, with all that its source says kept in its configuration. Raises `SourceError`, and
-    nothing else whatever the source says."""
+    """Return the run under our names, with all that its source says kept in its configuration. Raises `SourceError`,
+    and nothing else whatever the source says."""
     with reading(run.name, f"a run of {source}"):
         return _mapped(run, mapping, source, default_experiment)
 
@@ -212,7 +214,8 @@ def _mapped(run: SourceRun, mapping: FieldMapping, source: str, default_experime
 
 
 def _points(points: Iterable[SourcePoint], logged: Collection[str], mapping: FieldMapping) -> Iterator[SourcePoint]:
-    """The points under our names for metrics; where a metric is the step, points without it are at the last one."""
+    """Yield the points under our names for metrics; where a metric is the step, points without it are at the last
+    one."""
     step_metric = mapping.fields.get("step")
     if step_metric not in logged:  # a run without it has the steps of its tool
         step_metric = None
@@ -235,7 +238,7 @@ def _points(points: Iterable[SourcePoint], logged: Collection[str], mapping: Fie
 
 
 def _metric_name(name: str) -> str:
-    """A name that can be kept; a longer one is cut, and stays different from every other."""
+    """Return a name that can be kept; a longer one is cut, and stays different from every other."""
     name = plain_value(name).replace("\x00", "?") or "?"
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 9]}~{digest}"
@@ -250,7 +253,8 @@ def _number(value: Any) -> Any:
 def _digest(
     source: str, run: SourceRun, header: RunHeader, seed: int | str | None, points: Sequence[SourcePoint]
 ) -> str:
-    """What a run is known by when it is imported again: the source's own id, else what does not change as it grows."""
+    """Return the identity of a run for later imports: the source's own id, else a digest of the parts that do not
+    change as it grows."""
     key: tuple[object, ...] = (run.source_id,)
     if run.source_id is None:
         metrics = {name for point in points for name in point.metrics}
@@ -266,7 +270,7 @@ def _name_list(names: Iterable[str]) -> str:
 
 
 def check_collisions(name: str, points: Sequence[SourcePoint]) -> Iterator[str]:
-    """Say which metrics have several values at a step. Raises `SourceError` where most steps of the loss have."""
+    """Say which metrics have several values at a step. Raises `SourceError` if most steps of the loss have."""
     values: dict[tuple[str, int], float] = {}
     differing = set[tuple[str, int]]()
     for point in points:

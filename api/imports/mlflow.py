@@ -15,7 +15,7 @@ STATES = {"FINISHED": ExternalState.FINISHED, "RUNNING": ExternalState.RUNNING, 
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
-    """The runs of all experiments of each store."""
+    """Yield the runs of all experiments of each store."""
     # New versions of MLflow read folders on request alone, and wait minutes for a server that is not there.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -30,8 +30,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 @contextmanager
 def _address(place: str) -> Iterator[str]:
-    """Where MLflow reads: it makes what it misses in a store, and migrates old databases, so it is given a copy of a
-    file, and of a folder one that has the experiments by links."""
+    """Yield an address that MLflow may read: it creates missing files and migrates old databases, so it gets a copy of
+    a file, and of a folder one with links to the experiments."""
     path = Path(place.removeprefix("sqlite:///").removeprefix("file://"))
     if "://" in place and not place.startswith(("sqlite:///", "file://")):
         yield place

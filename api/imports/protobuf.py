@@ -12,7 +12,7 @@ Message = dict[int, list["int | bytes"]]
 
 
 def parse_message(data: bytes) -> Message:
-    """The fields of a message. Raises `ValueError`."""
+    """Return the fields of a message. Raises `ValueError`."""
     found: Message = {}
     for number, value in _fields(data):
         found.setdefault(number, []).append(value)
@@ -56,22 +56,22 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def texts(message: Message, number: int) -> list[str]:
-    """The values of a field of text."""
+    """Return the values of a field of text."""
     return [value.decode(errors="replace") for value in message.get(number, ()) if isinstance(value, bytes)]
 
 
 def text(message: Message, number: int) -> str:
-    """The value of a field of text; empty where it is not set."""
+    """Return the value of a field of text; empty if it is not set."""
     return (texts(message, number) or [""])[-1]
 
 
 def messages(message: Message, number: int) -> list[Message]:
-    """The values of a field of messages. Raises `ValueError`."""
+    """Return the values of a field of messages. Raises `ValueError`."""
     return [parse_message(value) for value in message.get(number, ()) if isinstance(value, bytes)]
 
 
 def signed(message: Message, number: int) -> int:
-    """The value of a field of whole numbers; 0 where it is not set."""
+    """Return the value of a field of whole numbers; 0 where it is not set."""
     value = (message.get(number) or [0])[-1]
     if not isinstance(value, int):
         raise ValueError(f"field {number} is no number")
@@ -79,7 +79,7 @@ def signed(message: Message, number: int) -> int:
 
 
 def decimal(message: Message, number: int) -> float | None:
-    """The value of a field of `double` or `float`; None where it is not set."""
+    """Return the value of a field of `double` or `float`; None if it is not set."""
     value = (message.get(number) or [b""])[-1]
     if not isinstance(value, bytes) or len(value) not in (4, 8):
         return None

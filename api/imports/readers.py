@@ -12,16 +12,16 @@ from api.imports.source import ReadRequest, SourceError, SourceRun, reading
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReader:
-    """One format."""
+    """A format and its reader."""
 
     source: str
-    """As `RunHeader.source` has it."""
+    """The source's name in `RunHeader.source`."""
     files: tuple[str, ...]
-    """What its files are called; none where no name shows what they are."""
+    """The names of its files; empty if names do not show the format."""
     read: Callable[[ReadRequest], Iterator[SourceRun]]
     """Raises `SourceError`."""
     word: str | None = None
-    """Of the command line, where it is another one: runs whose source is `log` are of one's own loop."""
+    """The source's word on the command line, if it differs: runs whose source is `log` are of one's own loop."""
 
 
 READERS = {
@@ -39,7 +39,7 @@ READERS = {
 
 
 def read_runs(reader: SourceReader, request: ReadRequest) -> Iterator[SourceRun]:
-    """The wanted runs, one after another. Raises `SourceError`, and nothing else whatever the files are."""
+    """Yield the wanted runs, one after another. Raises `SourceError`, and nothing else whatever the files are."""
     with reading(", ".join(map(str, request.places)), reader.source):
         for run in reader.read(request):
             fields = fields_of(run)
@@ -48,8 +48,8 @@ def read_runs(reader: SourceReader, request: ReadRequest) -> Iterator[SourceRun]
 
 
 def choose_reader(words: Sequence[str]) -> tuple[SourceReader, Sequence[str]]:
-    """The reader and the places of `import csv a.csv`, or of `import a.csv`, which says by itself what it is. Raises
-    `SourceError`."""
+    """Return the reader and the places of `import csv a.csv`, or of `import a.csv`, which says by itself what it is.
+    Raises `SourceError`."""
     if words[0].removesuffix(".json") in READERS and (len(words) > 1 or not Path(words[0]).exists()):
         if len(words) == 1:
             raise SourceError(f"import {words[0]}: from where? name files, folders or an address behind it")

@@ -29,7 +29,7 @@ class Stored(Sequence[Any]):
 
 @contextmanager
 def open_shelf() -> Iterator[Callable[[Sequence[Any]], Stored]]:
-    """What puts items on disk, into a file that goes at the end. Raises `OSError` where there is no room for it."""
+    """What puts items on disk, into a file that goes at the end. Raises `OSError` if there is no room for it."""
     with tempfile.TemporaryFile() as file:
 
         def put(items: Sequence[Any]) -> Stored:

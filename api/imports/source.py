@@ -1,4 +1,4 @@
-"""What a reader makes of a source: runs with all that the source says of them, under the source's own names."""
+"""Runs as readers return them: with all fields of the source, under the source's own names."""
 
 import math
 import shutil
@@ -35,20 +35,20 @@ a name that never has another value, nothing was logged."""
 
 
 def is_sample(point: SourcePoint) -> bool:
-    """Whether a point is of the machine alone, and has no step of the training."""
+    """Return whether a point is of the machine alone, and has no step of the training."""
     return bool(point.metrics) and all(name.startswith(SAMPLES) for name in point.metrics)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRequest:
-    """What is asked of a reader."""
+    """A request to a reader."""
 
     places: Sequence[str]
     """Files, folders, or an address."""
     fields: Collection[str] = ()
-    """Of the source, that a mapping asks for and are no metrics."""
+    """The fields of the source that a mapping asks for, without metrics."""
     pattern: str | None = None
-    """Of lines of text: a regular expression, or the name of a known script's."""
+    """The pattern of text lines: a regular expression, or the name of a known script's."""
     only: Mapping[str, str] = field(default_factory=dict)
     """Fields that a run must have to be wanted: a reader may leave others out, and whoever asks does."""
 
@@ -58,22 +58,22 @@ class SourceRun:
     """One run, as its source has it; a reader adds to it what it finds."""
 
     source_id: str | None = None
-    """What the source itself tells it by, on every machine; None where it has nothing of the kind."""
+    """The source's own identity of the run, the same on every machine; None if it has none."""
     name: str
-    """For people; where a source is a folder of folders, the way to the run's own one."""
+    """The run's name for people; if the source is a folder of folders, the path to the run's own one."""
     numbered: str | None = None
-    """What tells it from its neighbours where its seed is a number that the reader gave, which may change."""
+    """The part of the identity that replaces the seed if the reader numbered the seeds, which may change."""
     config: dict[str, Any] = field(default_factory=dict)
-    """What was set."""
+    """The configuration."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Whatever else the source says of the run: project, group, notes, host, summary."""
+    """Other fields of the source: project, group, notes, host, summary."""
     tags: tuple[str, ...] = ()
     sessions: Sequence[list[SourcePoint]] = ()
-    """What each process logged that trained the run, in its order; `join_sessions` makes one series of them."""
+    """The points of each process that trained the run, in its order; `join_sessions` makes one series of them."""
     counts_steps: bool = False
     """Whether the tool counts steps itself where nobody gives any."""
     axes: dict[str, str] = field(default_factory=dict)
-    """By name of a metric, or by a pattern of names, the metric that its owner has it drawn over."""
+    """The metric over which the owner has others drawn, by a metric's name or a pattern of names."""
     state: ExternalState = ExternalState.FINISHED
     started_at: float = 0.0
     """0 and `ended_at` 0: when the first and the last of its points were logged."""
@@ -83,7 +83,7 @@ class SourceRun:
     not_numbers: set[str] = field(default_factory=set)
     """Names of logged values that are no numbers, and are left out."""
     notes: tuple[str, ...] = ()
-    """What a reader did with it that its owner may want to know, in a sentence each."""
+    """Changes by the reader that the owner may want to know, in a sentence each."""
 
     @property
     def points(self) -> Iterator[SourcePoint]:
@@ -107,7 +107,8 @@ class SourceRun:
 
 
 def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Path]]:
-    """The files of such names below each place, each with its folder's way from there; a place may be a file itself."""
+    """Yield the files of such names below each place, each with its folder's way from there; a place may be a file
+    itself."""
     for place in map(Path, places):
         if place.is_dir():
             found = sorted({each for pattern in patterns for each in place.rglob(pattern) if each.is_file()})
@@ -159,7 +160,7 @@ def copied_database(path: Path) -> Iterator[Path]:
 
 
 def parse_number(text: str) -> int | float | str:
-    """A text as the number that it is, else as it is; `1_000` is none."""
+    """Return a text as the number that it is, else as it is; `1_000` is none."""
     for kind in (int, float):
         try:
             return kind(text) if "_" not in text else text
@@ -169,7 +170,8 @@ def parse_number(text: str) -> int | float | str:
 
 
 def as_number(value: object) -> float | None:
-    """A logged value as a number, None where it is none. `"NaN"` and `"Infinity"` are: that is how some write them."""
+    """Return a logged value as a number, None if it is none. `"NaN"` and `"Infinity"` are: that is how some write
+    them."""
     if isinstance(value, bool | int | float):
         try:
             return float(value)
@@ -181,7 +183,7 @@ def as_number(value: object) -> float | None:
 
 
 def split_metrics(values: Mapping[str, object], not_numbers: set[str]) -> dict[str, float]:
-    """The numbers among logged values, those of nested mappings by `outer.inner`; what is none is named in
+    """Return the numbers among logged values, those of nested mappings by `outer.inner`; what is none is named in
     `not_numbers`."""
     found: dict[str, float] = {}
     for name, value in values.items():

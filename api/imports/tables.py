@@ -68,14 +68,14 @@ class _Table:
     header: list[str]
     rows: list[Row]
     lines: Sequence[int]
-    """Of the file, in which each row stands."""
+    """The line of the file of each row."""
     notes: dict[str, None] = field(default_factory=dict)
     """A sentence each, once."""
 
 
 @dataclass
 class _Layout:
-    """Which column says what."""
+    """The meaning of each column."""
 
     name: str
     step: str | None
@@ -94,7 +94,7 @@ class _Layout:
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
-    """The runs of every folder."""
+    """Yield the runs of every folder."""
     asked = {name.removeprefix("config.") for name in request.fields}
     folders: dict[Path, list[tuple[Path, Path]]] = {}
     for path, way in find_files(request.places, *PATTERNS):
@@ -122,7 +122,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 
 def _csv(path: Path) -> _Table:
-    """A file of lines. Its first line has the names of the columns, and shows what stands between them."""
+    """Return a file of lines. Its first line has the names of the columns, and shows what stands between them."""
     data = path.read_bytes()
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -171,7 +171,7 @@ def _read_numbers(table: _Table, *, is_comma_free: bool) -> None:
 
 
 def _parquet(path: Path) -> _Table:
-    """A file of Parquet, by pyarrow."""
+    """Return a file of Parquet, by pyarrow."""
     try:
         import pyarrow.parquet as pq  # an extra of its own
     except ModuleNotFoundError as error:
@@ -266,7 +266,7 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
 
 
 def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) -> bool:
-    """Whether a column has one value in each run."""
+    """Return whether a column has one value in each run."""
     found: dict[tuple[Cell, ...], set[Cell]] = {}
     for row in rows:
         found.setdefault(tuple(row[each] for each in runs), set()).add(row[name])
@@ -274,7 +274,7 @@ def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) ->
 
 
 def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
-    """Whether one step comes twice with one metric: several runs are mixed."""
+    """Return whether one step comes twice with one metric: several runs are mixed."""
     seen: set[tuple[Cell, ...]] = set()
     for row in rows:
         for name, cell in row.items():

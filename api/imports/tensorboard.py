@@ -18,7 +18,7 @@ from api.imports.source import ReadRequest, SourcePoint, SourceRun, find_files, 
 
 HUGGING_FACE_ARGUMENTS = ("args/text_summary", "model_config/text_summary")
 DTYPES = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
-"""Of a tensor's number: how its bytes are read, and the field that has it where it has no bytes."""
+"""The number types of a tensor: the format of its bytes, and its field if it has no bytes."""
 
 
 PARTS = ("train", "validation", "valid", "val", "eval", "test")
@@ -30,7 +30,7 @@ START = 1
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
-    """The runs of all folders below the places."""
+    """Yield the runs of all folders below the places."""
     folders: dict[Path, SourceRun] = {}
     for path, way in find_files(request.places, "*tfevents*"):
         folder = folders.setdefault(path.parent.resolve(), SourceRun(name=way.as_posix()))
@@ -60,8 +60,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 
 def _names_in_run(way: str, folder: SourceRun, *, is_below: bool) -> dict[str, str] | None:
-    """What the tags of a folder are called in the run of the one above, at that way from it; None where it is none of
-    its calls."""
+    """Return the names of a folder's tags in the run of the folder above, at that path from it; None if the folder is a
+    run of its own."""
     if not is_below:
         return None
     if folder.config and all(point.step == 0 for point in folder.points):
@@ -134,7 +134,7 @@ def _hyperparameters(start: Message) -> Iterator[tuple[str, Any]]:
 
 
 def _tensor_number(tensor: Message) -> float | None:
-    """The number of a tensor that has one."""
+    """Return the number of a tensor that has one."""
     if any(signed(size, 1) != 1 for shape in messages(tensor, 2) for size in messages(shape, 2)):
         return None
     form, single = DTYPES.get(signed(tensor, 1), ("", 0))

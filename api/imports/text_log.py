@@ -32,7 +32,8 @@ from orchestrator.external_runs import ExternalState
 LONGEST_LINE = 10_000
 """Characters of a line that are looked at: a pattern takes time that grows with them."""
 LINE_SECONDS = 1.0
-"""Of computing, after which a pattern is given up at a line: some take time that doubles with each character."""
+"""The seconds of computing after which a pattern is given up at a line: some take time that doubles with each
+character."""
 NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
 STEPS = (("step", "global_step", "iteration", "iter"), ("last_step",))
 """Groups that are the step, and the one that the training will end at."""
@@ -44,7 +45,7 @@ LONGEST_CANDIDATE = 60
 
 @dataclass(frozen=True, kw_only=True)
 class LogFormat:
-    """What the lines of a training script look like."""
+    """The lines of a training script."""
 
     lines: tuple[re.Pattern[str], ...]
     pairs: re.Pattern[str] | None = None
@@ -80,7 +81,7 @@ FORMATS: Mapping[str, LogFormat] = {
 
 @dataclass(eq=False)
 class _Training:
-    """What one training of a file says."""
+    """A training in a file."""
 
     name: str
     place: str
@@ -88,7 +89,7 @@ class _Training:
     settings: Mapping[str, str]
     points: list[SourcePoint] = field(default_factory=list)
     last_step: float | None = None
-    """That it named itself."""
+    """The last step that the training named itself."""
 
     @property
     def values(self) -> set[tuple[int, str, float]]:
@@ -100,7 +101,7 @@ class _Training:
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
-    """The runs of all files, folder by folder."""
+    """Yield the runs of all files, folder by folder."""
     formats = tuple(FORMATS.values()) if request.pattern is None else (_chosen_format(request.pattern),)
     folders: dict[Path, list[Path]] = {}
     for path, way in find_files(request.places, "*"):
@@ -139,7 +140,7 @@ def _limited_matching(path: Path) -> Iterator[None]:
 
 
 def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[SourceRun]:
-    """The runs of one folder, without those of which the longest log of the same seed has all values."""
+    """Yield the runs of one folder, without those of which the longest log of the same seed has all values."""
     by_seed: dict[str | None, list[_Training]] = {}
     for training in trainings:
         by_seed.setdefault(training.settings.get("seed"), []).append(training)
@@ -194,7 +195,7 @@ def _chosen_format(pattern: str) -> LogFormat:
 
 
 def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[_Training]:
-    """The trainings of a file. Its first line that matches chooses the format."""
+    """Yield the trainings of a file. Its first line that matches chooses the format."""
     name, at = (way / path.stem).as_posix(), path.stat().st_mtime
     in_name = parse_name(name).get("name.seed")
     seed = {} if in_name is None else {"seed": in_name}
@@ -234,7 +235,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a file of text, none of another. Progress bars end theirs by a carriage return."""
+    """Yield the lines of a file of text, none of another. Progress bars end theirs by a carriage return."""
     with path.open("rb") as file:
         if b"\x00" in file.read(LONGEST_LINE):
             return
@@ -244,7 +245,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _candidate(way: Path) -> str:
-    """The folder, without those of single seeds, and as much of it as a candidate's name may have."""
+    """Return the folder, without those of single seeds, and as much of it as a candidate's name may have."""
     parts = [part for part in way.parts if not SEED.fullmatch(part)] or list(way.parts)
     while len(parts) > 1 and len("/".join(parts)) > LONGEST_CANDIDATE:
         del parts[0]

@@ -22,7 +22,7 @@ from api.imports.source import (
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
-    """The runs of every project."""
+    """Yield the runs of every project."""
     for path, _ in find_files(request.places, "*.db"):
         with (
             reading(path, "a project of Trackio's (one of MLflow's is imported by `import mlflow`)"),

@@ -13,7 +13,7 @@ from orchestrator.external_runs import ExternalState
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
-    """A run for each output folder: of its checkpoints the one that went farthest says all that the others do."""
+    """Yield a run for each output folder: of its checkpoints the one that went farthest says all that the others do."""
     newest: dict[Path, tuple[int, str, Path, dict[str, Any]]] = {}
     for path, way in find_files(request.places, "trainer_state.json"):
         with reading(path, "JSON"):

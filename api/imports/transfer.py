@@ -26,7 +26,7 @@ Values = dict[str, dict[int, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """What became of a run."""
+    """The state of a run after the import."""
 
     run_id: str
     name: str
@@ -84,7 +84,8 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
 
 
 def _unused_seed(client: Client, header: RunHeader) -> int:
-    """The run's number, or the next one that no run of its candidate has: files that are added may change the order."""
+    """Return the run's number, or the next one that no run of its candidate has: files that are added may change the
+    order."""
     experiment, candidate = (json.dumps(name, ensure_ascii=False) for name in (header.experiment, header.candidate))
     where = f"experiment = {experiment} and candidate = {candidate}"
     used = {row.values["seed"] for row in client.run_table(where=where, columns=("seed",))}
@@ -92,7 +93,7 @@ def _unused_seed(client: Client, header: RunHeader) -> int:
 
 
 def _metric_groups(known: ExternalRun) -> Iterator[list[str]]:
-    """The names of its metrics, in pieces that one answer may have."""
+    """Yield the names of its metrics, in pieces that one answer may have."""
     names: list[str] = []
     values = 0
     for name, summary in known.metrics.items():
@@ -115,7 +116,7 @@ def _last_values(run: MappedRun) -> Values:
 
 
 def _new_lines(run: MappedRun, known: Values) -> Iterator[SpoolLine]:
-    """The points without the values that are there."""
+    """Yield the points without the values that are there."""
     last, now = _last_values(run), time.time()
     for point in run.points:
         step = point.step
@@ -132,8 +133,8 @@ def _new_lines(run: MappedRun, known: Values) -> Iterator[SpoolLine]:
 
 
 def _went_back(run: MappedRun, known: Values, new: list[SpoolLine]) -> bool:
-    """Whether the service has values that the run has no more, behind a step of which their metric has a new one. One
-    that begins later than what is there, or has nothing new, may be a part of it."""
+    """Return whether the service has values that the run has no more, behind a step of which their metric has a new
+    one. One that begins later than what is there, or has nothing new, may be a part of it."""
     last = _last_values(run)
     begins: dict[str, int] = {}
     for line in new:
@@ -151,7 +152,7 @@ def _equal(one: float, other: float) -> bool:
 
 
 def _has_settings(known: ExternalRun, header: RunHeader) -> bool:
-    """Whether the service has all that the source says of a run beside its figures."""
+    """Return whether the service has all that the source says of a run beside its figures."""
     return (
         all(known.config.get(name) == value for name, value in header.config.items())
         and {*header.tags} <= {*known.tags}

@@ -23,7 +23,7 @@ RUN_FACTS = {1: "id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 9: "
 
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
-    """The runs of all files; one that was resumed has several, a session each."""
+    """Yield the runs of all files; one that was resumed has several, a session each."""
     runs: dict[str, list[SourceRun]] = {}
     for path, _ in find_files(request.places, "*.wandb"):
         if any(each.name == "latest-run" for each in path.parents):  # a link to one of the others
@@ -45,7 +45,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """The records, as far as they are whole."""
+    """Yield the records, as far as they are whole."""
     data = path.read_bytes()
     if not data.startswith(MAGIC):
         raise SourceError(f"{path} is no file of W&B's: it begins with {data[:4]!r}, not with {MAGIC!r}")
@@ -104,7 +104,7 @@ def _add_record(record: Message, run: SourceRun) -> None:
 
 
 def _items(message: Message, number: int) -> dict[str, Any]:
-    """The pairs of a field: names in one or in parts, and values as JSON."""
+    """Return the pairs of a field: names in one or in parts, and values as JSON."""
     found = {}
     for item in messages(message, number):
         name = ".".join(texts(item, 2)) or text(item, 1)

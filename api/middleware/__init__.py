@@ -1,1 +1,1 @@
-"""What looks at every request and answer: guards, keys, classes of calls, audit, HEAD, tags, compression, metrics."""
+"""Middleware of every request and answer: guards, keys, classes of calls, audit, HEAD, tags, compression, metrics."""

@@ -22,7 +22,7 @@ log = structlog.get_logger("api")
 
 
 def is_report(path: str) -> bool:
-    """Whether a training tells something here every few seconds: that is no change that somebody made."""
+    """Return whether a training tells something here every few seconds: that is no change that somebody made."""
     return path.startswith(WORKER_PATH) or (path.startswith("/v1/external-runs/") and path.endswith("/lines"))
 
 

@@ -29,16 +29,16 @@ from orchestrator.keys import Scope as KeyScope
 
 WAY_IN = "an admin makes one with `adapm-bench keys create`, and it is sent as `Authorization: Bearer <key>`"
 BURST_SECONDS = 3.0
-"""So many seconds' worth of requests pass at once."""
+"""The burst: requests of so many seconds pass at once."""
 FAILURES_A_SECOND, FAILURES_AT_ONCE = 2.0, 30.0
 """Wrong keys from one address that are looked up at all. Guessing is hopeless; this spares the database."""
 
 ATTEMPT = re.compile(r"/v1/attempts/(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,8})/")
-"""Whom a worker's address is about."""
+"""The subject of a worker's address."""
 
 
 class AuthState:
-    """What the guard and the routes of logins share: who is known, and who asks for too much."""
+    """The state that the guard and the login routes share: known callers, and callers that ask for too much."""
 
     def __init__(self, callers: Callers, leases: Leases, requests_a_second: float) -> None:
         self.callers, self.leases = callers, leases
@@ -154,7 +154,7 @@ class _KeyGoneError(Exception):
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Who makes the request, as the guard found out."""
+    """Return the caller that the guard found."""
     caller = scope["bench.caller"]
     assert isinstance(caller, Caller)
     return caller
@@ -167,7 +167,7 @@ def _refuse_flood(wait_seconds: int | None) -> None:
 
 
 def _ask_for_key(scope: Scope, headers: Headers, secret: PresentedSecret | None) -> Response:
-    """The way to the login for people; raises `RefusedError` for programs."""
+    """Return the way to the login for people; raises `RefusedError` for programs."""
     path = scope["path"]
     if asks_for_page(scope, headers):
         query = scope.get("query_string", b"").decode("latin-1")

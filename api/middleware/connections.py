@@ -15,14 +15,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from api.auth.throttle import network_of
 
 HEAD_SECONDS = 10.0
-"""Until a request's head is whole, from the connection's begin or the answer before; bodies:
-`guards.py`."""
+"""The time until a request's head is whole, from the connection's start or the answer before; bodies: `guards.py`."""
 HEAD_BYTES = 64 * 2**10
 """Browsers and proxies send a few KiB."""
 UNREAD_SECONDS = 60.0
-"""For an answer of which the other side takes next to nothing."""
+"""The time limit of an answer that the client hardly reads."""
 TAKEN_BYTES = 16 * 2**10
-"""What it has to take meanwhile, at the least."""
+"""The bytes that the client must read meanwhile."""
 MOST_CONNECTIONS = 2_048
 """Two hundred pages and a thousand workers; at 64 KiB that the server reads ahead, 128 MiB."""
 MOST_OF_ONE_ADDRESS = 256
@@ -114,7 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_reader()
 
     def resume_writing(self) -> None:
-        """It reads."""
+        """Resume writing: the client reads again."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()

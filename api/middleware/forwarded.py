@@ -51,7 +51,7 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
             ROOT_PATH.reset(token)
 
     def _forwarded_prefix(self, scope: Scope) -> str | None:
-        """The path that a trusted proxy names; None where none does, or where it could lead to another host."""
+        """Return the path that a trusted proxy names; None if none does, or where it could lead to another host."""
         client = scope.get("client")
         if (client[0] if client else None) not in self.trusted_hosts:
             return None

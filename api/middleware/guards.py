@@ -24,15 +24,16 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 KIB, MIB = 2**10, 2**20
 STRANGER_BODY_BYTES = 16 * KIB
-"""Of who has shown nothing yet: a login's form is some hundred bytes."""
+"""The largest body of a stranger: a login's form is some hundred bytes."""
 USER_BODY_BYTES = 1 * MIB
 """A comparison of 64 candidates with 64 learning rates each is 100 KiB."""
 WORKER_BODY_BYTES = 16 * MIB
 """10,000 points, the largest batch, are about 2 MiB; observations may come with them."""
 SMALL_BODY_BYTES = 64 * KIB
-"""What the server reads of any connection before it asks us; so many connections there may be, so much there is."""
+"""The bytes that the server reads of any connection before the guard is asked; times the number of connections, the
+memory that strangers can take."""
 ROOM_BYTES = {STRANGER_BODY_BYTES: 0, USER_BODY_BYTES: 32 * MIB, WORKER_BODY_BYTES: 2 * WORKER_BODY_BYTES}
-"""For larger bodies, until they are answered, by the most that one may have: users take nothing from workers."""
+"""The memory for larger bodies, until they are answered, divided so that users take nothing from workers."""
 BODY_SECONDS = 30.0
 """1 MiB at 35 KB/s; workers give up after five seconds."""
 WORKER_PATH = "/v1/attempts/"
@@ -108,13 +109,13 @@ class BodyLimitMiddleware(HttpMiddleware):
 
 
 def size_refusal(limit_bytes: int) -> RefusedError:
-    """The refusal of a body above `limit_bytes`."""
+    """Return the refusal of a body above `limit_bytes`."""
     most = f"{limit_bytes // MIB} MiB" if limit_bytes >= MIB else f"{limit_bytes // KIB} KiB"
     return RefusedError(413, "too-large", f"The body is larger than {most}, the most that is read.")
 
 
 def host_name(host: str) -> str:
-    """The name in a `Host` header: without port, without the brackets of an IPv6 address, in lower case.
+    """Return the name in a `Host` header: without port, without the brackets of an IPv6 address, in lower case.
 
     Empty where the header is not a host with an optional port.
     """
@@ -123,7 +124,7 @@ def host_name(host: str) -> str:
 
 
 def _is_same_address(origin: str, host: str) -> bool:
-    """Whether `origin` is the very address that the request went to; another port of this machine is not."""
+    """Return whether `origin` is the very address that the request went to; another port of this machine is not."""
     parts = urlsplit(origin)
     default_port = {"http": ":80", "https": ":443"}.get(parts.scheme)
     if default_port is None:
@@ -132,7 +133,7 @@ def _is_same_address(origin: str, host: str) -> bool:
 
 
 async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None where its sender leaves. Raises `RefusedError`."""
+    """Return the whole body; None if its sender leaves. Raises `RefusedError`."""
     pieces: list[bytes] = []
     received = 0
     try:
@@ -153,7 +154,7 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body as one message, then whatever comes."""
+    """Return the body as one message, then whatever comes."""
     waiting = [body]
 
     async def receive_again() -> Message:

@@ -25,7 +25,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Meters:
-    """One process's metrics, and their registry."""
+    """The metrics of a process, and their registry."""
 
     def __init__(self, monitor: Monitor) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter tells nobody anything
@@ -51,7 +51,7 @@ class ServiceMetricsCollector(Collector):
         self._counted_at = 0.0
 
     def collect(self) -> Iterable[Metric]:
-        """All families; raises `StoreError` while the database is away."""
+        """Yield all families; raises `StoreError` while the database is away."""
         with self._lock:
             if self._metrics is None or time.monotonic() - self._counted_at > METRICS_SECONDS:
                 self._metrics = self._monitor.metrics()
@@ -59,12 +59,12 @@ class ServiceMetricsCollector(Collector):
             return families(self._metrics)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry otherwise asks the database at its making."""
+        """Yield nothing: a registry otherwise asks the database when it is created."""
         return ()
 
 
 def families(metrics: ServiceMetrics) -> Iterable[Metric]:
-    """Them as metric families."""
+    """Yield the metrics as metric families."""
     runs = GaugeMetricFamily(f"{PREFIX}runs", "Runs by state.", labels=["status"])
     for status, count in metrics.runs.items():
         runs.add_metric([status.value], count)

@@ -1,4 +1,4 @@
-"""Where a service listens: its socket, whether it may listen there, and whether it answers."""
+"""The address of a service: its socket, whether it may listen there, and whether it answers."""
 
 import socket
 from ipaddress import ip_address
@@ -28,7 +28,7 @@ def require_keys(settings: Settings, keyring: Keyring) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
+    """Return whether only this machine reaches that address."""
     if host == "localhost":
         return True
     try:
@@ -38,7 +38,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises `ServiceError` where the port is taken or the host is not ours."""
+    """Return a listening socket; raises `ServiceError` if the port is taken or the host is not ours."""
     # With the protocol named, asyncio sets TCP_NODELAY on every connection; without, each answer waits 40 ms.
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,7 +54,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def answers(url: str, path: str = "/healthz") -> bool:
-    """Whether the service at `url` is there and reaches its database."""
+    """Return whether the service at `url` is there and reaches its database."""
     import httpx2  # a client, which the service itself has no use for
 
     try:

@@ -53,7 +53,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
 
 
 def server_config(app: FastAPI, root_path: str = "") -> uvicorn.Config:
-    """How the api process serves `app`, which a proxy that does not say so itself publishes below `root_path`."""
+    """Return the server configuration of `app`, which a proxy that sends no prefix publishes below `root_path`."""
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -68,7 +68,7 @@ def server_config(app: FastAPI, root_path: str = "") -> uvicorn.Config:
 
 
 def _open_files(wanted: int) -> int:
-    """How many this process may have open: as many as `wanted` where the system lets us; most begin with 1,024."""
+    """Return the limit of open files of this process: `wanted` if the system allows it; most begin with 1,024."""
     soft, hard = (wanted if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(_OPEN_FILES))
     if soft < wanted:
         resource.setrlimit(_OPEN_FILES, (min(wanted, hard), resource.getrlimit(_OPEN_FILES)[1]))

@@ -21,11 +21,11 @@ from worker.files import try_lock, write_atomically
 LOCK = "lock"
 NOTE = "service.json"
 LEFTOVER_SECONDS = 30.0
-"""How long the processes of a service whose supervisor was killed may take to write checkpoints and end."""
+"""The time that the processes of a killed supervisor may take to write checkpoints and end."""
 
 
 class ServiceNote(BaseModel):
-    """Where the service of a data folder answers."""
+    """The address of a data folder's service."""
 
     url: str
     pid: int
@@ -64,7 +64,7 @@ def keep_private(folder: Path, umask: int) -> None:
 
 @contextmanager
 def umask_of(bits: int) -> Iterator[None]:
-    """Within, new files of this process have no more rights than that leaves."""
+    """Restrict the rights of new files of this process to that mask within the block."""
     before = os.umask(bits)
     try:
         yield
@@ -83,7 +83,7 @@ def remove_note(folder: Path) -> None:
 
 
 def read_note(folder: Path) -> ServiceNote | None:
-    """The note of the service that holds the folder's lock now, or None."""
+    """Return the note of the service that holds the folder's lock now, or None."""
     try:
         note = ServiceNote.model_validate_json((folder / NOTE).read_text())
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
@@ -119,7 +119,7 @@ def _sign(descriptor: int) -> None:
 
 
 def _holder(descriptor: int) -> psutil.Process | None:
-    """The process that signed the lock, if it is alive."""
+    """Return the process that signed the lock, if it is alive."""
     words = os.pread(descriptor, 64, 0).decode(errors="replace").split()
     try:
         process = psutil.Process(int(words[0]))

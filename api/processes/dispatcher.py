@@ -34,7 +34,7 @@ from worker.cpus import usable_cpus
 log = structlog.get_logger(__name__)
 
 ROOM_SECONDS = 1.0
-"""How often a full disk is looked at again."""
+"""The interval between two checks of a full disk."""
 
 
 def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_stdin: bool) -> None:
@@ -105,7 +105,7 @@ def start(stack: ExitStack, duty: Duty, stop_seconds: float | None = None) -> No
 
 
 def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
-    """Wait until there is room on the disks of the data folder and of Ray's; False where `stop` was set meanwhile."""
+    """Wait until there is room on the disks of the data folder and of Ray's; False if `stop` was set meanwhile."""
     reported = None
     while reason := lack_of_room(settings.folders_on_disk()):
         if reason != reported:
@@ -117,7 +117,7 @@ def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
 
 
 def sweep_keeper(settings: Settings, database: Database, holder: str, ray_address: Callable[[], str]) -> SweepKeeper:
-    """What starts a process for each sweep, on the Ray that this process has joined."""
+    """Return the keeper that starts a process for each sweep, on the Ray that this process has joined."""
     folder = settings.data_folder.resolve()
 
     def order(sweep_id: ExperimentId) -> DriverOrder:

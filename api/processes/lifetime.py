@@ -1,4 +1,4 @@
-"""When a process of the service ends: on SIGTERM or SIGINT, or when the supervisor at its standard input does."""
+"""The end of a service's process: on SIGTERM or SIGINT, or when the supervisor at its standard input ends."""
 
 import os
 import signal

@@ -39,12 +39,12 @@ BACKOFF_SECONDS = (0.0, 2.0, 5.0)
 MOST_LOG_BYTES = 20 * 2**20
 OLDER_LOGS = 3
 ROOM_SECONDS = 1.0
-"""How often the disk is looked at."""
+"""The interval between two checks of the disk."""
 STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
-"""In this order: the workers of the dispatcher still report to the api while they leave."""
+"""The time to stop, in this order: the workers of the dispatcher still report to the api while they leave."""
 
 ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
-"""How this machine reaches a service that listens on all of its addresses."""
+"""The address by which this machine reaches a service that listens on all of its addresses."""
 
 
 @dataclass
@@ -249,7 +249,7 @@ def _close_input(child: _Child) -> None:
 
 
 def children_environment(settings: Settings) -> dict[str, str]:
-    """What the processes of the service are told: what we were, with the flags over it.
+    """Return the environment of the service's processes: this process's, with the flags over it.
 
     A caller's own key is nothing for the service, and even less for the trainings that it starts.
     """
@@ -261,7 +261,7 @@ def children_environment(settings: Settings) -> dict[str, str]:
 
 
 def rotate(path: Path, most_bytes: int = MOST_LOG_BYTES, kept: int = OLDER_LOGS) -> None:
-    """Where the file is too long, move its lines to `<name>.1`, what was there to `<name>.2`, and so on.
+    """Move the lines of a file that is too long to `<name>.1`, the earlier ones to `<name>.2`, and so on.
 
     Its writers hold it open as standard error, for appending, so that tracebacks and the words of libraries are caught,
     too; so it is copied and emptied, not renamed. Lines written in that millisecond may be lost.

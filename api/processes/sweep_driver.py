@@ -40,7 +40,7 @@ def drive() -> None:
 
 
 def _first_line() -> bytes:
-    """The line, byte by byte: what follows belongs to the thread that waits for the end of the input."""
+    """Return the line, byte by byte: what follows belongs to the thread that waits for the end of the input."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(sys.stdin.fileno(), 1)

@@ -1,4 +1,4 @@
-"""What experiments say over REST: scaling laws and profiles of several, what a sweep found, the findings of studies."""
+"""Analyses over REST: scaling laws and profiles of several experiments, sweeps, the findings of studies."""
 
 from typing import Annotated
 
@@ -75,5 +75,5 @@ def studies(state: State) -> Page[StudySummary]:
 
 @router.get("/studies/{name}", tags=["studies"], responses=problems(404))
 def study(name: StudyName, state: State) -> StudySummary:
-    """One study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
+    """A study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
     return state.studies.one(name)

@@ -1,4 +1,4 @@
-"""What specifications may name: optimizers, models, datasets; and what optimizers keep for a model."""
+"""Names of specifications: optimizers, models, datasets; and the memory of optimizers for a model."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -51,8 +51,8 @@ def memory(
     micro_batch: Annotated[int, Query(ge=1, le=65_536, description="Sequences in a pass, of the peaks in `fits`.")] = 1,
     precision: Annotated[Precision, Query(description="Of the passes of `fits`.")] = "bf16",
 ) -> Footprint:
-    """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the
-    most. The first answer for a model takes some seconds, with `card_gib` a minute."""
+    """The memory of training the model under each optimizer, counted to the byte; of several ranks, on the fullest one.
+    The first answer for a model takes some seconds, with `card_gib` a minute."""
     if card_gib is not None and ranks > 1:
         raise ConflictError("what fits a card is counted for one process; ask without ranks, or without card_gib")
     asked = None if card_gib is None else precision
@@ -68,7 +68,7 @@ def plan(
     rank_ratio: Annotated[float | None, _choice(RANK_RATIOS, "Rank of low-rank momentum over min(m, n).")] = None,
     state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the momentum's elements.")] = None,
 ) -> Footprint:
-    """What the optimizer keeps for every block of the model. The first answer takes some seconds."""
+    """The state that the optimizer keeps for every block of the model. The first answer takes some seconds."""
     return _count(state.services.analysis, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))
 
 

@@ -1,4 +1,4 @@
-"""What every route needs: the service's verbs, and parameters checked the same way everywhere."""
+"""The parts that every route needs: the service's verbs, and parameters checked the same way everywhere."""
 
 import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -48,7 +48,7 @@ def revision_tag(revision: int) -> dict[str, str]:
 
 
 ID_PATTERN = r"^[A-Za-z0-9_-]{1,64}$"
-"""What ids look like; anything else is nowhere, and never reaches the database."""
+"""The pattern of ids; others never reach the database."""
 
 MOST_ITEMS = 1_000
 """Records on one page."""
@@ -59,7 +59,7 @@ MOST_FAULTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class AppState:
-    """What the routes of one application share."""
+    """The shared state of an application's routes."""
 
     services: Services
     studies: Studies
@@ -73,7 +73,7 @@ class AppState:
 
 
 async def app_state(request: Request) -> AppState:
-    """What the routes of this application share, as `create_app` made it.
+    """Return the shared state of this application's routes.
 
     It is `async`, as the next one is, though it waits for nothing: FastAPI would call it on a thread otherwise.
     """
@@ -83,7 +83,7 @@ async def app_state(request: Request) -> AppState:
 
 
 async def current_caller(request: Request) -> Caller:
-    """Who makes the request."""
+    """Return the caller of the request."""
     return caller_of(request.scope)
 
 

@@ -66,19 +66,18 @@ SPEC_EXAMPLES: dict[str, Example] = {kind: {"value": parse(example(kind), kind)}
 
 
 class CloneRequest(Record):
-    """What is to be different about a clone."""
+    """The differences of a clone."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "Once more", "fresh_seeds": 3}]})
 
     name: Name | None = None
     """Null is the name of the experiment that is cloned."""
     fresh_seeds: Annotated[int, Field(strict=True, ge=1, le=256)] | None = None
-    """So many seeds on which it was neither tuned nor judged, the next numbers, instead of its own: the question once
-    more, answered by itself. Null: the same seeds."""
+    """The number of fresh seeds on which it was neither tuned nor judged, the next numbers, instead of its own: the
+    question once more, answered by itself. Null: the same seeds."""
     keep_rates: bool = False
-    """Of a comparison that has ended: train each candidate on the fresh seeds only at what it was judged at, its rate
-    and what else was searched, without another tuning, and on all of them, even where the original added its seeds one
-    look after the other."""
+    """Whether a clone of a finished comparison trains each candidate on the fresh seeds only at its judged setting,
+    without another tuning, and on all of them, even if the original added its seeds one look after the other."""
 
 
 @router.post(
@@ -123,7 +122,7 @@ def experiments(
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
 def experiment(experiment_id: ExperimentIdPath, state: State) -> Response:
-    """One experiment with its specification, state and progress."""
+    """An experiment with its specification, state and progress."""
     found = state.services.experiments.get(experiment_id)
     return json_response(found, headers=revision_tag(found.revision))
 
@@ -170,7 +169,7 @@ async def stream(
     """Send `changed` events with version, counts and progress: at once, then coalesced to one in 0.7 seconds.
 
     An event's id is its version. Who comes back with the last one in `Last-Event-ID` is told what was missed as one
-    event, and nothing where nothing has changed. The stream stays open after the last run has ended, until the listener
+    event, and nothing if nothing has changed. The stream stays open after the last run has ended, until the listener
     goes; a comment every 15 seconds keeps it alive.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)

@@ -50,7 +50,7 @@ def append(external_id: RunPath, batch: LinesBatch, state: State, caller: Caller
 
 @router.get("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(404))
 def external_run(external_id: RunPath, state: State) -> Response:
-    """One run that was logged by a loop outside of the bench."""
+    """A run that a loop outside of the bench logged."""
     return json_response(state.services.external_runs.run(external_id))
 
 
@@ -81,7 +81,7 @@ def external_experiments(state: State, limit: Limit = 100, before: Cursor = None
 
 @router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
 def external_experiment(external_id: ExperimentPath, state: State) -> Response:
-    """One experiment of external runs."""
+    """An experiment of external runs."""
     return json_response(state.services.external_runs.experiment(external_id))
 
 
@@ -108,7 +108,7 @@ def runs(
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
     after: Cursor = None,
 ) -> Response:
-    """Its runs, the first that came first; `after` is the last id of the page before."""
+    """Its runs, the oldest first; `after` is the last id of the page before."""
     found = state.services.external_runs.runs(external_id, limit=limit + 1, after=after)
     return json_response(cut_page(found, limit, lambda each: each.id))
 
@@ -119,7 +119,7 @@ def runs(
     responses={200: {"description": "The file.", "content": {"text/csv": {}}}, **problems(404)},
 )
 def table(external_id: ExperimentPath, state: State) -> Response:
-    """Its runs as CSV, a line each: what they told of themselves, and the last value of every metric."""
+    """Its runs as CSV, a line each: their fields, and the last value of every metric."""
     found = state.services.external_runs.experiment(external_id)
     headers = {"Content-Disposition": f'attachment; filename="external-{found.id}.csv"'}
     text = external_runs_csv(state.services.external_runs.runs(found.id))

@@ -79,7 +79,7 @@ def run_files(run_id: RunIdPath, state: State) -> Page[RunFile]:
     responses={200: {"description": "The file.", "content": {BINARY: {}}}, **problems(404)},
 )
 def run_file(run_id: RunIdPath, name: RunFileName, state: State) -> StreamingResponse:
-    """One of these files, as it is."""
+    """One of these files as it is."""
     file, size_bytes = state.services.runs.open_file(run_id, name)
     headers = {
         "Content-Disposition": f'attachment; filename="{run_id}-{name}"',
@@ -107,7 +107,7 @@ def _export_file(source: Runs, runs: Iterator[RunRecord], name: ExportName, file
 
 
 def _pieces(file: IO[bytes], size_bytes: int) -> Iterator[bytes]:
-    """So many bytes of it and no more: a log grows meanwhile."""
+    """Yield exactly that many bytes of it: a log grows meanwhile."""
     with file:
         while size_bytes and (piece := file.read(min(PIECE_BYTES, size_bytes))):
             size_bytes -= len(piece)
@@ -158,7 +158,7 @@ def figure(
     responses={200: {"description": "The report.", "content": {"text/html": {}}}, **problems(404)},
 )
 def experiment_report(experiment_id: ExperimentIdPath, request: Request, state: State) -> Response:
-    """One self-contained HTML file: answer, figures, method, runs, provenance, bibliography."""
+    """A self-contained HTML file: answer, figures, method, runs, provenance, bibliography."""
     text = report(state.figure_files, experiment_id, request.app.version)
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}-report.html"'}
     return Response(text, media_type=f"text/html{TEXT}", headers=headers)

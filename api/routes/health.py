@@ -1,4 +1,4 @@
-"""How the service is: whether it answers and reaches its database, and what Prometheus reads."""
+"""The health of the service: whether it answers and reaches its database, and the metrics for Prometheus."""
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest

@@ -132,7 +132,7 @@ def table(
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
 def run(run_id: RunIdPath, state: State) -> Response:
-    """One run with its specification, state and result."""
+    """A run with its specification, state and result."""
     return json_response(state.services.runs.get(run_id))
 
 

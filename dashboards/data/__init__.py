@@ -1,1 +1,1 @@
-"""What pages read: the service's answers, assembled once per version of an experiment."""
+"""The data of pages: the service's answers, assembled once per version of an experiment."""

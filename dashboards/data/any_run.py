@@ -25,7 +25,7 @@ OWN_FIELDS = ("candidate", "optimizer", "lr", "seed", "model")
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRun:
-    """One of them."""
+    """A run of any source."""
 
     record: RunRecord | ExternalRun
     experiment: str = ""
@@ -48,7 +48,7 @@ class AnyRun:
 
     @property
     def key(self) -> str:
-        """What addresses call it: the id, of an external run behind `external:`."""
+        """The run's key in addresses: the id, of an external run behind `external:`."""
         return self.record.id if self.measured else EXTERNAL + self.record.id
 
     @property
@@ -58,12 +58,12 @@ class AnyRun:
 
     @property
     def candidate(self) -> str:
-        """Its candidate."""
+        """The run's candidate."""
         return self.record.candidate
 
     @property
     def optimizer(self) -> str:
-        """Whose candidate that is. Of external runs the candidate is all that is known."""
+        """The owner of the run's candidate. Of external runs the candidate is all that is known."""
         return self.measured.optimizer if self.measured else self.record.candidate
 
     @property
@@ -74,11 +74,11 @@ class AnyRun:
         return self.record.state is not ExternalState.RUNNING
 
     def has_metric(self, name: str) -> bool:
-        """Whether points may have it."""
+        """Return whether points may have it."""
         return name in FIELDS if self.external is None else external_metric(self.external.metrics, name) is not None
 
     def candidate_title(self) -> str:
-        """What its candidate is called; what another loop calls one is not translated."""
+        """Return the candidate's name; that of another loop is not translated."""
         return candidate_title(self.candidate, self.optimizer) if self.measured else self.candidate
 
     def settings(self, separator: str = ", ") -> str:
@@ -87,27 +87,27 @@ class AnyRun:
         return f"lr {formats.rate(self.record.lr)}{separator}seed {seed}"
 
     def title(self) -> str:
-        """What tells it from its neighbours, its source too."""
+        """Return the text that distinguishes the run from its neighbours, its source too."""
         return f"{self.candidate_title()} · {self.settings(' · ')}" + f" · {self.source}" * (self.source != "bench")
 
     def state(self) -> str:
-        """What became of it."""
+        """Return the state of the run."""
         return self.record.state_word() if isinstance(self.record, RunRecord) else self.record.state.value
 
     def specification(self) -> Mapping[str, JsonValue] | None:
-        """What it was told to do, field by field; None where that cannot be read."""
+        """Return the specification, field by field; None if it cannot be read."""
         if isinstance(self.record, ExternalRun):
             return external_fields(self.record)
         return spec_fields(self.record.spec) if self.record.spec else None
 
     def fields(self) -> dict[str, str]:
-        """What is known of it, field by field, as texts: of its specification, or of the configuration that it told."""
+        """Return the known fields as texts: of the specification, or of the logged configuration."""
         own = {name: getattr(self.record, name, None) for name in OWN_FIELDS} | dict(self.specification() or {})
         return {name: formats.option_value(value) for name, value in own.items() if value is not None}
 
 
 def group_fields(runs: Sequence[AnyRun]) -> tuple[str, ...]:
-    """The fields in which a few runs differ, by which they can be averaged."""
+    """Return the fields in which a few runs differ, by which they can be averaged."""
     every = [run.fields() for run in runs]
     names = dict.fromkeys(name for one in every for name in one)
     return tuple(name for name in names if len({one.get(name) for one in every}) > 1)

@@ -30,18 +30,18 @@ class Pulse:
         self._announcements: dict[str, tuple[int, asyncio.Task[Any]]] = {}
 
     async def version(self, key: str) -> int:
-        """The version of `key` now."""
+        """Return the version of `key` now."""
         return await run_in_threadpool(self._read, key)
 
     async def next(self, key: str) -> int:
-        """The version of `key` at the next look, for which all listeners wait together."""
+        """Return the version of `key` at the next look, for which all listeners wait together."""
         look = self._looks.get(key)
         if look is None or look.done():
             look = self._looks[key] = _watched_task(self._look(key))
         return await asyncio.shield(look)
 
     async def announcement(self, key: str, version: int, make: Callable[[str], Announcement]) -> Announcement:
-        """What listeners are told of a version, made once for all of them, on a thread."""
+        """Return the announcement of a version, made once for all listeners, on a thread."""
         known = self._announcements.get(key)
         if known is None or known[0] != version or _has_failed(known[1]):
             known = self._announcements[key] = version, _watched_task(run_in_threadpool(make, key))
@@ -59,7 +59,7 @@ class Pulse:
 
 
 def _watched_task(work: Coroutine[Any, Any, Announcement]) -> asyncio.Task[Announcement]:
-    """A task whose error is nobody's loss where all who waited for it have gone."""
+    """Return a task whose error is nobody's loss where all who waited for it have gone."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

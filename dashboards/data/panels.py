@@ -44,7 +44,7 @@ LONGEST_FIELD = 80
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One of them."""
+    """A panel."""
 
     metric: str = "train_loss"
     x: XAxis = "steps"
@@ -71,7 +71,7 @@ class Panel:
         return replace(panel, log="ly" in words, log_x="lx" in words)
 
     def word(self) -> str:
-        """The word of an address for it."""
+        """Return the word of an address for it."""
         words = [quote(self.metric, safe=""), self.x, f"s{self.smooth}"]
         words += ["ly"] * self.log + ["lx"] * self.log_x + [f"by-{self.by}"] * bool(self.by)
         return "*".join(words)
@@ -87,7 +87,7 @@ class PanelCard:
     figure: str
     """Address of its figure."""
     remove: str | None
-    """Address of the page without it; None where the page would show its first panels again."""
+    """Address of the page without it; None if the page would show its first panels again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +97,15 @@ class Panels:
     path: str
     cards: tuple[PanelCard, ...]
     words: tuple[str, ...]
-    """Of the address."""
+    """The parts of the address."""
     kept: tuple[tuple[str, str], ...]
     """The rest of the view, which a form sends along."""
     fields: tuple[str, ...]
-    """By which runs can be averaged."""
+    """The fields by which runs can be averaged."""
     fresh: Panel
-    """What the form of a further one begins with."""
+    """The defaults of the form for another panel."""
     metrics: Mapping[str, str]
-    """What can be drawn, and what it is called."""
+    """The metrics that can be drawn, and their titles."""
     axes = AXIS_TITLES
     most = MOST_PANELS
     most_smoothing = MOST_SMOOTHING
@@ -121,9 +121,9 @@ def page_panels(
     metrics: Mapping[str, str] = METRICS,
     first: tuple[str, ...] = (),
 ) -> Panels:
-    """The panels of the page at `path`, whose address has these `pairs`; `figures` is the address of their figure, with
-    what it needs besides. `first` are the words of those that the page shows where its address has none: it keeps
-    one."""
+    """Return the panels of the page at `path`, whose address has these `pairs`; `figures` is the address of their
+    figure, with what it needs besides. `first` are the words of those that the page shows where its address has none:
+    it keeps one."""
     words = panel_words(pairs) or first
     panels = [Panel.parse(word, metrics) for word in words]
     cards = (
@@ -152,7 +152,7 @@ def page_panels(
 def edited_address(
     path: str, pairs: Pairs, *, metrics: Mapping[str, str] = METRICS, first: tuple[str, ...] = ()
 ) -> str | None:
-    """Where a form of a panel leads, whose fields are among the `pairs` of the address; None where none was sent."""
+    """Where a form of a panel leads, whose fields are among the `pairs` of the address; None if none was sent."""
     form = dict(pairs)
     if "edit" not in form:
         return None
@@ -163,8 +163,8 @@ def edited_address(
 def edit_panels(
     panels: Sequence[Panel], form: Mapping[str, str], metrics: Collection[str] = METRICS
 ) -> tuple[Panel, ...]:
-    """The panels after a form was sent: `edit` is the index of the one that it is about, one more adds one.
-    Its fields begin with `p_`, since the page has fields of its own."""
+    """Return the panels after a form was sent: `edit` is the index of the one that it is about, one more adds one. Its
+    fields begin with `p_`, since the page has fields of its own."""
     index = int(form["edit"]) if form["edit"].isdecimal() and len(form["edit"]) < 3 else len(panels)
     words = [quote(form.get("p_metric", ""), safe=""), form.get("p_across", ""), f"s{form.get('p_smooth', '')}"]
     words += ["ly"] * (form.get("p_log_y") == "1") + ["lx"] * (form.get("p_log_x") == "1")
@@ -173,14 +173,14 @@ def edit_panels(
 
 
 def experiment_fields(spec: ExperimentSpec) -> tuple[str, ...]:
-    """The fields by which the runs of an experiment can be averaged, known without reading them."""
+    """Return the fields by which the runs of an experiment can be averaged, known without reading them."""
     options = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
     sizes = ("model",) if spec.cells() else ()
     return ("candidate", "optimizer", *sizes, "lr", "seed", *(f"optimizer.options.{name}" for name in options))
 
 
 def _rest(pairs: Pairs) -> list[tuple[str, str]]:
-    """The pairs of an address that are about no panel."""
+    """Return the pairs of an address that are about no panel."""
     return [(name, value) for name, value in pairs if name not in ("panel", "edit") and not name.startswith("p_")]
 
 

@@ -1,4 +1,4 @@
-"""What pages read: the service's answers, put together once for each version of an experiment.
+"""The data of pages: the service's answers, assembled once for each version of an experiment.
 
 Pages of one experiment are asked for again with every change and by every viewer; the store is asked once. A law
 changes only when a run ends, and takes about a second to fit: it is kept for each state of its experiments.
@@ -46,16 +46,16 @@ from orchestrator.sweeps.records import SweepReport
 from orchestrator.sweeps.report import outline
 
 MAX_SNAPSHOTS = 8
-"""One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
+"""The most snapshots: one of 1,000 runs takes 8 MB; only the newest of an experiment is kept."""
 MAX_BRIEFS = 500
-"""Of the first page's lines: some kilobytes for each candidate."""
+"""The most lines of the first page: some kilobytes for each candidate."""
 MAX_LAWS = 16
 COUNTING_SECONDS = 10.0
 """A law whose predicted memory is still being counted is asked for again after so long."""
 MAX_POINTS_KEPT = 2_000_000
-"""As columns some 100 MB; they are kept of runs that are being trained only."""
+"""The most points, some 100 MB as columns; only those of training runs are kept."""
 MAX_SERIES = 1_000
-"""Of ended runs, thinned for figures: some 100 kB each."""
+"""The most series of ended runs, thinned for figures: some 100 kB each."""
 
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")
@@ -64,20 +64,20 @@ LawKey = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """One experiment as it was at one version."""
+    """An experiment at one version."""
 
     version: int
     experiment: ExperimentRecord
     comparison: Comparison
     runs: tuple[RunRecord, ...]
     styles: dict[str, Style]
-    """By candidate name."""
+    """The styles by candidate name."""
     titles: dict[str, str]
-    """By candidate name."""
+    """The titles by candidate name."""
     device_hours: float
-    """Of all runs of the experiment, those of other cells too."""
+    """The device-hours of all runs of the experiment, those of other cells too."""
     sweep: SweepReport | None = None
-    """Where the experiment is one; `comparison` is then its outline."""
+    """The sweep, if the experiment is one; `comparison` is then its outline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Brief:
     rows: tuple[LeaderboardLine, ...]
     """Candidates with a result, best first."""
     device_hours: float
-    """Of all runs."""
+    """The device-hours of all runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +115,9 @@ class Reader:
         """Pages are rendered by several threads."""
 
     def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "") -> Snapshot:
-        """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
-        `baseline`: held against that candidate instead of the planned one, where it is one. Raises `NotFoundError`."""
+        """Return the experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest
+        model's. `baseline`: held against that candidate instead of the planned one, where it is one. Raises
+        `NotFoundError`."""
         version = self.experiments.version(experiment_id)
         key = f"{experiment_id} {cell} {baseline}"
         with self._lock:
@@ -128,8 +129,8 @@ class Reader:
         return fresh
 
     def brief(self, experiment: AnyExperiment | ExternalExperiment) -> Brief:
-        """The experiment in a line; its rows are read once for each version. Of a damaged one there are none, and of
-        one that the bench did not run: its page judges it."""
+        """Return the experiment in a line; its rows are read once for each version. Of a damaged one there are none,
+        and of one that the bench did not run: its page judges it."""
         if isinstance(experiment, ExternalExperiment):
             return Brief(experiment=experiment, rows=(), device_hours=0.0)
         if isinstance(experiment, DamagedExperiment):
@@ -158,8 +159,8 @@ class Reader:
         *,
         wait: bool = False,
     ) -> FitReport:
-        """The laws over these experiments, with predictions for those sizes; without any, for `default_targets`. Raises
-        `FitError` where there can be none."""
+        """Return the laws over these experiments, with predictions for those sizes; without any, for `default_targets`.
+        Raises `FitError` if there can be none."""
         ids = [each.id for each in experiments]
         sizes = tuple(predict) or default_targets(experiments)
         key = tuple(ids), sizes
@@ -176,7 +177,7 @@ class Reader:
         return report
 
     def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
-        """Each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
+        """Return each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
         with self._lock:
             found = {run.id: known for run in runs if (known := self._finished.get(_ended_attempt(run))) is not None}
         unknown = {run.id: run for run in runs if run.id not in found and _ended_attempt(run)}
@@ -194,7 +195,7 @@ class Reader:
         return thinned
 
     def run(self, key: str) -> AnyRun:
-        """The run of any source that addresses call so, with its experiment's name. Raises `NotFoundError`."""
+        """Return the run of any source that addresses call so, with its experiment's name. Raises `NotFoundError`."""
         if key.startswith(EXTERNAL):
             told = self.external_runs.run(key.removeprefix(EXTERNAL))
             return AnyRun(record=told, experiment=told.experiment)
@@ -202,13 +203,13 @@ class Reader:
         return AnyRun(record=run, experiment=self.experiments.get_any(run.experiment_id).name)
 
     def own_series(self, run: RunRecord) -> Series:
-        """The run's rows for the figure of its own page."""
+        """Return the run's rows for the figure of its own page."""
         columns = self._columns(run)
         ended = run.status in TERMINAL
         return spiky_rows(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
 
     def many_series(self, runs: Sequence[AnyRun], fields: Sequence[str]) -> Iterator[tuple[AnyRun, Columns, Series]]:
-        """The points of each run that has any: these fields, and all rows for figures."""
+        """Yield the points of each run that has any: these fields, and all rows for figures."""
         measured = {run.record.id: run for run in runs if run.measured}
         known = [name for name in fields if name in FIELDS]
         for run_id, columns in self.runs.many_series(list(measured), known) if measured else ():
@@ -222,7 +223,7 @@ class Reader:
                 yield run, columns, external_series(columns, ended=run.ended)
 
     def _columns(self, run: RunRecord) -> Columns:
-        """All points so far. Of a first attempt only what came since the last look is read, the last known point
+        """Return all points so far. Of a first attempt only what came since the last look is read, the last known point
         again, since it may have grown; a later attempt may have trained known steps anew."""
         if run.status in TERMINAL or run.attempt > 1:
             return self.runs.series(run.id, OWN_FIELDS)
@@ -279,18 +280,18 @@ class Reader:
 
 
 def candidate_styles(experiment: ExperimentRecord) -> dict[str, Style]:
-    """The styles of an experiment's candidates, by name."""
+    """Return the styles of an experiment's candidates, by name."""
     return styles((one.name(), one.optimizer) for one in experiment.spec.candidates)
 
 
 def default_targets(experiments: Sequence[ExperimentRecord]) -> tuple[str, ...]:
-    """The next larger models of the catalog: what a page predicts unless it is asked for something else."""
+    """Return the next larger models of the catalog: what a page predicts unless it is asked for something else."""
     models = {model for each in experiments for model in each.spec.models()}
     return larger_presets(models, experiments[0].spec.workload.data.tokenizer)
 
 
 def _ended_attempt(run: RunRecord) -> str:
-    """The name of an attempt that has ended, nothing for one at work: a retried run is trained anew."""
+    """Return the name of an attempt that has ended, nothing for one at work: a retried run is trained anew."""
     return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
 
 

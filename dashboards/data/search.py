@@ -1,4 +1,4 @@
-"""Which experiments the first page lists: by words, state, source and labels, as its URL says."""
+"""The experiments of the first page: by words, state, source and labels, as its URL says."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ MOST_SEARCHED = 4_000
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is looked for."""
+    """A search for experiments."""
 
     text: str = ""
     state: StateFilter = "all"
@@ -51,11 +51,11 @@ class Search:
         )
 
     def narrows(self) -> bool:
-        """Whether anything is looked for."""
+        """Return whether anything is looked for."""
         return self != Search()
 
     def query(self, without: str = "", **changes: Any) -> str:
-        """The query of a URL for the same with these changes and `without` one label, `?` included."""
+        """Return the query of a URL for the same with these changes and `without` one label, `?` included."""
         other = replace(self, **changes)
         pairs = [("q", other.text)] if other.text else []
         pairs += [("state", other.state)] if other.state != "all" else []
@@ -63,12 +63,12 @@ class Search:
         return "?" + urlencode(pairs + [("label", label) for label in other.labels if label != without])
 
     def words(self) -> str:
-        """What is looked for, for people."""
+        """Return a description of the search for people."""
         chosen = (f"({word})" for word in (self.state, self.source) if word != "all")
         return " ".join(filter(None, (self.text, *self.labels, *chosen)))
 
     def fits(self, experiment: Listed) -> bool:
-        """Whether every word occurs somewhere in what the experiment is, and its state and source are those."""
+        """Return whether every word occurs somewhere in what the experiment is, and its state and source are those."""
         return (
             self.source in ("all", *(experiment.told_by if isinstance(experiment, ExternalExperiment) else ("bench",)))
             and self._is_in_state(experiment)
@@ -85,7 +85,7 @@ class Search:
 
 
 def find_experiments(experiments: Experiments, external_runs: ExternalRuns, query: Search, limit: int) -> list[Listed]:
-    """The experiments of all sources that fit, at most `limit`, the newest first."""
+    """Return the experiments of all sources that fit, at most `limit`, the newest first."""
     found: list[Listed] = []
     if query.source in ("all", "bench"):
         found += _fitting(experiments.page, query, limit)
@@ -95,7 +95,7 @@ def find_experiments(experiments: Experiments, external_runs: ExternalRuns, quer
 
 
 def _fitting(read_page: Callable[..., Sequence[Listed]], query: Search, limit: int) -> list[Listed]:
-    """The newest of one list that fit, page by page."""
+    """Return the newest of one list that fit, page by page."""
     fitting: list[Listed] = []
     before, looked, size = None, 0, PAGE if replace(query, labels=()).narrows() else limit
     while (
@@ -111,7 +111,7 @@ def _fitting(read_page: Callable[..., Sequence[Listed]], query: Search, limit: i
 
 
 def _labels(text: str) -> tuple[str, ...]:
-    """The label that a link means, if any. Raises `FilterError` where it cannot be one."""
+    """Return the label that a link means, if any. Raises `FilterError` if it cannot be one."""
     try:
         return (plain_label(text),) if text.strip() else ()
     except ValueError as error:

@@ -29,9 +29,9 @@ SPIKY = ("train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
 EXACT_DECADES = 22
 """Powers of ten up to here are exact as floats."""
 OWN_FIELDS = ("tokens", "train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
-"""What a run's own figure shows of a point; the rest is not read."""
+"""The fields of a point that a run's own figure shows; the rest is not read."""
 CURVE_FIELDS = ("tokens", "train_loss", "val_loss", "step_seconds")
-"""What a figure of several runs shows of each."""
+"""The fields of a point that a figure of several runs shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Series:
     grad_norm: Array
     step_seconds: Array
     ended: bool
-    """No further point will come."""
+    """Whether the series is complete."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Band:
 
 
 def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Series:
-    """All rows of one run, which has taken so many device-seconds; what was not read of it is NaN."""
+    """Return all rows of one run, which has taken so many device-seconds; what was not read of it is NaN."""
     unread = np.full(len(columns), np.nan)
     step_seconds, train_loss = columns.column("step_seconds"), columns.values.get("train_loss", unread)
     return Series(
@@ -85,8 +85,8 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
 
 
 def external_columns(told: ExternalSeries, names: Sequence[str]) -> Columns:
-    """What another loop told, with a row for each step at which it told any of these metrics; NaN is what it did not
-    tell there."""
+    """Return the columns that another loop logged, with a row for each step at which it logged any of these metrics;
+    NaN marks missing values."""
     sources = {name: source for name in names if (source := external_metric(told.steps, name)) is not None}
     steps = np.unique(np.array([step for source in sources.values() for step in told.steps[source]], dtype=float))
     values = {name: np.full(steps.size, np.nan) for name in names}
@@ -96,14 +96,14 @@ def external_columns(told: ExternalSeries, names: Sequence[str]) -> Columns:
 
 
 def external_metric(names: Container[str], metric: str) -> str | None:
-    """What a loop that told metrics of these names calls one of ours; None where it did not tell it."""
+    """Return another loop's name for one of our metrics; None if it did not log it."""
     usual = USUAL_METRICS if metric == "val_loss" else ()
     return next((each for each in (metric, *usual) if each in names), None)
 
 
 def external_series(columns: Columns, *, ended: bool) -> Series:
-    """The rows of a run that another loop told of. Its device time nobody measured; its tokens and its training time
-    are known as far as it told `tokens` and `step_seconds`, and rise evenly between two steps at which it did."""
+    """Return the rows of a run that another loop told of. Its device time nobody measured; its tokens and its training
+    time are known as far as it told `tokens` and `step_seconds`, and rise evenly between two steps at which it did."""
     timed = np.isfinite(columns.column("step_seconds"))
     elapsed = elapsed_seconds(columns.step[timed], columns.column("step_seconds")[timed])
     return replace(
@@ -115,7 +115,7 @@ def external_series(columns: Columns, *, ended: bool) -> Series:
 
 
 def _between(steps: Array, told_at: Array, told: Array) -> Array:
-    """What was told at some steps, at every step up to the last of them; NaN where nothing was."""
+    """Return the logged values at some steps, carried up to the last of them; NaN before the first."""
     known = np.isfinite(told)
     if not known.any():
         return np.full(steps.size, np.nan)
@@ -123,8 +123,8 @@ def _between(steps: Array, told_at: Array, told: Array) -> Array:
 
 
 def evenly_spaced_rows(one: Series, steps_total: int) -> Series:
-    """The rows for a figure of several seeds: evenly spread over the budget, at the same steps in every seed, and all
-    evaluations where they are no more than `MAX_POINTS`. Every row of a short run."""
+    """Return the rows for a figure of several seeds: evenly spread over the budget, at the same steps in every seed,
+    and all evaluations where they are no more than `MAX_POINTS`. Every row of a short run."""
     if steps_total <= 2 * MAX_POINTS:
         return one
     column = np.floor(one.steps * MAX_POINTS / steps_total)
@@ -137,8 +137,8 @@ def evenly_spaced_rows(one: Series, steps_total: int) -> Series:
 
 
 def spiky_rows(one: Series, columns: Columns) -> Series:
-    """The rows for a run's own figure, in which no spike may be lost: extremes of every line, and all evaluations
-    where they are no more than `MAX_POINTS`."""
+    """Return the rows for a run's own figure, in which no spike may be lost: extremes of every line, and all
+    evaluations where they are no more than `MAX_POINTS`."""
     known = np.isfinite(one.val_loss)
     chosen = known if np.count_nonzero(known) <= MAX_POINTS else np.zeros(one.steps.size, dtype=bool)
     chosen[spikes(columns, SPIKY, SPIKE_RANGES)] = True
@@ -176,7 +176,7 @@ def smooth(values: Array, window: int) -> Array:
 
 
 def window_of(length: int, share: float = SMOOTHING_SHARE) -> int:
-    """The odd width of the moving average for a line of `length` points."""
+    """Return the odd width of the moving average for a line of `length` points."""
     return (max(1, round(share * length)) - 1) | 1
 
 
@@ -204,7 +204,7 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> Band:
 
 
 def thin_band(band: Band) -> Band:
-    """At most `MAX_POINTS` of a band, evenly spread, both ends kept."""
+    """Return at most `MAX_POINTS` of a band, evenly spread, both ends kept."""
     kept = even_indices(band.x.size, MAX_POINTS)
     return Band(x=band.x[kept], mean=band.mean[kept], low=band.low[kept], high=band.high[kept])
 

@@ -1,4 +1,4 @@
-"""Which rows tables show and in which order, as the view asks for it. Pure: sorting changes no rank and no number."""
+"""The rows of tables and their order, as the view asks for them. Pure: sorting changes no rank and no number."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,5 @@
-"""What all figures share: axes and layouts in the page's neutral colours, lines, text that Plotly cannot misread.
+"""The shared parts of all figures: axes and layouts in the page's neutral colours, lines, text that Plotly cannot
+misread.
 
 Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTML.
 """
@@ -26,25 +27,26 @@ Figure = dict[str, Any]
 
 FONT = 'Inter, -apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial'
 LINE_LETTERS = 36
-"""Of the sentence in an empty figure: Plotly cuts a line that is wider than a phone."""
+"""The letters in a line of an empty figure's sentence: Plotly cuts a line that is wider than a phone."""
 
 MARGIN = {"l": 60, "r": 16, "t": 18, "b": 46}
-"""What titles and numbers of four digits need: where Plotly finds too little room, it draws the whole figure again."""
+"""The margin for titles and numbers of four digits: if Plotly finds too little room, it draws the whole figure
+again."""
 HEADROOM = 1.05
 """Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
 LINE_SHARE = 0.07
-"""Of a figure's height: what a line above the plot takes."""
+"""The share of a figure's height that a line above the plot takes."""
 MOST_BYTE_TICKS = 5
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 CIVIDIS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
 """Nuñez, Anderton and Renslow (2018), doi:10.1371/journal.pone.0199239, at equal steps: all eyes see the same order."""
 LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
-"""Of names along an axis: about so wide is a letter, and so much room is set aside before the figure is drawn."""
+"""The width of a letter, and the most room for names along an axis, set aside before the figure is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentView:
-    """What a figure of an experiment, or of one cell of it, is drawn from."""
+    """The source of an experiment's figure, or of a figure of one cell."""
 
     reader: Reader
     """Reads series and attempts, for the figures that need more than the snapshot."""
@@ -53,7 +55,7 @@ class ExperimentView:
     theme: ThemeName
     narrow: bool = False
     candidate: str = ""
-    """Of a sweep: whose hyperparameters are drawn; empty is the best one's."""
+    """The candidate of a sweep whose hyperparameters are drawn; empty: the best one."""
     panel: str = ""
     """The panel that is asked for, as an address says it."""
 
@@ -73,7 +75,7 @@ def percent_ticks(step: float) -> dict[str, Any]:
 
 
 def round_step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is no less."""
+    """Return the smallest of 1, 2 and 5 times a power of ten that is no less."""
     base = 10.0 ** math.floor(math.log10(least))
     return next(base * digit for digit in (1, 2, 5, 10) if base * digit >= least)
 
@@ -84,7 +86,7 @@ def _round_size(value: float) -> str:
 
 
 def names_margin(names: Iterable[str]) -> int:
-    """The left margin for a figure whose rows have these names."""
+    """Return the left margin for a figure whose rows have these names."""
     longest = max(map(len, names), default=0)
     return max(MARGIN["l"], min(LETTER_PIXELS * longest + 24, NAMES_MOST_PIXELS))
 
@@ -95,7 +97,8 @@ def plain(text: str) -> str:
 
 
 def layout_of(theme: ThemeName, *, x_title: str, y_title: str) -> dict[str, Any]:
-    """One pair of axes; `yaxis2` is an invisible scale from 0 to 1 for marks that belong to no loss."""
+    """Return the layout with one pair of axes; `yaxis2` is an invisible scale from 0 to 1 for marks that belong to no
+    loss."""
     colours = THEMES[theme]
     return {
         "font": {"family": FONT, "size": 12, "color": colours.ink},
@@ -117,7 +120,7 @@ def layout_of(theme: ThemeName, *, x_title: str, y_title: str) -> dict[str, Any]
 
 
 def axis(theme: ThemeName, title: str) -> dict[str, Any]:
-    """A quiet axis."""
+    """Return a quiet axis."""
     colours = THEMES[theme]
     return {
         "title": {"text": title, "font": {"size": 12, "color": colours.muted}, "standoff": 8},
@@ -130,7 +133,7 @@ def axis(theme: ThemeName, title: str) -> dict[str, Any]:
 
 
 def final_loss_title(comparison: Comparison) -> str:
-    """What an axis of final losses is called, with its unit: `final validation loss, nats per token`."""
+    """Return the title of an axis of final losses, with its unit: `final validation loss, nats per token`."""
     return f"final {comparison.loss_name}{LOSS_IN_NATS.removeprefix('loss') if comparison.loss_unit else ''}"
 
 
@@ -140,13 +143,13 @@ def trace(mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[st
 
 
 def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4, **more: Any) -> dict[str, Any]:
-    """A line through the columns x and y, both of shape (n,)."""
+    """Return a line through the columns x and y, both of shape (n,)."""
     look = {"width": width, "color": colour}
     return trace("lines", numbers(x), numbers(y), name=name, line=look, hovertemplate="%{y:.4~g}") | more
 
 
 def band(x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], colour: str, alpha: float) -> list[dict[str, Any]]:
-    """The two edges of an interval along x, filled between; it shows nothing on hover."""
+    """Return the two edges of an interval along x, filled between; it shows nothing on hover."""
     edge = {"hoverinfo": "skip", "line": {"width": 0, "color": colour}}
     filled = {"fill": "tonexty", "fillcolor": transparent(colour, alpha)}
     return [trace("lines", x, low, **edge), trace("lines", x, high, **edge, **filled)]
@@ -167,8 +170,8 @@ def whiskers(values: Sequence[float], ends: Sequence[tuple[float | None, float |
 
 
 def horizontal_bars(rows: Sequence[str], values: Sequence[float], colours: Any, **more: Any) -> dict[str, Any]:
-    """A bar to the right for each named row, the last one on top; thinner where there are few, lest one bar fills the
-    figure."""
+    """Return a bar to the right for each named row, the last one on top; thinner where there are few, lest one bar
+    fills the figure."""
     width = 0.55 * min(1.0, (1 + len(rows)) / 5)
     bars = {"type": "bar", "orientation": "h", "x": values, "y": rows, "width": width}
     return bars | {"marker": {"color": colours}} | more
@@ -182,13 +185,13 @@ def add_legend(layout: dict[str, Any], **more: Any) -> None:
 
 
 Span = tuple[float, float]
-"""From where to where, as shares of the figure."""
+"""The bounds of a range, as shares of the figure."""
 
 
 def add_axes(
     layout: dict[str, Any], theme: ThemeName, index: int, across: Span, up: Span, title: str = ""
 ) -> dict[str, str]:
-    """A further pair of axes, and what tells a trace to be on it: x1 and y1 are called x and y."""
+    """Return a further pair of axes, and what tells a trace to be on it: x1 and y1 are called x and y."""
     number = "" if index == 1 else str(index)
     layout[f"xaxis{number}"] = axis(theme, title) | {"domain": list(across), "anchor": f"y{number}", "nticks": 4}
     layout[f"yaxis{number}"] = axis(theme, "") | {"domain": list(up), "anchor": f"x{number}", "nticks": 4}
@@ -198,7 +201,7 @@ def add_axes(
 def open_ends(
     border: Sequence[float], intervals: Iterable[tuple[float, float | None, float | None, str]], *, log: bool = False
 ) -> list[dict[str, Any]]:
-    """An arrow at the border wherever an interval (x, low, high, colour) goes on beyond it, with where it ends.
+    """Return an arrow at the border wherever an interval (x, low, high, colour) goes on beyond it, with where it ends.
     `border` is the range of the vertical axis, in exponents where that is a `log` one."""
     low, high = (10.0**end if log else end for end in border)
     found = []
@@ -212,7 +215,7 @@ def open_ends(
 
 
 def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:
-    """The title of a small plot: its lower left corner as shares of the figure."""
+    """Return the title of a small plot: its lower left corner as shares of the figure."""
     return {
         "text": text, "xref": "paper", "yref": "paper", "x": left, "y": low, "xanchor": "left", "yanchor": "bottom",
         "align": "left", "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
@@ -232,7 +235,7 @@ def say_above(layout: dict[str, Any], text: str, letters: int, theme: ThemeName)
 
 
 def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: str) -> Figure:
-    """A figure, or the sentence that says when there will be one."""
+    """Return a figure, or the sentence that says when there will be one."""
     if any(len(each["x"]) for each in data):
         return {"data": data, "layout": layout}
     bare = {key: layout[key] for key in ("font", "paper_bgcolor", "plot_bgcolor", "margin")}
@@ -244,8 +247,8 @@ def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: 
 
 
 def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str]:
-    """The colour of each value as `#rrggbb`, from dark at `low` to bright at `high`. Plotly would find them itself, and
-    complain of every bar whose colour is a number."""
+    """Return the colour of each value as `#rrggbb`, from dark at `low` to bright at `high`. Plotly would find them
+    itself, and complain of every bar whose colour is a number."""
     stops = np.array([[int(each[index : index + 2], 16) for index in (1, 3, 5)] for each in CIVIDIS], dtype=float)
     shares = (np.asarray(values, dtype=float) - low) / ((high - low) or 1.0) * (len(stops) - 1)
     parts = [np.interp(shares, range(len(stops)), part).round().astype(int) for part in stops.T]

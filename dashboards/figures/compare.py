@@ -21,13 +21,13 @@ from orchestrator.specs.differences import SpecDifferences
 MOST_RUNS = 12
 """More lines than this nobody tells apart."""
 FIRST_PANELS = (Panel(metric="val_loss", smooth=0).word(), Panel(metric="train_loss").word())
-"""Where an address says none."""
+"""The panels by default."""
 MetricReader = Callable[[RunRecord], float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareView:
-    """What the page shows, kept in its URL."""
+    """The view of the page, kept in its URL."""
 
     runs: tuple[str, ...] = ()
     panels: tuple[str, ...] = FIRST_PANELS
@@ -44,42 +44,42 @@ class CompareView:
         return cls(runs=ids[:MOST_RUNS], left_out=len(ids[MOST_RUNS:]), panels=panel_words(pairs) or FIRST_PANELS)
 
     def query(self) -> str:
-        """The query of a URL with this state, `?` included."""
+        """Return the query of a URL with this state, `?` included."""
         pairs = [("runs", ",".join(self.runs))] if self.runs else []
         pairs += [("panel", each) for each in self.panels] if self.panels != FIRST_PANELS else []
         return "?" + urlencode(pairs, safe=",*")
 
     def remove_run(self, run_id: str) -> "CompareView":
-        """The same view with one run less."""
+        """Return the same view with one run less."""
         return replace(self, runs=tuple(each for each in self.runs if each != run_id))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedValues:
-    """One line of a table: a name and what each run has there."""
+    """A line of a table: a name and each run's value."""
 
     name: str
     values: tuple[str, ...]
     best: int | None = None
-    """Which value is the best one, where one can be."""
+    """The best value, if one can be best."""
 
 
 def run_styles(runs: Sequence[AnyRun]) -> dict[str, Style]:
-    """By the key of a run: its optimizer's own colour, relatives dashed; where a candidate has several runs, a hue for
-    each run instead."""
+    """Return the styles by run key: the optimizer's own colour, relatives dashed; if a candidate has several runs, a
+    hue for each run instead."""
     if len({(run.candidate, run.optimizer) for run in runs}) == len(runs):
         return styles((run.key, run.optimizer) for run in runs)
     return {run.key: numbered_style(index) for index, run in enumerate(runs)}
 
 
 def difference_rows(found: SpecDifferences) -> tuple[ComparedValues, ...]:
-    """The fields that differ, with the value of every run."""
+    """Return the fields that differ, with the value of every run."""
     rows = found.different.items()
     return tuple(ComparedValues(name=name, values=tuple(map(formats.json_value, values))) for name, values in rows)
 
 
 def result_rows(runs: Sequence[AnyRun]) -> tuple[ComparedValues, ...]:
-    """What the runs came to; in bold what is lowest, or highest where more is better."""
+    """Return the results of the runs; in bold the lowest value, or the highest if more is better."""
     states = ComparedValues(name="state", values=tuple(run.state() for run in runs))
     results = (run.measured and run.measured.result for run in runs)
     devices = (result.environment.device_name if result else formats.UNKNOWN for result in results)
@@ -98,7 +98,7 @@ def _measured_row(name: str, runs: Sequence[AnyRun], read: MetricReader, shown: 
 
 
 def _result(name: str, fallback: str | None = None) -> MetricReader:
-    """A figure of the result, by its field; before there is one, a field of the run."""
+    """Return a figure of the result, by its field; before there is one, a field of the run."""
 
     def read(run: RunRecord) -> float | None:
         if run.result is not None:
@@ -123,7 +123,7 @@ MEASURED: tuple[tuple[str, MetricReader, Callable[..., str]], ...] = (
     ("device time", lambda run: run.device_seconds or None, formats.duration),
 )
 TOLD = {"validation loss": "val_loss", "training loss": "train_loss", "tokens/s": "tokens_per_second"}
-"""What of these an external run may have told, and under which metric."""
+"""The results that an external run may have logged, and the metric's name."""
 MORE_IS_BETTER = frozenset({"tokens/s"})
 LOSSES = frozenset({"validation loss", "training loss"})
 
@@ -135,8 +135,8 @@ def _last_told(run: ExternalRun | None, name: str) -> float | None:
 
 
 def _same_measure(runs: Sequence[AnyRun]) -> bool:
-    """Whether their losses can be held against each other: of the same task, on the same tokens. Of external runs
-    nobody checked it."""
+    """Return whether their losses can be held against each other: of the same task, on the same tokens. Of external
+    runs nobody checked it."""
     works = [run.measured.spec.workload for run in runs if run.measured and run.measured.spec]
     return (
         len(works) == len(runs)

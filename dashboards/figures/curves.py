@@ -44,7 +44,7 @@ class Curve:
     candidate: str
     title: str
     lr: float | None
-    """None where no rate has a result."""
+    """None if no rate has a result."""
     is_best: bool
     """The candidate's best learning rate so far: drawn in full."""
     style: Style
@@ -52,7 +52,7 @@ class Curve:
 
 
 def experiment_curves(view: ExperimentView) -> Figure:
-    """The loss curves of the candidates that the view shows."""
+    """Return the loss curves of the candidates that the view shows."""
     snapshot = view.snapshot
     return loss_curves(
         tuple(_curves(view.reader, snapshot, view.state)),
@@ -129,8 +129,8 @@ def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState
 
 
 def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[float, float] | None:
-    """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count. What
-    begins below zero is a reward's negative, of which training losses rise and fall."""
+    """Return the lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not
+    count. What begins below zero is a reward's negative, of which training losses rise and fall."""
     losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
     positions = [np.tile(getattr(one, view.x), 2) for one in seeds]
     if not seeds:
@@ -149,7 +149,7 @@ def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[
 
 
 def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
-    """The candidate's best learning rate; before its first result, the one whose run has come furthest."""
+    """Return the candidate's best learning rate; before its first result, the one whose run has come furthest."""
     if row.best_lr is not None:
         return row.best_lr
     mine = [run for run in runs if run.candidate == row.candidate]
@@ -157,7 +157,7 @@ def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
 
 
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
-    """One curve for each candidate and learning rate that the view shows; points of the others are not read."""
+    """Yield a curve for each candidate and learning rate in view; points of the others are not read."""
     for row, lr, is_best in _visible_rates(snapshot, view):
         runs = _runs(snapshot, row, lr, is_best=is_best)
         yield Curve(
@@ -190,7 +190,7 @@ def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) ->
 
 
 def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
-    """The x value at which every run ends; how many seconds or hours that will be is not known."""
+    """Return the x value at which every run ends; how many seconds or hours that will be is not known."""
     workload = snapshot.experiment.spec.workload
     match view.x:
         case "steps":
@@ -204,7 +204,8 @@ def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
 
 
 def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
-    """A look for each candidate: an optimizer's own where it has the name of one, else a hue that none of these has."""
+    """Return a look for each candidate: an optimizer's own where it has the name of one, else a hue that none of these
+    has."""
     known = {name: name.lower() for name in candidates if name.lower() in KNOWN}
     looks = styles(known.items())
     free = [hue for hue in NUMBERED_HUES if hue not in {look.hue for look in looks.values()}] or NUMBERED_HUES

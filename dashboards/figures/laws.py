@@ -36,12 +36,12 @@ from orchestrator.analysis.targets import profile, time_ratios
 NOT_FITTED = "Losses appear here once runs of several sizes have ended."
 MOST_TICKS = 7
 KEY_LETTERS = 56
-"""In a line above the plot, as a phone has room for."""
+"""The letters in a line above the plot that a phone has room for."""
 AXES = ("parameters", "training tokens")
 
 
 def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden: Sequence[str] = ()) -> Figure:
-    """The losses of every candidate with its law and what the law predicts."""
+    """Return the losses of every candidate with its law and what the law predicts."""
     fits = [fit for fit in report.fits if fit.candidate not in hidden]
     axis = _axis(report)
     data: list[Any] = []
@@ -69,7 +69,7 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
 
 
 def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden: Sequence[str] = ()) -> Figure:
-    """How far each mean lies above or below its law."""
+    """Return the distance of each mean from its law."""
     axis = _axis(report)
     data: list[Any] = []
     for fit in report.fits:
@@ -87,7 +87,8 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
 
 
 def _why_none(report: FitReport) -> str:
-    """Why there are no residuals; where candidates have reasons of their own, their verdicts say them."""
+    """Return the reason why there are no residuals; if candidates have reasons of their own, their verdicts say
+    them."""
     found = (
         fit.no_law or too_few([point.cell() for point in fit.points if point.is_in_law], FORMS[report.form])
         for fit in report.fits
@@ -99,7 +100,7 @@ def _why_none(report: FitReport) -> str:
 
 
 def _key(fits: Sequence[CandidateFit], data: Sequence[dict[str, Any]]) -> str:
-    """What is drawn, and nothing else: `points: means over 2 seeds; lines: fitted law; hollow: predictions`."""
+    """Return a caption of the drawing: `points: means over 2 seeds; lines: fitted law; hollow: predictions`."""
     numbers = sorted({point.n for fit in fits for point in fit.points})
     seeds = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
     said = [f"points: means over {seeds} seeds" if numbers[-1] > 1 else "points: one seed each"]
@@ -113,7 +114,7 @@ def _key(fits: Sequence[CandidateFit], data: Sequence[dict[str, Any]]) -> str:
 
 
 def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
-    """Each candidate's performance profile over tau, by `tokens` or `device_hours` to target."""
+    """Return each candidate's performance profile over tau, by `tokens` or `device_hours` to target."""
     ratios = time_ratios({row.candidate: [getattr(time, by) for time in row.times] for row in report.rows})
     data = []
     for row in report.rows:
@@ -132,7 +133,7 @@ def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], 
 
 
 def _curve_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> list[Any]:
-    """Each of its curves, with the band of its intervals unless there are too few runs for one."""
+    """Return each of its curves, with the band of its intervals unless there are too few runs for one."""
     found: list[Any] = []
     look = {"width": 1.8, "color": colour, "dash": chosen.dash}
     for curve in fit.curves:
@@ -187,7 +188,8 @@ def _size_on_axis(one: ScalingPoint | Prediction | CurvePoint, axis: int) -> int
 
 
 def _near_ends(loss: Estimate) -> list[float]:
-    """The ends of an interval that would not squeeze everything else; the others end at the border in an arrow."""
+    """Return the ends of an interval that would not squeeze everything else; the others end at the border in an
+    arrow."""
     return [end for end in (loss.low, loss.high) if end and 0.5 * loss.value < end < 2 * loss.value]
 
 

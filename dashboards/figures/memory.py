@@ -37,7 +37,8 @@ def memory_breakdown(
     theme: ThemeName,
     runs: Sequence[RunRecord],
 ) -> Figure:
-    """What a step's peak is made of, a bar a candidate: of the run with the highest peak at its best rate."""
+    """Return the parts of a step's peak, a bar for each candidate: of the run with the highest peak at its best
+    rate."""
     rows = [(row, peak) for row, peak in breakdowns(comparison, runs) if row.candidate not in view.hidden][::-1]
     names = [plain(row.title) for row, _ in rows]
     own = [styles[row.candidate].colour(theme) for row, _ in rows]
@@ -66,13 +67,13 @@ def memory_breakdown(
 
 
 def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[CandidateRow, MemoryBreakdown]]:
-    """The same as a table's rows, in the order of the leaderboard."""
+    """Return the same as a table's rows, in the order of the leaderboard."""
     found = [(row, _highest(row, runs)) for row in comparison.rows]
     return [(row, peak) for row, peak in found if peak is not None]
 
 
 def _part(name: str, rows: Sequence[str], sizes: Sequence[int], own: Sequence[str], theme: ThemeName) -> dict[str, Any]:
-    """One part of every bar: grey, but for the optimizers' state."""
+    """Return a part of every bar: grey, except for the optimizers' state."""
     colour = own if name == STATE else NEUTRALS[name][int(theme == "dark")]
     return horizontal_bars(rows, sizes, colour, name=name, hovertemplate=f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>")
 

@@ -29,15 +29,15 @@ from orchestrator.records import RunRecord
 MOST_LINES = 96
 """Runs of one panel, the first ones."""
 LEGEND_SHARE = 0.3
-"""Of a panel's height: many means are more names than fit, and the plot needs its room."""
+"""The share of a panel's height for the legend: many means are more names than fit, and the plot needs its room."""
 LOSSES = frozenset({"train_loss", "val_loss"})
 FEW_POINTS = 60
-"""So few are marked, too: what is reported now and then has no line to speak of."""
+"""The number of points up to which they are marked: a metric that is reported now and then has no line to speak of."""
 
 
 def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[RunRecord]:
-    """The runs of an experiment that its page compares: of each candidate that is shown those at its best learning
-    rate; all rates where they are told apart."""
+    """Return the runs of an experiment that its page compares: of each candidate that is shown those at its best
+    learning rate; all rates where they are told apart."""
     best = {row.candidate: row.best_lr for row in snapshot.comparison.rows}
     order = {name: index for index, name in enumerate(best)}
     everywhere = view.all_rates or panel.by == "lr"
@@ -50,8 +50,8 @@ def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[Run
 
 
 def experiment_panel(view: ExperimentView) -> Figure:
-    """The panel that is asked for: of a comparison its compared runs, of a scaling experiment those of every cell, of a
-    sweep all trials."""
+    """Return the panel that is asked for: of a comparison its compared runs, of a scaling experiment those of every
+    cell, of a sweep all trials."""
     panel = Panel.parse(view.panel)
     runs = [AnyRun(record=run) for run in _experiment_runs(view, panel)]
     lines = panel_lines(view.reader, runs, panel, view.snapshot.styles)
@@ -71,19 +71,19 @@ def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
 
 @dataclass(frozen=True, kw_only=True)
 class PanelLine:
-    """What a run brings to a panel."""
+    """A run's line in a panel."""
 
     run: AnyRun
     look: Style | None
     own_look: Style | None
-    """Of its candidate, for means."""
+    """The look of its candidate, for means."""
     rows: Series
     """The metric is its `smoothed` column."""
 
 
 def panel_lines(reader: Reader, runs: Iterable[AnyRun], panel: Panel, styles: Mapping[str, Style]) -> list[PanelLine]:
-    """The lines of runs of any source; `styles` are by key, or by candidate where these are drawn. A run that did not
-    report the metric, or what the panel goes over, has none."""
+    """Return the lines of runs of any source; `styles` are by key, or by candidate where these are drawn. A run that
+    did not report the metric, or what the panel goes over, has none."""
     shown = [run for run in runs if run.has_metric(panel.metric)][:MOST_LINES]
     wanted = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
     found: dict[str, Series] = {}
@@ -104,8 +104,8 @@ def panel_lines(reader: Reader, runs: Iterable[AnyRun], panel: Panel, styles: Ma
 
 
 def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName, *, runs: int = 0) -> Figure:
-    """The metric of the panel: a line for each run, or a mean for each value of the field that it groups by. Of more
-    `runs` than a panel draws, the horizontal axis says how many are drawn."""
+    """Return the metric of the panel: a line for each run, or a mean for each value of the field that it groups by. Of
+    more `runs` than a panel draws, the horizontal axis says how many are drawn."""
     title = plain(METRICS.get(panel.metric, panel.metric))
     data = _bands(lines, panel, theme) if panel.by else _lines(lines, panel, theme)
     x_title = AXIS_TITLES[panel.x] + (f" · {len(lines)} of {runs} runs drawn" if runs > MOST_LINES else "")
@@ -125,8 +125,8 @@ def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName, *, 
 
 
 def _loss_bounds(columns: Iterable[Array]) -> tuple[float, float] | None:
-    """From the lowest loss to a little above the highest that a run begins with: one that diverges leaves the figure
-    instead of flattening the others. None where none of them does, or where losses are below zero: training losses of a
+    """Return the lowest loss and a bound a little above the highest initial one: a diverging run leaves the figure
+    instead of flattening the others. None if none of them does, or where losses are below zero: training losses of a
     reward rise and fall."""
     known = [values for each in columns if (values := each[np.isfinite(each)]).size]
     if not known or any(bool((values < 0).any()) for values in known):
@@ -138,7 +138,7 @@ def _loss_bounds(columns: Iterable[Array]) -> tuple[float, float] | None:
 
 
 def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
-    """The rows of a run with the panel's metric, whose index in a series is that of what is drawn."""
+    """Return the rows of a run with the panel's metric, whose index in a series is that of what is drawn."""
     return replace(whole, smoothed=smooth(values, window_of(values.size, panel.smooth / 100)))
 
 
@@ -157,7 +157,7 @@ def _lines(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
 
 
 def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
-    """A mean for each value of the field, never over different optimizers or sources."""
+    """Return a mean for each value of the field, never over different optimizers or sources."""
     groups: dict[tuple[str, str, str], list[PanelLine]] = {}
     for each in lines:
         run = each.run

@@ -12,11 +12,11 @@ from orchestrator.records import Comparison, RunRecord
 from worker.records.result import Verdict
 
 FEW_SEEDS = 4
-"""So many tuning seeds are named in a figure."""
+"""The most tuning seeds that a figure names."""
 WIDE_TICKS, NARROW_TICKS = 10, 5
-"""So many learning rates have room below the axis."""
+"""The learning rates that have room below the axis."""
 WIDE_LETTERS, NARROW_LETTERS = 70, 40
-"""So many letters of what is said above the plot have room in a line."""
+"""The letters that a line above the plot has room for."""
 FAR = 4.0
 """A diverged rate this many times above all others is drawn at the edge, lest it squeezes them together."""
 
@@ -86,7 +86,7 @@ def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, st
 def _tuning_line(
     title: str, means: Sequence[tuple[float, float]], colour: str, style: Style, seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """What chose the rate, so that nobody takes it for what is compared."""
+    """Return the line of tuning runs, which chose the rate but are not compared."""
     return _mean_line(title, means, colour, style) | {
         "line": {"width": 1.2, "color": colour, "dash": "dot"},
         "marker": {"size": 8, "symbol": f"{style.symbol}-open", "color": colour},
@@ -95,7 +95,7 @@ def _tuning_line(
 
 
 def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord], edge: float) -> str:
-    """What is drawn: `line: mean over seeds; small circles: each seed; ×: diverged, up to lr 1000`."""
+    """Return a caption of the marks: `line: mean over seeds; small circles: each seed; ×: diverged, up to lr 1000`."""
     if tuning_seeds:
         said = ["filled: mean of the compared seeds", f"dotted and hollow: {_seed_words(tuning_seeds)}"]
     else:
@@ -153,7 +153,7 @@ def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], them
 
 
 def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:
-    """Of rising rates those that stand far enough from each other on a logarithmic axis for `most` labels."""
+    """Return the rising rates that are far enough apart on a logarithmic axis for `most` labels."""
     chosen: list[float] = []
     for rate in rates:
         if not chosen or math.log(rate / chosen[-1]) >= math.log(rates[-1] / rates[0]) / most:
@@ -162,7 +162,8 @@ def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:
 
 
 def _rate_edge(runs: Sequence[RunRecord]) -> float:
-    """Where the learning-rate axis ends: a little beyond the largest rate that trained, or at the largest of all."""
+    """Return the end of the learning-rate axis: a little beyond the largest rate that trained, or the largest of
+    all."""
     largest = max((run.lr for run in runs), default=1.0)
     trained = max((run.lr for run in runs if run.result and not _has_diverged(run)), default=largest)
     return largest if largest <= FAR * trained else 2 * trained

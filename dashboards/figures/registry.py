@@ -35,14 +35,14 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, kw_only=True)
 class FigureEntry(Generic[P]):
-    """One figure."""
+    """A figure."""
 
     name: str
-    """As addresses and files name it."""
+    """The figure's name in addresses and files."""
     title: str
-    """What a file of it is headed with; words in braces depend on what is drawn."""
+    """The heading of its file; words in braces depend on the drawing."""
     page: FigurePage
-    """Where it stands: the page of an experiment with such an answer, or another one."""
+    """The page of the figure: that of an experiment with such an answer, or another one."""
     draw: Callable[P, Figure]
     caption: str = ""
     """The sentence below it in a report; figures without one are not in reports."""
@@ -152,11 +152,11 @@ FIGURES: tuple[FigureEntry[Any], ...] = (
 BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES, PANEL)}
 """The figures of experiments that are drawn from a snapshot, by name."""
 BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
-"""Those that are drawn from fitted laws."""
+"""The figures that are drawn from fitted laws."""
 
 
 def page_figures(page: FigurePage) -> tuple[FigureEntry[Any], ...]:
-    """The figures of a page, in their order."""
+    """Return the figures of a page, in their order."""
     return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 
 

@@ -32,9 +32,9 @@ METER_TITLES = {
 SCALES = {"_seconds": 1e3, "_bytes": 1e-6, "_utilization": 100.0}
 COLUMNS, NARROW_COLUMNS = 4, 2
 GAP = 0.28
-"""Of a row's height: above it stands its title, below it the steps."""
+"""The gap between rows, as a share of a row's height: above it the title, below it the steps."""
 FEW_POINTS = 3
-"""So few points of a run are drawn as marks."""
+"""The number of points up to which a run is drawn as marks."""
 RANGES = 150
 """Ranges of steps of a small plot, of each of which the lowest and the highest point are drawn."""
 MOST_STEPS = 80
@@ -44,12 +44,12 @@ MOST_CELLS = 6_000
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeChoice:
-    """What there is to look at: probe → its quantities, in the order of their first appearance."""
+    """The choices: probe → its quantities, in the order of their first appearance."""
 
     quantities: dict[str, tuple[str, ...]]
 
     def choose(self, probe: str | None, quantity: str | None) -> tuple[str, str] | None:
-        """The probe and quantity that were asked for, or the first ones; None where nothing was observed."""
+        """Return the probe and quantity that were asked for, or the first ones; None if nothing was observed."""
         if not self.quantities:
             return None
         found = probe if probe in self.quantities else next(iter(self.quantities))
@@ -58,7 +58,7 @@ class ProbeChoice:
 
 
 def probe_choices(observations: Sequence[Observation]) -> ProbeChoice:
-    """Which probes and quantities the observations have."""
+    """Return the probes and quantities of the observations."""
     found: dict[str, dict[str, None]] = {}
     for one in observations:
         for values in one.blocks.values():
@@ -75,8 +75,8 @@ def run_series(
     title: str = LOSS_IN_NATS,
     narrow: bool = False,
 ) -> Figure:
-    """A run's own curves over its steps: losses above; learning rate, gradient norm and step time below them, beside
-    each other or, where it is `narrow`, each below the other."""
+    """Return a run's own curves over its steps: losses above; learning rate, gradient norm and step time below them,
+    beside each other or, where it is `narrow`, each below the other."""
     colour, muted = style.colour(theme), THEMES[theme].muted
     known = np.isfinite(one.val_loss) & (one.steps > 0)  # from the first trained evaluation on, as in `curves`
     marks = {"size": 7, "symbol": style.symbol, "color": colour}
@@ -112,7 +112,7 @@ def run_series(
 
 
 def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
-    """A small plot for every series that has values, four in a row; two where it is `narrow`."""
+    """Return a small plot for every series that has values, four in a row; two where it is `narrow`."""
     across = NARROW_COLUMNS if narrow else COLUMNS
     names = [name for name in METER_TITLES if np.isfinite(columns.column(name)).any()]
     rows = -(-len(names) // across) or 1
@@ -139,7 +139,7 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
 
 
 def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str, theme: ThemeName) -> Figure:
-    """One quantity of every block over the observed steps, the first block on top.
+    """Return a heat map of one quantity: every block over the observed steps, the first block on top.
 
     Cells are bars of height 1 on a base: Plotly's own heat maps need inline styles, which the policy forbids.
     """

@@ -36,7 +36,7 @@ CROWD = 0.35
 LOST = (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY)
 """A trial that ended so is marked ×."""
 PAD, SHARES_PAD = 0.08, 0.06
-"""So far, as shares of what is drawn, an axis of losses and one of shares reach beyond it."""
+"""The margin of an axis of losses and of one of shares beyond the drawing, as shares of it."""
 
 
 def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
@@ -67,7 +67,7 @@ def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName
 def slices(
     report: SweepReport, searched: SearchedCandidate, style: Style, theme: ThemeName, *, narrow: bool = False
 ) -> Figure:
-    """A small plot for each hyperparameter: the loss of every trial over its value; open marks did not end."""
+    """Return a small plot for each hyperparameter: the loss of every trial over its value; open marks did not end."""
     ranges = searched.ranges()
     trials = [trial for trial in report.trials if trial.candidate == searched.name() and trial.parameters]
     with_loss = [trial for trial in trials if latest_loss(trial) is not None]
@@ -117,27 +117,28 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
 
 
 def experiment_slices(view: ExperimentView) -> Figure:
-    """The losses of one candidate's trials over each of its hyperparameters."""
+    """Return the losses of one candidate's trials over each of its hyperparameters."""
     searched = searched_candidate(view.snapshot, view.candidate)
     style = view.snapshot.styles[searched.name()]
     return slices(sweep_report(view.snapshot), searched, style, view.theme, narrow=view.narrow)
 
 
 def sweep_report(snapshot: Snapshot) -> SweepReport:
-    """The report of a sweep's snapshot."""
+    """Return the report of a sweep's snapshot."""
     assert snapshot.sweep is not None, f"experiment {snapshot.experiment.id} is no sweep"
     return snapshot.sweep
 
 
 def searched_candidate(snapshot: Snapshot, wanted: str) -> SearchedCandidate:
-    """The candidate whose hyperparameters are drawn: spaces differ, so it is one at a time; the best one's first."""
+    """Return the candidate whose hyperparameters are drawn: spaces differ, so it is one at a time; the best one's
+    first."""
     names = [finding.candidate for finding in sweep_report(snapshot).findings]
     name = wanted if wanted in names else names[0]
     return next(candidate for candidate in sweep_spec(snapshot.experiment).candidates if candidate.name() == name)
 
 
 def latest_loss(trial: TrialRow) -> float | None:
-    """The trial's objective; before its end its newest validation loss."""
+    """Return the trial's objective; before its end its newest validation loss."""
     return trial.last_val_loss if trial.objective is None else trial.objective
 
 
@@ -163,8 +164,8 @@ def _limit_losses(
 def _best_line(
     finding: SweepFinding, trials: Sequence[TrialRow], newest: int, style: Style, theme: ThemeName
 ) -> dict[str, Any]:
-    """The line that reaches to the `newest` trial of any optimizer: the best stays the best until there is a better
-    one."""
+    """Return the line that reaches to the `newest` trial of any optimizer: the best stays the best until there is a
+    better one."""
     pairs = [(float(t.number), best) for t, best in zip(trials, best_so_far(trials), strict=True) if best is not None]
     pairs += [(newest + 0.5, pairs[-1][1])] if pairs else []
     look = {"shape": "hv", "width": 1.8, "color": style.colour(theme), "dash": style.dash}
@@ -174,7 +175,7 @@ def _best_line(
 
 
 def _marks(x: Sequence[float], trials: Sequence[TrialRow], style: Style, colour: str) -> dict[str, Any]:
-    """The losses of trials."""
+    """Return the losses of trials."""
     symbols = [_symbol(trial, style) for trial in trials]
     return trace(
         "markers",
@@ -200,7 +201,7 @@ def _about(trial: TrialRow) -> str:
 
 
 def _axis_key(name: str) -> str:
-    """The layout's word for an axis that traces call `x2`: `xaxis2`."""
+    """Return the layout's word for an axis that traces call `x2`: `xaxis2`."""
     return f"{name[0]}axis{name[1:]}"
 
 

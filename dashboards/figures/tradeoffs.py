@@ -24,7 +24,7 @@ from orchestrator.records import Comparison, Interval
 
 Price = Literal["memory", "hours"]
 FEWEST_HOURS = 0.1
-"""Where every run took less, its time is told in seconds."""
+"""The device-hours below which all times are in seconds."""
 MOST_SPREADS = 4.0
 """An interval that reaches further beyond the means, as one of two seeds does, would flatten them: it ends at the
 border in an arrow that says how far it goes."""
@@ -40,9 +40,10 @@ class PricedLoss:
     symbol: str
     cost: float
     loss: Interval
-    """With the interval of its difference to the baseline."""
+    """The loss, with the interval of its difference to the baseline."""
     is_on_front: bool
-    """Of loss and memory, as the leaderboard names it: whatever is hidden, and without unstable candidates."""
+    """Whether it is on the front of loss and memory, as the leaderboard says: regardless of hidden candidates, and
+    without unstable ones."""
     is_front_shown: bool
     """Whether intervals show that it is on that front, or that it is not."""
 
@@ -54,8 +55,8 @@ def loss_by_price(
     theme: ThemeName,
     price: Price,
 ) -> Figure:
-    """A mark a candidate at its loss and what that cost, with the interval of its difference; a line joins the Pareto
-    front."""
+    """Return a mark a candidate at its loss and what that cost, with the interval of its difference; a line joins the
+    Pareto front."""
     placed = [each for each in _priced_losses(comparison, styles, theme, price) if each.candidate not in view.hidden]
     is_short = price == "hours" and max((each.cost for each in placed), default=1.0) < FEWEST_HOURS
     if is_short:
@@ -87,7 +88,7 @@ def loss_by_price(
 def _priced_losses(
     comparison: Comparison, styles: Mapping[str, Style], theme: ThemeName, price: Price
 ) -> list[PricedLoss]:
-    """The candidates with a loss and a known cost."""
+    """Return the candidates with a loss and a known cost."""
     found, losses = [], comparison.losses_beside_baseline()
     for row in comparison.rows:
         cost = row.optimizer_state_bytes if price == "memory" else row.run_device_hours
@@ -104,7 +105,7 @@ def _priced_losses(
 
 
 def _front(placed: Sequence[PricedLoss]) -> list[PricedLoss]:
-    """Those that nobody beats in both, the cheapest first."""
+    """Return the candidates that no other beats in both, the cheapest first."""
     front: list[PricedLoss] = []
     for each in sorted(placed, key=lambda one: (one.cost, one.loss.mean)):
         if not front or each.loss.mean < front[-1].loss.mean:

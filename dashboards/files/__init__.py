@@ -1,1 +1,1 @@
-"""What leaves the pages as a file: figures (SVG, PNG, PDF, HTML, CSV, JSON), tables, reports, bibliographies."""
+"""Files of the pages' content: figures (SVG, PNG, PDF, HTML, CSV, JSON), tables, reports, bibliographies."""

@@ -1,4 +1,5 @@
-"""What a result rests on, as BibTeX: this program, the experiment, and the paper of every optimizer in it. Pure text.
+"""The references of a result, as BibTeX: this program, the experiment, and the paper of every optimizer in it. Pure
+text.
 
 The catalog says of each optimizer `Authors: Title, arXiv 2510.09103`, several works with semicolons between; an entry
 is made of what stands there, and of nothing else.
@@ -20,7 +21,7 @@ ADAPM = "Zhang, Liu, Fang: AdaPM, a Partial Momentum Algorithm for LLM Training,
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One work."""
+    """A cited work."""
 
     key: str
     kind: str
@@ -28,13 +29,13 @@ class Reference:
     fields: tuple[tuple[str, str], ...]
 
     def bibtex(self) -> str:
-        """The entry."""
+        """Return the entry."""
         lines = [f"  {name} = {{{value}}}" for name, value in self.fields]
         return f"@{self.kind}{{{self.key},\n" + ",\n".join(lines) + "\n}\n"
 
 
 def references(experiment: ExperimentRecord, version: str, commit: str | None) -> tuple[Reference, ...]:
-    """The program and the experiment first, then papers in the order of the candidates; each work once."""
+    """Return the program and the experiment first, then papers in the order of the candidates; each work once."""
     entries = [catalog.find(each.optimizer) for each in experiment.spec.candidates]
     papers = [ADAPM, *(entry.paper for entry in entries if entry)]
     works = [work for paper in papers for work in paper.split("; ")]
@@ -43,12 +44,12 @@ def references(experiment: ExperimentRecord, version: str, commit: str | None) -
 
 
 def bibtex(works: Iterable[Reference]) -> str:
-    """The whole bibliography."""
+    """Return the whole bibliography."""
     return "\n".join(work.bibtex() for work in works)
 
 
 def reference(work: str) -> Reference:
-    """A work as the catalog writes it."""
+    """Return a work as the catalog writes it."""
     number = ARXIV.search(work)
     year = YEAR.search(work)
     authors, _, title = ARXIV.sub("", YEAR.sub("", work)).partition(": ")

@@ -57,14 +57,14 @@ class FigureFiles:
         self.reader = reader
 
     def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
-        """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
+        """Return the figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
         `NotFoundError` for a cell that it has not."""
         if cell:
             select_cell(experiment, (), cell)
         return tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON if cell else experiment.spec.answer))
 
     def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
-        """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
+        """Return a figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment lacks."""
         experiment = self.reader.experiments.get(experiment_id)
         by_snapshot, by_law = BY_SNAPSHOT.get(name), BY_LAW.get(name)
         if by_snapshot is not None and by_snapshot.page in _pages(experiment):
@@ -80,13 +80,13 @@ class FigureFiles:
 
 
 def _pages(experiment: ExperimentRecord) -> tuple[AnswerKind, ...]:
-    """The pages whose figures an experiment has; each of its cells is a comparison."""
+    """Return the pages whose figures an experiment has; each of its cells is a comparison."""
     answer = experiment.spec.answer
     return (answer, AnswerKind.COMPARISON) if experiment.spec.cells() else (answer,)
 
 
 def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:
-    """The figure as a file; raises `FigureError` where it cannot be drawn as one."""
+    """Return the figure as a file; raises `FigureError` if it cannot be drawn as one."""
     if form == "csv":
         return figure_csv(picture.figure).encode()
     if form == "json":
@@ -97,7 +97,7 @@ def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes
 
 
 def draw(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeName = "light") -> bytes:
-    """The figure as matplotlib draws it. Raises `FigureError` for an unknown kind of trace."""
+    """Return the figure as matplotlib draws it. Raises `FigureError` for an unknown kind of trace."""
     from dashboards.files.vector import vector  # matplotlib, half a second
 
     return vector(figure, form, title=title, theme=theme)
@@ -107,7 +107,7 @@ CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "
 
 
 def figure_csv(figure: Figure) -> str:
-    """A line a point: the name of what is drawn, x, y, error bars and words where there are any."""
+    """Return a line a point: the name of what is drawn, x, y, error bars and words where there are any."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(CSV_HEAD)
@@ -135,7 +135,8 @@ def _spread(error: dict[str, Any] | None, count: int) -> tuple[list[Any], list[A
 
 
 def figure_html(picture: Picture, theme: ThemeName) -> str:
-    """A page that draws itself without any other file: Plotly.js inside, and a policy that lets nothing else in."""
+    """Return a page that draws itself without any other file: Plotly.js inside, and a policy that lets nothing else
+    in."""
     plotly = plotly_script()
     figure = json.dumps(picture.figure, allow_nan=False).replace("<", "\\u003c")
     draw = f"const {{data, layout}} = {figure}; Plotly.newPlot('figure', data, layout, {{responsive: true}});"
@@ -149,7 +150,7 @@ def figure_html(picture: Picture, theme: ThemeName) -> str:
 
 
 def script_hash(script: str) -> str:
-    """What a Content-Security-Policy calls an inline script."""
+    """Return the hash by which a Content-Security-Policy allows an inline script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
@@ -158,14 +159,15 @@ def _cell(value: Any) -> Any:
 
 
 def unchanged_answer(tag: str, request: Request) -> Response | None:
-    """The answer to who has what is tagged like this; None where it has to be drawn."""
+    """Return the answer to who has what is tagged like this; None if it has to be drawn."""
     return Response(status_code=304, headers={"ETag": tag}) if request.headers.get("if-none-match") == tag else None
 
 
 def figure_answer(
     figure: Figure, form: FileForm, theme: ThemeName, *, name: str, title: str = "", tag: str | None = None
 ) -> Response:
-    """A figure that browsers ask for anew, with the `tag` of what it shows; `name` is its file's, of our own words."""
+    """Return a figure that browsers ask for anew, with the `tag` of what it shows; `name` is its file's, of our own
+    words."""
     headers: dict[str, Any] = {"Cache-Control": "no-cache"} | ({"ETag": tag} if tag else {})
     if form == "json":
         return JSONResponse(figure, headers=headers)
@@ -175,7 +177,7 @@ def figure_answer(
 
 
 def table_file(comparison: Comparison, form: TableFormat) -> Response:
-    """The comparison's table, named after the experiment's id: names that users chose never reach a header."""
+    """Return the comparison's table, named after the experiment's id: names that users chose never reach a header."""
     name = f"comparison-{comparison.experiment_id}.{SUFFIXES[form]}"
     return Response(
         publish(comparison, form),

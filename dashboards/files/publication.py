@@ -53,16 +53,16 @@ TEX = {
 LIGATURES = frozenset("-',")
 """Characters that TeX joins when they are doubled."""
 MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&$")
-"""What Markdown, GitHub's tables and their mathematics take for markup."""
+"""The characters that Markdown, GitHub's tables and their mathematics treat as markup."""
 
 Cells = tuple[str, ...]
 LINES_AT_ONCE = 500
-"""Of a streamed file, sent together."""
+"""The lines of a streamed file that are sent together."""
 PAIR_HEAD: Cells = ("Pair", "Δ", "p", "Verdict")
 
 
 def publish(comparison: Comparison, form: TableFormat) -> str:
-    """The table in that format."""
+    """Return the table in that format."""
     writers: dict[TableFormat, Callable[[Comparison], str]] = {"latex": latex, "markdown": markdown, "csv": table_csv}
     return writers[form](comparison)
 
@@ -88,7 +88,7 @@ def latex(comparison: Comparison) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """A table in GitHub's Markdown, with verdicts and notes below it."""
+    """Return a table in GitHub's Markdown, with verdicts and notes below it."""
     heads = head(comparison)
     rows = [_md_row(heads), "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|"]
     rows += [_md_row(cells(row)) for row in comparison.rows]
@@ -102,7 +102,8 @@ def markdown(comparison: Comparison) -> str:
 
 
 def table_csv(comparison: Comparison) -> str:
-    """One line a candidate, every figure of the record at full precision; empty where it is unknown."""
+    """Return the table as CSV, a line for each candidate, every figure of the record at full precision; unknown ones
+    are empty."""
     lines: list[Sequence[Value]] = [[name for name, _ in COLUMNS]]
     return _csv_lines(lines + [[read(row) for _, read in COLUMNS] for row in comparison.rows])
 
@@ -131,7 +132,7 @@ def md(text: str) -> str:
 
 
 def head(comparison: Comparison) -> Cells:
-    """The heads of the columns that people read."""
+    """Return the heads of the columns that people read."""
     baseline = next((row.title for row in comparison.rows if row.is_baseline), comparison.baseline)
     return (
         "Optimizer",
@@ -149,7 +150,7 @@ def head(comparison: Comparison) -> Cells:
 
 
 def cells(row: CandidateRow) -> Cells:
-    """A candidate's cells below them."""
+    """Return a candidate's cells below them."""
     difference = row.difference
     count, share = words.unstable_runs(row)
     return (
@@ -168,7 +169,7 @@ def cells(row: CandidateRow) -> Cells:
 
 
 def _reached(row: CandidateRow) -> str:
-    """How many seeds reached the baseline's loss."""
+    """Return the number of seeds that reached the baseline's loss."""
     found = row.time_to_target
     return formats.UNKNOWN if found is None or row.is_baseline else f"{found.reached} of {found.n}"
 
@@ -188,7 +189,7 @@ def difference_text(found: Difference) -> str:
 
 
 def pair_cells(pair: CandidatePair) -> Cells:
-    """A pair, its difference and its verdict."""
+    """Return a pair, its difference and its verdict."""
     found = pair.difference
     return (
         f"{pair.title} − {pair.other_title}",
@@ -205,7 +206,7 @@ def _p(row: CandidateRow) -> str:
 
 
 def caption(comparison: Comparison) -> str:
-    """What the table shows and how it was made."""
+    """Return a caption: the content of the table and how it was made."""
     tuned = (
         f" Settings were chosen on other seeds ({', '.join(map(str, comparison.tuning_seeds))})."
         if comparison.tuning_seeds
@@ -243,7 +244,8 @@ Value = str | float | int | bool | None
 
 
 def run_table_csv(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> Iterator[str]:
-    """The table of all runs, some hundred lines at a time; a row is id, origin, experiment and a value a column."""
+    """Yield the table of all runs, some hundred lines at a time; a row is id, origin, experiment and a value a
+    column."""
     yield _csv_lines([["run", "is_external", "experiment_id", *columns]])
     lines = iter(rows)
     while some := list(islice(lines, LINES_AT_ONCE)):
@@ -257,8 +259,8 @@ def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:
 
 
 def external_runs_csv(runs: Sequence[ExternalRun]) -> str:
-    """One line a run, the last value of each of its metrics behind what it told of itself. `origin` says of every line
-    that it was told, and not measured by the bench."""
+    """Return the runs as CSV, a line each: their fields, then the last value of each metric. `origin` says of every
+    line that it was told, and not measured by the bench."""
     metrics = sorted({name for run in runs for name in run.metrics})
     settings = sorted({name for run in runs for name in run.config})
     heads = [*EXTERNAL_FIELDS, "tags", *(f"config.{name}" for name in settings)]
@@ -277,7 +279,7 @@ def external_runs_csv(runs: Sequence[ExternalRun]) -> str:
 
 
 def _setting(value: object) -> Value:
-    """What a cell can hold is held as it is, lists and mappings as JSON."""
+    """Return a value as a cell can hold it: lists and mappings as JSON."""
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
 
 

@@ -62,7 +62,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSubject:
-    """What a report is about, read once."""
+    """The subject of a report, read once."""
 
     files: FigureFiles
     experiment: ExperimentRecord
@@ -71,7 +71,7 @@ class ReportSubject:
 
 
 def report(files: FigureFiles, experiment_id: str, version: str) -> str:
-    """The report of an experiment, ended or not; raises `NotFoundError`."""
+    """Return the report of an experiment, ended or not; raises `NotFoundError`."""
     experiment = files.reader.experiments.get(experiment_id)
     runs = tuple(files.reader.runs.read_all(experiment_id))
     found = provenance(experiment, runs, version)
@@ -94,12 +94,12 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
 
 
 def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
-    """The leaderboard and its figures."""
+    """Return the leaderboard and its figures."""
     return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
 
 
 def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
-    """The laws, what they predict, and the comparison at each size."""
+    """Return the laws, what they predict, and the comparison at each size."""
     try:
         law = subject.files.reader.law([subject.experiment], wait=True)
     except FitError as error:
@@ -120,7 +120,7 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
 
 
 def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
-    """What was found for each optimizer, and every trial."""
+    """Return the result of each optimizer, and every trial."""
     found = subject.files.reader.analysis.sweep(subject.experiment.id)
     answer = Sentences(lines=(("", answers.sweep_headline(found)),))
     notes = Sentences(lines=tuple(("", note) for note in found.notes))
@@ -157,7 +157,7 @@ def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Sec
 
 
 def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
-    """Those of the figures that have a caption."""
+    """Return the figures that have a caption."""
     view = ViewState(cell=cell)
     blocks = []
     for entry in entries:
@@ -195,7 +195,7 @@ def _runs(subject: ReportSubject) -> Section:
 
 
 def _method(subject: ReportSubject) -> Sentences:
-    """How it was measured, from the specification: nothing here is written by hand for one experiment."""
+    """Return the method, from the specification: nothing here is written by hand for one experiment."""
     experiment = subject.experiment
     record, _ = select_cell(experiment, (), None)
     workload, spec = record.spec.workload, experiment.spec

@@ -35,9 +35,9 @@ DPI = 96.0
 POINTS = 72.0 / DPI
 """Points in a CSS pixel."""
 TITLE_LETTERS, TITLE_BOTTOM = 96, 0.93
-"""As many fit on a sheet; below them is this share of its height."""
+"""The letters of a title that fit on a sheet; below them remains this share of its height."""
 MOST_COLUMNS = 5
-"""Of names above a figure, or fewer where they are long."""
+"""The most columns of names above a figure, or fewer if they are long."""
 DASHES = {"solid": "-", "dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "dashdot": (0, (5, 2, 1.2, 2))}
 SYMBOLS = {
     "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "pentagon": "p", "star": "*",
@@ -49,7 +49,8 @@ _DRAWING = Lock()
 
 
 def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeName = "light") -> bytes:
-    """The figure as a file; the same figure gives the same bytes. Raises `FigureError` for an unknown kind of trace."""
+    """Return the figure as a file; the same figure gives the same bytes. Raises `FigureError` for an unknown kind of
+    trace."""
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
         settings: dict[Any, Any] = {
@@ -71,7 +72,7 @@ def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeN
 
 
 class Sheet:
-    """One figure on its way to matplotlib."""
+    """A figure on its way to matplotlib."""
 
     def __init__(self, drawn: Any, figure: Figure, theme: ThemeName, title: str) -> None:
         self._drawn, self._theme = drawn, THEMES[theme]
@@ -113,7 +114,7 @@ class Sheet:
         return self._scales[name]
 
     def _axes_of(self, x: str, y: str) -> Any:
-        """The axes that a trace is drawn on; `y2` laid over `y` has a scale of its own."""
+        """Return the axes that a trace is drawn on; `y2` laid over `y` has a scale of its own."""
         if (x, y) in self._axes:
             return self._axes[x, y]
         spec_x, spec_y = self._scale(x).layout, self._scale(y).layout
@@ -170,7 +171,7 @@ class Sheet:
         )  # fmt: skip
 
     def _legend(self, axes: Any) -> None:
-        """One entry a name; a lone line needs none where nobody asks for one."""
+        """Draw the legend, an entry for each name; a lone line has none unless the figure demands one."""
         entries: dict[str, Any] = {}
         for trace in self._data:
             name = letters(trace.get("name", ""))
@@ -198,7 +199,7 @@ class Sheet:
 
 
 class AxisScale:
-    """One axis: its layout, and the values that stand on it."""
+    """An axis: its layout, and its values."""
 
     def __init__(self, layout: Mapping[str, Any], values: Iterable[Any]) -> None:
         """`values`: of every trace on this axis, in the order of drawing."""
@@ -208,13 +209,13 @@ class AxisScale:
         self._is_log = layout.get("type") == "log"
 
     def positions(self, values: Sequence[Any]) -> list[float]:
-        """Where the values stand, in matplotlib's numbers: names by their order."""
+        """Return the positions of the values in matplotlib's numbers: names by their order."""
         if self._names:
             return [float(self._names.index(value)) for value in values]
         return _numbers(values)
 
     def has_words(self) -> bool:
-        """Whether words stand at its ticks, which may be long."""
+        """Return whether words stand at its ticks, which may be long."""
         return bool(self._names or self.layout.get("ticktext"))
 
     def dress(self, axis: Any, theme: Theme) -> None:
@@ -350,12 +351,12 @@ def _add_entry(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> 
 
 
 def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
-    """The names of a trace's axes."""
+    """Return the names of a trace's axes."""
     return trace.get("xaxis", "x"), trace.get("yaxis", "y")
 
 
 def _mark_colour(trace: Mapping[str, Any]) -> Any:
-    """The colour of a trace's marks, or one for each; its line's where they have none."""
+    """Return the colour of a trace's marks, or one for each; its line's where they have none."""
     marker = trace.get("marker", {})
     return marker.get("color") or marker.get("line", {}).get("color") or trace.get("line", {}).get("color")
 
@@ -366,7 +367,7 @@ def _numbers(values: Iterable[Any]) -> list[float]:
 
 
 def _colour(text: str | None) -> Any:
-    """A colour as matplotlib takes it, `#rrggbb` or numbers between 0 and 1; "none" where there is none."""
+    """Return a colour as matplotlib takes it, `#rrggbb` or numbers between 0 and 1; "none" where there is none."""
     shine = RGBA.fullmatch(text or "")
     if shine is None:
         return text or "none"

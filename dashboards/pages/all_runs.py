@@ -35,7 +35,7 @@ PARAMETERS = ("q", "columns", "sort", "group", "after")
 
 @dataclass(frozen=True, kw_only=True)
 class TableView:
-    """What the page shows, as its address says."""
+    """The view of the page, as its address says."""
 
     q: str = ""
     columns: str = ""
@@ -53,11 +53,11 @@ class TableView:
         return cls(**{name: given.get(name, "").strip()[:LONGEST_TEXT] for name in PARAMETERS}, unknown=unknown)
 
     def query(self) -> str:
-        """The query of a URL for this view, `?` included."""
+        """Return the query of a URL for this view, `?` included."""
         return "?" + urlencode({name: value for name in PARAMETERS if (value := getattr(self, name))})
 
     def table_query(self) -> TableQuery:
-        """The question to the table. Raises `FilterError`, also for parameters that nothing reads."""
+        """Return the question to the table. Raises `FilterError`, also for parameters that nothing reads."""
         if self.unknown:
             names = ", ".join(repr(name[:LONGEST_NAME]) for name in self.unknown[:MOST_NAMED])
             raise FilterError(f"there is no parameter {names}; there are {', '.join(PARAMETERS)} (q is the filter)")
@@ -65,24 +65,25 @@ class TableView:
         return read_query(columns=columns, where=self.q, sort=self.sort, group=self.group, after=self.after)
 
     def sorted_by(self, name: str) -> str:
-        """The address of the same sorted by that field, turned round where it is already; from the first page on."""
+        """Return the address of the same sorted by that field, turned round where it is already; from the first page
+        on."""
         return replace(self, sort=f"-{name}" if self.sort == name else name, after="").query()
 
     def narrowed_to(self, found: str) -> str:
-        """The address of one group of it, without groups."""
+        """Return the address of one group of it, without groups."""
         return replace(self, q=f"({self.q}) and {found}" if self.q else found, group="", after="").query()
 
     def first_page(self) -> str:
-        """The address of its first page."""
+        """Return the address of its first page."""
         return replace(self, after="").query()
 
     def page_behind(self, cursor: str) -> str:
-        """The address of its next page."""
+        """Return the address of its next page."""
         return replace(self, after=cursor).query()
 
 
 def all_runs_pages(table: RunTable) -> APIRouter:
-    """The page and its file."""
+    """Return the page and its file."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/runs")

@@ -25,7 +25,7 @@ from orchestrator.specs.differences import differences_of
 
 
 def compare_pages(reader: Reader, monitor: Monitor) -> APIRouter:
-    """The page and its figures."""
+    """Return the page and its figures."""
     router = APIRouter(include_in_schema=False)
     handlers = ComparePages(reader, monitor)
     router.get("/compare")(handlers.page)
@@ -34,13 +34,13 @@ def compare_pages(reader: Reader, monitor: Monitor) -> APIRouter:
 
 
 class ComparePages:
-    """What answers."""
+    """The handlers of the pages."""
 
     def __init__(self, reader: Reader, monitor: Monitor) -> None:
         self._reader, self._monitor = reader, monitor
 
     def page(self, request: Request) -> Response:
-        """The chosen runs."""
+        """Return the chosen runs."""
         pairs = request.query_params.multi_items()
         view = CompareView.parse(pairs)
         runs, unknown = self._find(view.runs)
@@ -66,7 +66,7 @@ class ComparePages:
         )
 
     def panel(self, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
-        """A figure that a reader added."""
+        """Return a figure that a reader added."""
         view = CompareView.parse(request.query_params.multi_items())
         runs, _ = self._find(view.runs)
         tag = self._tag(runs)
@@ -90,7 +90,8 @@ class ComparePages:
         return found, unknown
 
     def _tag(self, runs: Iterable[AnyRun]) -> str:
-        """The versions of the runs' experiments, and of external runs: what happens in others costs no points."""
+        """Return the versions of the runs' experiments, and of external runs: what happens in others costs no
+        points."""
         experiments = dict.fromkeys(run.record.experiment_id for run in runs if run.measured)
         versions = [str(self._reader.experiments.version(each)) for each in experiments]
         versions += [str(run.external.updated_at) for run in runs if run.external]
@@ -98,6 +99,6 @@ class ComparePages:
 
 
 def _metrics(runs: Iterable[AnyRun]) -> dict[str, str]:
-    """What can be drawn in panels, and what it is called: the bench's metrics, and what external runs told besides."""
+    """Return the metrics that panels can draw, and their titles: the bench's, and those of external runs."""
     told = sorted({name for run in runs if run.external for name in run.external.metrics})
     return {name: name for name in told} | dict(PANEL_METRICS)

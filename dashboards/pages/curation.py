@@ -29,9 +29,9 @@ from orchestrator.services.experiments import Experiments
 from orchestrator.store.external_runs import ExternalRuns
 
 MOST_SEEDS = 256
-"""Of one experiment."""
+"""The most seeds of one experiment."""
 MOST_DELETED = 200
-"""On one page; `adapm-bench ls --deleted` lists more."""
+"""The most deleted experiments on one page; `adapm-bench ls --deleted` lists more."""
 OVERTAKEN = 412
 LONGEST_NUMBER = 15
 """Digits of a revision: none that a form of ours sends has more."""
@@ -41,7 +41,7 @@ Sent = Annotated[Pairs, Depends(read_form_pairs)]
 
 
 def curation_pages(experiments: Experiments, external_runs: ExternalRuns) -> APIRouter:
-    """The routes of this file."""
+    """Return the routes of this file."""
     router = APIRouter(include_in_schema=False)
     handlers = CurationPages(experiments, external_runs)
     router.get("/deleted")(handlers.list_deleted)
@@ -57,7 +57,7 @@ def curation_pages(experiments: Experiments, external_runs: ExternalRuns) -> API
 
 
 def not_found_page(experiments: Experiments, error: NotFoundError) -> HTMLResponse:
-    """The page in place of an experiment's, or of anything of it; of a deleted one with its undo."""
+    """Return the page in place of an experiment's, or of anything of it; of a deleted one with its undo."""
     found = deleted_experiment(experiments, error)
     if found is None:
         return missing_page(str(error))
@@ -65,7 +65,7 @@ def not_found_page(experiments: Experiments, error: NotFoundError) -> HTMLRespon
 
 
 def or_not_found_page(experiments: Experiments, handler: Callable[P, Response]) -> Callable[P, Response]:
-    """The handler of a page, which answers with `not_found_page` where what it is about does not exist."""
+    """Return the handler of a page, which answers with `not_found_page` where what it is about does not exist."""
 
     @wraps(handler)
     def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
@@ -78,7 +78,7 @@ def or_not_found_page(experiments: Experiments, handler: Callable[P, Response]) 
 
 
 def deleted_experiment(experiments: Experiments, error: NotFoundError) -> AnyExperiment | None:
-    """The deleted experiment because of which something was not found; None where that is not why."""
+    """Return the deleted experiment because of which something was not found; None if that is not why."""
     try:
         return experiments.get_any(error.experiment_id, deleted_too=True) if isinstance(error, DeletedError) else None
     except NotFoundError:  # restored, or removed for good, since
@@ -86,7 +86,7 @@ def deleted_experiment(experiments: Experiments, error: NotFoundError) -> AnyExp
 
 
 def find_restorable(experiments: Experiments, experiment_id: str | None) -> AnyExperiment | None:
-    """The experiment that has just been deleted, to be offered back; None where there is none."""
+    """Return the experiment that has just been deleted, to be offered back; None if there is none."""
     try:
         found = experiments.get_any(experiment_id, deleted_too=True) if experiment_id else None
     except NotFoundError:
@@ -98,22 +98,22 @@ CHANGED_SINCE = (
     "The labels or the note have changed since you opened this page, in another tab or by someone else. "
     "The stored version is above and yours is below; save again to replace it."
 )
-"""Who has changed them is known for the note alone, and only where there are keys: that stands beside it."""
+"""The refusal of a change that began from an older version; only the note has an author, and only if there are keys."""
 
 
 class CurationPages:
-    """What answers."""
+    """The handlers of the pages."""
 
     def __init__(self, experiments: Experiments, external_runs: ExternalRuns) -> None:
         self._experiments, self._external_runs = experiments, external_runs
 
     def list_deleted(self) -> HTMLResponse:
-        """What was deleted and can be restored, the newest experiment first."""
+        """Answer with the deleted experiments that can be restored, the newest first."""
         found = self._experiments.page(limit=MOST_DELETED, deleted=True)
         return page("curation/deleted.html", experiments=found, alone=False)
 
     def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
-        """The form of labels and note."""
+        """Return the form of labels and note."""
         return _form(self._experiments.find(experiment_id))
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
@@ -145,7 +145,7 @@ class CurationPages:
         experiment_id: str,
         more_seeds: Annotated[int | None, Query(ge=1, le=MOST_SEEDS)] = None,
     ) -> Response:
-        """What a clone would be, begun with what the address says, and what more seeds could show."""
+        """Answer with a clone's form, filled in from the address, and the use of more seeds."""
         power = None
         if more_seeds:
             with suppress(ConflictError, NotFoundError):
@@ -173,7 +173,7 @@ class CurationPages:
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
 
     def ask_to_delete(self, experiment_id: str) -> Response:
-        """What a deletion would mean."""
+        """Answer with the consequences of a deletion."""
         with suppress(NotFoundError):
             return self._ask("curation/delete.html", experiment_id)
         return page("curation/delete.html", experiment=self._experiments.find(experiment_id))
@@ -224,7 +224,7 @@ def _form(
     status: int = 200,
     preview: bool = False,
 ) -> HTMLResponse:
-    """The form with what is stored, or with what was sent."""
+    """Return the form with what is stored, or with what was sent."""
     note = experiment.note.text if isinstance(experiment, ExperimentRecord) and experiment.note else ""
     labels = ", ".join(experiment.labels)
     typed = {"labels": labels, "shown": labels, "note": note} | (sent or {})
@@ -242,7 +242,7 @@ def _form(
 
 
 def _fields(sent: dict[str, str]) -> dict[str, Any]:
-    """The fields that the form has of a change."""
+    """Return the fields that the form has of a change."""
     fields: dict[str, Any] = {"note": sent["note"]} if "note" in sent else {}
     if "labels" in sent:
         fields["labels"] = _split(sent["labels"])

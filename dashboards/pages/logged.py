@@ -29,13 +29,13 @@ LONGEST_CHOICE = 128
 
 
 class LoggedPages:
-    """What answers about an experiment that another loop or tool told of."""
+    """The handlers of the pages of an experiment of another loop or tool."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self._external_runs = reader, reader.external_runs
 
     def page(self, experiment: ExternalExperiment, request: Request) -> Response:
-        """Its judgement, or the reason why there is none."""
+        """Answer with its judgement, or the reason why there is none."""
         pairs, path = request.query_params.multi_items(), f"/experiments/{experiment.id}"
         choice, runs = _choice(request), self._external_runs.runs(experiment.id)
         metrics = _metrics(runs)
@@ -73,7 +73,7 @@ class LoggedPages:
     def figure(
         self, experiment: ExternalExperiment, name: FigureName, form: FileForm, request: Request, theme: ThemeName
     ) -> Response:
-        """A panel: its runs at judged rates where there is a verdict, else all; all rates where they are told
+        """Return a panel: its runs at judged rates where there is a verdict, else all; all rates where they are told
         apart."""
         if name != "panel":
             raise NotFoundError(f"experiment {experiment.id} was not measured here, and has no figure {name}")
@@ -94,7 +94,7 @@ class LoggedPages:
 def _judge(
     experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: JudgementChoice
 ) -> tuple[ExternalJudgement | None, str | None]:
-    """The judgement, or why there is none."""
+    """Return the judgement, or why there is none."""
     try:
         return judge(experiment, runs, choice), None
     except ConflictError as error:

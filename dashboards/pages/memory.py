@@ -28,7 +28,7 @@ MOST_GIB = 1e6
 
 
 def memory_pages(footprints: Footprints) -> APIRouter:
-    """The page."""
+    """Return the page."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/memory")
@@ -67,7 +67,8 @@ def memory_pages(footprints: Footprints) -> APIRouter:
 
 
 def _card_gib(card: str, ranks: int) -> float | None:
-    """The memory of the card; None without one, and for several ranks. Raises `ValueError` for no such amount."""
+    """Return the memory of the card; None without one, and for several ranks. Raises `ValueError` for no such
+    amount."""
     card_gib = float(card) if card and ranks == 1 else None
     if card_gib is not None and not 0 < card_gib <= MOST_GIB:
         raise ValueError(card)
@@ -75,7 +76,7 @@ def _card_gib(card: str, ranks: int) -> float | None:
 
 
 def _question(model: str, rank: str, dtype: str, ranks: int, precision: Precision | None = None) -> FootprintQuestion:
-    """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
+    """Return the question; raises `KeyError` or `ValueError` if nothing can answer it."""
     return footprint_question(model, float(rank) if rank else None, dtype or None, ranks, precision)
 
 
@@ -87,5 +88,5 @@ def _fits(found: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], .
 
 
 def _least_first(found: Footprint) -> list[OptimizerFootprint]:
-    """The optimizers by the memory that they take; those that could not be counted last."""
+    """Return the optimizers by the memory that they take; those that could not be counted last."""
     return sorted(found.optimizers, key=lambda one: (one.state_bytes is None, one.state_bytes or 0))

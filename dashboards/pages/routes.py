@@ -71,7 +71,7 @@ TRIALS_SHOWN = 500
 def pages(
     services: Services, studies: Studies, reader: Reader, pulse: Pulse, *, stopping: Callable[[], bool] = lambda: False
 ) -> APIRouter:
-    """Every page, figure, event stream and static file, to be included by the api.
+    """Return every page, figure, event stream and static file, to be included by the api.
 
     `reader` and `pulse` are those of REST, too: what one has looked up the other need not. `stopping` tells open
     streams that the process is about to end, so that they end first.
@@ -101,7 +101,7 @@ def pages(
 
 
 class PageHandlers:
-    """What answers with HTML."""
+    """The handlers of HTML."""
 
     def __init__(self, reader: Reader, laws: FitPages, services: Services) -> None:
         self._reader = reader
@@ -136,8 +136,8 @@ class PageHandlers:
         )
 
     def experiment(self, experiment_id: str, request: Request) -> Response:
-        """One experiment; of a scaling experiment its law, or the comparison of one cell; of runs that were logged or
-        imported their judgement."""
+        """Answer with an experiment's page; of a scaling experiment its law, or the comparison of one cell; of logged
+        or imported runs their judgement."""
         whole = self._reader.experiments.find(experiment_id)
         if isinstance(whole, ExternalExperiment):
             return self._logged.page(whole, request)
@@ -146,7 +146,7 @@ class PageHandlers:
         return self._by_answer[answer](whole, view, request)
 
     def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
-        """A leaderboard, or that of one cell."""
+        """Return a leaderboard, or that of one cell."""
         pairs, path = request.query_params.multi_items(), f"/experiments/{whole.id}"
         if (edited := edited_address(path, pairs)) is not None:
             return RedirectResponse(edited, status_code=303)
@@ -167,11 +167,11 @@ class PageHandlers:
         )
 
     def _law(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
-        """A scaling law, with the comparison of each cell."""
+        """Return a scaling law, with the comparison of each cell."""
         return self._laws.scaling_page(whole, request)
 
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
-        """A sweep; the query says whose hyperparameters are drawn."""
+        """Return a sweep; the query says whose hyperparameters are drawn."""
         pairs, path = request.query_params.multi_items(), f"/experiments/{whole.id}"
         if (edited := edited_address(path, pairs)) is not None:
             return RedirectResponse(edited, status_code=303)
@@ -192,7 +192,7 @@ class PageHandlers:
 
 
 class FigureHandlers:
-    """What answers with figures and tables; an unchanged figure is answered with 304 and nothing else."""
+    """The handlers of figures and tables; an unchanged figure is answered with 304 and nothing else."""
 
     def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
@@ -208,7 +208,7 @@ class FigureHandlers:
         theme: ThemeName = "light",
         narrow: bool = False,
     ) -> Response:
-        """A figure of an experiment, as the view in the query asks for it."""
+        """Return a figure of an experiment, as the view in the query asks for it."""
         try:
             return self._measured(experiment_id, name, form, request, theme, narrow=narrow)
         except NotFoundError:
@@ -253,14 +253,14 @@ class FigureHandlers:
         return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
 
     def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], request: Request) -> Response:
-        """The leaderboard as a file."""
+        """Return the leaderboard as a file."""
         view = ViewState.parse(request.query_params.multi_items())
         comparison = self._reader.snapshot(experiment_id, view.cell, baseline=view.baseline).comparison
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 
 def event_streams(experiments: Experiments, monitor: Monitor, pulse: Pulse, stopping: Callable[[], bool]) -> APIRouter:
-    """The streams that tell pages to refresh themselves."""
+    """Return the streams that tell pages to refresh themselves."""
     router = APIRouter(include_in_schema=False)
     everything = Pulse(lambda _: monitor.version())
 
@@ -288,5 +288,5 @@ def event_streams(experiments: Experiments, monitor: Monitor, pulse: Pulse, stop
 def last_seen_version(
     since: Annotated[int | None, Query()] = None, last_event_id: Annotated[int | None, Header()] = None
 ) -> int | None:
-    """The version that the listener shows: of the last event before its connection broke, else of its page."""
+    """Return the version that the listener shows: of the last event before its connection broke, else of its page."""
     return since if last_event_id is None else last_event_id

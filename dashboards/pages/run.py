@@ -37,12 +37,12 @@ MOST_SAMPLED_STEPS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ShownSamples:
-    """What a model wrote, as the page shows it."""
+    """The texts of a model, as the page shows them."""
 
     step: int | None
     steps: tuple[int, ...]
     written: tuple[TextSamples, ...]
-    """At that step; empty where there is none yet, or it is damaged."""
+    """The texts at that step; empty if there are none yet, or they are damaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,12 @@ class ShownLog:
     """Lines that are asked for; the last ones are shown."""
 
     def is_filtered(self) -> bool:
-        """Whether less than all lines were asked for."""
+        """Return whether less than all lines were asked for."""
         return bool(self.search) or self.level is not LogLevel.INFO
 
 
 def run_pages(reader: Reader, monitor: Monitor) -> APIRouter:
-    """The page and its figures."""
+    """Return the page and its figures."""
     router = APIRouter(include_in_schema=False)
     handlers = RunHandlers(reader, monitor)
     router.get("/runs/{run_id}")(or_not_found_page(reader.experiments, handlers.page))
@@ -73,7 +73,7 @@ def run_pages(reader: Reader, monitor: Monitor) -> APIRouter:
 
 
 class RunHandlers:
-    """What answers for one run."""
+    """The handlers of a run's pages."""
 
     def __init__(self, reader: Reader, monitor: Monitor) -> None:
         self._reader, self._runs, self._monitor = reader, reader.runs, monitor
@@ -88,7 +88,8 @@ class RunHandlers:
         attempt: Chosen = None,
         sample: Chosen = None,
     ) -> HTMLResponse:
-        """The page; what its probes saw, which texts and which lines of which log are shown, is chosen by the query."""
+        """Return the page; what its probes saw, which texts and which lines of which log are shown, is chosen by the
+        query."""
         runs, experiments = self._runs, self._reader.experiments
         run = runs.get(run_id)
         attempts = runs.attempts(run_id)
@@ -127,7 +128,7 @@ class RunHandlers:
         return _answer(drawn, form, theme, run, SERIES, snapshot.version)
 
     def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
-        """Every other series."""
+        """Return every other series."""
         run = self._runs.get(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         columns = self._runs.series(run_id, tuple(METER_TITLES))
@@ -142,7 +143,7 @@ class RunHandlers:
         probe: Chosen = None,
         quantity: Chosen = None,
     ) -> Response:
-        """What a probe saw of every block."""
+        """Answer with a probe's observations of every block."""
         run = self._runs.get(run_id)
         seen: tuple[Observation, ...] = self._runs.observations(run_id)
         chosen = probe_choices(seen).choose(probe, quantity) or ("", "")
@@ -153,7 +154,7 @@ class RunHandlers:
         return _answer(drawn, form, theme, run, replace(PROBE, title=words), version)
 
     def _samples(self, run: RunRecord, asked: str | None) -> ShownSamples | None:
-        """What the model wrote at the step that is asked for, or last; None where it was not asked to write."""
+        """Return the model's texts at the requested step, or the last; None if it was not asked to write."""
         if run.spec is None or run.spec.workload.evaluation.samples is None:
             return None
         steps = self._runs.sampled_steps(run.id)
@@ -166,7 +167,8 @@ class RunHandlers:
     def _log(
         self, run_id: str, attempts: tuple[AttemptRecord, ...], search: str, level: str | None, attempt: str | None
     ) -> ShownLog | None:
-        """The end of an attempt's log, of the newest one's where none is asked for; None where it left none here."""
+        """Return the end of an attempt's log, of the newest one's where none is asked for; None if it left none
+        here."""
         if not attempts:
             return None
         number = next((one.attempt for one in attempts if str(one.attempt) == attempt), attempts[-1].attempt)
@@ -179,7 +181,7 @@ class RunHandlers:
 
 
 def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:
-    """What of the stored run cannot be read."""
+    """Return the parts of the stored run that cannot be read."""
     points = f"{pluralize(damaged_points, 'point')} of its series cannot be read: what is stored there is damaged."
     return tuple(Concern(text=text) for text in (run.damaged, points if damaged_points else None) if text)
 
@@ -187,6 +189,6 @@ def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:
 def _answer(
     figure: Figure, form: FileForm, theme: ThemeName, run: RunRecord, entry: FigureEntry[Any], version: int
 ) -> Response:
-    """A figure of a run, tagged with the version that it shows."""
+    """Return a figure of a run, tagged with the version that it shows."""
     title = f"{entry.title} · {run.candidate}, lr {formats.rate(run.lr)}, seed {run.seed}"
     return figure_answer(figure, form, theme, name=f"{run.id}-{entry.name}", title=title, tag=f'"{version}"')

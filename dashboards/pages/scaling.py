@@ -37,13 +37,13 @@ MOST_TARGETS = 8
 
 
 class FitPages:
-    """What answers about several sizes, with HTML and with figures."""
+    """The handlers of pages and figures of several sizes."""
 
     def __init__(self, reader: Reader, monitor: Monitor) -> None:
         self._reader, self._experiments, self._monitor = reader, reader.experiments, monitor
 
     def router(self) -> APIRouter:
-        """The addresses of this file, but for those under an experiment."""
+        """Return the addresses of this file, but for those under an experiment."""
         router = APIRouter(include_in_schema=False)
         router.get("/fits")(or_not_found_page(self._experiments, self.fits))
         router.get("/fits/figures/{name}.{form}")(self.fits_figure)
@@ -52,7 +52,7 @@ class FitPages:
         return router
 
     def scaling_page(self, experiment: ExperimentRecord, request: Request) -> Response:
-        """A scaling experiment."""
+        """Return a scaling experiment."""
         version = self._experiments.version(experiment.id)
         pairs, path = request.query_params.multi_items(), f"/experiments/{experiment.id}"
         if (edited := edited_address(path, pairs)) is not None:
@@ -71,7 +71,7 @@ class FitPages:
         )
 
     def fits(self, request: Request) -> HTMLResponse:
-        """The laws over the experiments that the query names."""
+        """Return the laws over the experiments that the query names."""
         try:
             experiments = self._requested_experiments(request)
         except NotFoundError as error:
@@ -86,7 +86,7 @@ class FitPages:
         )
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
-        """A figure over the experiments that the query names."""
+        """Return a figure over the experiments that the query names."""
         return self.figure(self._requested_experiments(request), BY_LAW[name], form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
@@ -112,7 +112,7 @@ class FitPages:
     def profile_figure(
         self, by: ProfileFigure, form: FileForm, request: Request, theme: ThemeName = "light"
     ) -> Response:
-        """The profile's curves."""
+        """Return the profile's curves."""
         experiments = self._requested_experiments(request)
         report = self._reader.analysis.profile([each.id for each in experiments])
         drawn = PROFILE.draw(report, by, _styles_of_all(experiments), theme)
@@ -127,7 +127,7 @@ class FitPages:
         request: Request,
         theme: ThemeName,
     ) -> Response:
-        """A figure of the law over these experiments."""
+        """Return a figure of the law over these experiments."""
         try:
             report = self._reader.law(experiments, predict=_targets(request))
         except FitError:
@@ -152,15 +152,16 @@ class FitPages:
         }
 
     def _requested_experiments(self, request: Request) -> list[ExperimentRecord]:
-        """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
+        """Return the experiments that `experiments=a,b` names; raises `NotFoundError` if there are none, or one does
+        not exist."""
         ids = _requested_ids(request)
         if not ids:
             raise NotFoundError("no experiment is named; select some in the list of experiments")
         return [self._experiments.get(each) for each in ids]
 
     def _refuse_logged(self, request: Request, what: str, error: NotFoundError) -> HTMLResponse:
-        """The page that leads to the first requested experiment that was logged or imported; raises `error` where none
-        was."""
+        """Return the page that leads to the first requested experiment that was logged or imported; raises `error`
+        where none was."""
         for each in _requested_ids(request):
             with suppress(NotFoundError):
                 found = self._reader.external_runs.experiment(each)
@@ -171,26 +172,26 @@ class FitPages:
 
 
 def _targets(request: Request) -> tuple[str, ...]:
-    """The sizes to predict; none are the next larger models of the catalog."""
+    """Return the sizes to predict; none are the next larger models of the catalog."""
     return tuple(filter(_is_target, request.query_params.getlist("predict")))[:MOST_TARGETS]
 
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())
-"""What a figure shows where nothing can be fitted: its own sentence."""
+"""The sentence of a figure if nothing can be fitted."""
 
 
 def _styles_of_all(experiments: Sequence[ExperimentRecord]) -> dict[str, Style]:
-    """The styles of every candidate, as the first experiment that has it shows it."""
+    """Return the styles of every candidate, as the first experiment that has it shows it."""
     return {name: style for each in reversed(experiments) for name, style in candidate_styles(each).items()}
 
 
 def _address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
-    """A path with the experiments in its query."""
+    """Return a path with the experiments in its query."""
     return f"{path}?{urlencode({'experiments': ','.join(each.id for each in experiments)}, safe=',')}"
 
 
 def _requested_ids(request: Request) -> list[str]:
-    """The ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
+    """Return the ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
     given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
     return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
 

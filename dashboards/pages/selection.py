@@ -1,4 +1,4 @@
-"""What people do with several runs or experiments at once, selected on `/runs` or on the first page.
+"""Actions on several runs or experiments at once, selected on `/runs` or on the first page.
 
 GET  /selection?action=delete&runs=…&experiments=…    asks: what it would mean, for each
 POST /selection                                       does it, and says what could not be done
@@ -36,7 +36,7 @@ LABEL: TypeAdapter[str] = TypeAdapter(Label)
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What was selected, as far as it exists."""
+    """The selected items, as far as they exist."""
 
     runs: tuple[AnyRun, ...]
     experiments: tuple[Listed, ...]
@@ -46,12 +46,12 @@ class Selection:
     unknown: tuple[str, ...]
 
     def ids(self) -> list[tuple[str, str]]:
-        """The fields of a form that selects the same."""
+        """Return the fields of a form that selects the same."""
         alone = (one.id for one in self.experiments if one.id in self.chosen)
         return [*(("runs", run.key) for run in self.runs), *(("experiments", each) for each in alone)]
 
     def retriable(self) -> list[RunRecord]:
-        """The runs that can be tried again."""
+        """Return the runs that can be tried again."""
         measured = (run.measured for run in self.runs)
         return [run for run in measured if run is not None and run.status in ACTIONABLE[RunAction.RETRY]]
 
@@ -66,7 +66,7 @@ class Selection:
 
 
 def selection_pages(services: Services, reader: Reader) -> APIRouter:
-    """The page and what it does."""
+    """Return the page and what it does."""
     router = APIRouter(include_in_schema=False)
     handlers = SelectionPages(services, reader)
     router.get("/selection")(handlers.ask)
@@ -75,13 +75,13 @@ def selection_pages(services: Services, reader: Reader) -> APIRouter:
 
 
 class SelectionPages:
-    """What answers."""
+    """The handlers of the pages."""
 
     def __init__(self, services: Services, reader: Reader) -> None:
         self._services, self._reader = services, reader
 
     def ask(self, request: Request) -> Response:
-        """What the action would mean."""
+        """Answer with the consequences of the action."""
         pairs = request.query_params.multi_items()
         if len(_selected_items(pairs)) > MOST_SELECTED:
             return _too_many_page(pairs)
@@ -163,7 +163,7 @@ class SelectionPages:
 
 
 def _selected_items(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What the form names, each once."""
+    """Return the items of the form, without duplicates."""
     return list(dict.fromkeys((name, value) for name, value in pairs if name in ("runs", "experiments")))
 
 
@@ -179,7 +179,7 @@ def _action(pairs: Iterable[tuple[str, str]]) -> SelectionAction:
 
 
 def _return_address(pairs: Iterable[tuple[str, str]]) -> str:
-    """Where the selection was made: a path of ours, whatever a link says."""
+    """Return the page of the selection: a path of ours, whatever a link says."""
     given = dict(pairs).get("back", "")
     is_ours = given == "/" or given.startswith(("/?", "/runs?"))
     return given if is_ours and given.isascii() and given.isprintable() and "\\" not in given else "/runs"

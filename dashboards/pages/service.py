@@ -26,7 +26,7 @@ WAITING_SHOWN = 100
 SILENT_SECONDS = 60.0
 """Twice a lease: a worker that has said nothing for so long will be given up."""
 SILENT_EACH = 2
-"""So many of them are named."""
+"""The most silent runs that are named."""
 LINES_SHOWN = 100
 LONGEST_ID = 64
 LONGEST_NUMBER = 15
@@ -34,7 +34,7 @@ LONGEST_NUMBER = 15
 
 
 def queue_pages(monitor: Monitor) -> APIRouter:
-    """The page of the queue."""
+    """Return the page of the queue."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/queue")
@@ -53,7 +53,7 @@ def queue_pages(monitor: Monitor) -> APIRouter:
 
 @dataclass(frozen=True, kw_only=True)
 class Concern:
-    """One thing that needs somebody."""
+    """A matter that needs somebody's attention."""
 
     text: str
     tone: Tone = "warn"
@@ -61,7 +61,7 @@ class Concern:
 
 
 def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern, ...]:
-    """Everything at this moment, what stops everything first."""
+    """Return all concerns of the moment, those that stop everything first."""
     found = [Concern(text=dispatch_blocker, tone="bad")] if dispatch_blocker else []
     if activity.waiting_total and dispatcher(activity) is None:
         waiting = pluralize(activity.waiting_total, "run waits", "runs wait")
@@ -81,7 +81,7 @@ def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern,
 
 
 def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
-    """A line for each run that says nothing; one line where it is many: then it is not about the runs."""
+    """Return a line for each run that says nothing; one line where it is many: then it is not about the runs."""
     if len(silent) > SILENT_EACH:
         longest = formats.duration(max(one.silent_seconds or 0.0 for one in silent))
         text = f"{len(silent)} runs have stopped reporting, the longest for {longest}; their leases will expire."
@@ -90,7 +90,7 @@ def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
 
 
 def silence(activity: Activity, run_id: str) -> tuple[Concern, ...]:
-    """What the run's own page says where it has fallen silent: the same words, without a way to where one is."""
+    """Return the concern of a silent run for its own page: the same words, without a link to that page."""
     mine = (one for one in activity.at_work if one.run_id == run_id and _is_silent(one))
     return tuple(Concern(text=_silence(one)) for one in mine)
 
@@ -104,13 +104,13 @@ def _silence(run: RunAtWork) -> str:
 
 
 def dispatcher(activity: Activity) -> Leader | None:
-    """Who dispatches now; None where nobody's lease lasts."""
+    """Return the dispatcher; None if nobody's lease lasts."""
     found = (one for one in activity.leaders if one.role == DISPATCHER and one.expires_in_seconds > 0)
     return next(found, None)
 
 
 def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:
-    """The page of keys; `?key=ID` narrows the log to one key, `before` is the last line of the page before."""
+    """Return the page of keys; `?key=ID` narrows the log to one key, `before` is the last line of the page before."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/keys")
@@ -133,7 +133,7 @@ def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:
 
 
 def state_chip(key: KeyRecord, now: float) -> Chip:
-    """Whether it opens anything."""
+    """Return whether it opens anything."""
     if key.revoked_at is not None:
         return Chip(text="revoked", tone="bad")
     if key.expires_at is not None and key.expires_at <= now:

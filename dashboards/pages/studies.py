@@ -24,7 +24,7 @@ from orchestrator.studies.reports import Studies
 
 
 def study_pages(studies: Studies) -> APIRouter:
-    """To be included by the pages' router."""
+    """Return the router of the studies' pages, for the pages' router."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/studies")

@@ -30,7 +30,7 @@ from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 
 MOST_FIELDS = 2_000
-"""Of a form: every optimizer with every option is about 300."""
+"""The most fields of a form: every optimizer with every option is about 300."""
 FRESH_SEEDS = 5
 MOST_COUNTED = 256
 Pairs = list[tuple[str, str]]
@@ -38,7 +38,7 @@ TEXT_PLACE = re.compile(r"^The text:(\d+):(\d+):")
 
 
 async def read_form_pairs(request: Request) -> Pairs:
-    """The fields of a form that was posted; nothing where it is none."""
+    """Return the fields of a form that was posted; nothing if it is none."""
     text = (await request.body()).decode("utf-8", "replace")
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
@@ -47,7 +47,7 @@ async def read_form_pairs(request: Request) -> Pairs:
 
 
 def submit_pages(experiments: Experiments, specifications: Specifications, analysis: Analysis) -> APIRouter:
-    """The routes of `/new`."""
+    """Return the routes of `/new`."""
     router = APIRouter(include_in_schema=False)
     found = SubmitPages(experiments, specifications, analysis)
     router.get("/new")(found.ask)
@@ -56,13 +56,13 @@ def submit_pages(experiments: Experiments, specifications: Specifications, analy
 
 
 class SubmitPages:
-    """What answers."""
+    """The handlers of the pages."""
 
     def __init__(self, experiments: Experiments, specifications: Specifications, analysis: Analysis) -> None:
         self._experiments, self._specifications, self._analysis = experiments, specifications, analysis
 
     def ask(self, request: Request) -> Response:
-        """The form, empty or as a copy of an experiment."""
+        """Return the form, empty or as a copy of an experiment."""
         query = request.query_params
         if (copied := query.get("from")) is not None:
             return self._copy(copied)
@@ -114,7 +114,7 @@ class SubmitPages:
         )  # fmt: skip
 
     def _copy(self, experiment_id: str) -> Response:
-        """The specification of an experiment, to be changed and submitted again."""
+        """Return the specification of an experiment, to be changed and submitted again."""
         try:
             spec = self._experiments.get(experiment_id).spec
         except NotFoundError:
@@ -122,7 +122,7 @@ class SubmitPages:
         return self._yaml(to_yaml(brief(spec)))
 
     def _best_of(self, sweep_id: str, trials: int, seeds: int) -> Response:
-        """A comparison of the best trials of a sweep over fresh seeds, to be changed and submitted."""
+        """Return a comparison of the best trials of a sweep over fresh seeds, to be changed and submitted."""
         try:
             spec = self._analysis.sweep_comparison(sweep_id, seeds, best=trials)
         except NotFoundError as error:
@@ -178,10 +178,10 @@ def _page(
 
 
 def _in_words(error: SpecTextError) -> str:
-    """What is wrong with a text, with its line as people say it."""
+    """Return the fault of a text, with its line as people say it."""
     return TEXT_PLACE.sub(r"The text, line \1, column \2:", str(error))
 
 
 def _count(text: str | None, default: int) -> int:
-    """A small number of an address."""
+    """Return a small number of an address."""
     return min(max(int(text), 1), MOST_COUNTED) if text and text.isdecimal() and len(text) < 6 else default

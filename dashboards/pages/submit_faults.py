@@ -17,7 +17,7 @@ _NAMES_AGAIN = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class ShownFault:
-    """One fault, as the page lists it."""
+    """A fault, as the page lists it."""
 
     title: str
     """The label of its field, or its line."""
@@ -26,7 +26,7 @@ class ShownFault:
     text: str
     line: int | None = None
     pointer: str | None = None
-    """Its place in the specification, where that is what the reader writes."""
+    """Its place in the specification, if the reader writes a specification."""
     found: Any = None
 
 

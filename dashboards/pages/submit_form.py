@@ -63,7 +63,7 @@ GRID = (0.5, 1.0, 2.0)
 NARROW = 256
 """Hidden size below which a model is one of our own small ones, which train for some hundred steps."""
 NARROW_RATE = 4e-3
-"""For optimizers whose steps have Adam's size on such a model: on gpt2-nano over 150 steps AdamW, AdaPM and
+"""The rates for optimizers whose steps have Adam's size on such a model: on gpt2-nano over 150 steps AdamW, AdaPM and
 AdaPM-mini are best within half and twice of it. The catalog's is for models from 100 M parameters on."""
 WHOLE = re.compile(r"[+-]?\d{1,18}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
@@ -78,24 +78,24 @@ class SubmitForm:
     chosen: frozenset[str]
     """Optimizers that are candidates."""
     groups: frozenset[str]
-    """Of `GROUPS`."""
+    """The groups, of `GROUPS`."""
 
     def value(self, name: str) -> str:
-        """The text of a field; its default where nothing was sent."""
+        """Return the text of a field; its default where nothing was sent."""
         return self.values.get(name, FIELDS[name].default if name in FIELDS else "")
 
     def candidates(self) -> list[OptimizerEntry]:
-        """The ticked optimizers, in the catalog's order."""
+        """Return the ticked optimizers, in the catalog's order."""
         return [entry for entry in catalog.CATALOG if entry.name in self.chosen]
 
     def suggested_rates(self, entry: OptimizerEntry) -> str:
-        """The learning rates where none are written, by the chosen model: three of a grid, else one."""
+        """Return the learning rates where none are written, by the chosen model: three of a grid, else one."""
         centre = suggested_rate(entry, self.value("model"))
         is_grid = "tuning" in self.groups and self.value("method") == "grid"
         return ", ".join(f"{factor * centre:g}" for factor in (GRID if is_grid else (1.0,)))
 
     def changes_options(self, entry: OptimizerEntry) -> bool:
-        """Whether an option differs from its default."""
+        """Return whether an option differs from its default."""
         return any(self.value(f"option:{entry.name}:{option.name}") for option in entry.options)
 
 
@@ -135,7 +135,8 @@ def fields_of(form: SubmitForm) -> dict[str, Any]:
 
 
 def _has_method(form: SubmitForm, name: str) -> bool:
-    """Whether the form's way of tuning has that field: a grid's rates are its trials, and a search alone has axes."""
+    """Return whether the form's way of tuning has that field: a grid's rates are its trials, and a search alone has
+    axes."""
     method = form.value("method")
     return {"trials": method != "grid", "search": method in SEARCHES}.get(name, True)
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:  # it loads numpy, which the command line starts without
 
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 PREDICTED_TOKENS = "at the token budget shared by all sizes, otherwise at the largest model's tokens per parameter"
-"""What predictions are for."""
+"""The sizes of predictions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedSize:
-    """One size that was not trained, with every candidate's prediction."""
+    """A size that was not trained, with every candidate's prediction."""
 
     title: str
     rows: tuple[tuple[CandidateFit, Prediction], ...]
@@ -34,7 +34,7 @@ def number(value: float, digits: int) -> str:
 
 
 def coefficient_names(report: FitReport) -> tuple[str, ...]:
-    """The coefficients that any candidate has."""
+    """Return the coefficients that any candidate has."""
     return tuple(name for name in COEFFICIENTS if any(name in fit.coefficients for fit in report.fits))
 
 
@@ -56,12 +56,12 @@ def size_title(one: Prediction) -> str:
 
 
 def memory_words(memory: MemoryPrediction) -> str:
-    """Where a predicted memory comes from."""
+    """Return the source of a predicted memory."""
     return "exact" if memory.exact else "from the trained sizes"
 
 
 def law_headline(report: FitReport) -> str:
-    """The exponents in a sentence, or why there is none."""
+    """Return the exponents in a sentence, or why there is none."""
     fitted = [fit for fit in report.fits if fit.coefficients]
     if not fitted:
         return report.fits[0].verdict if report.fits else "No candidate appears in every experiment."
@@ -70,7 +70,7 @@ def law_headline(report: FitReport) -> str:
 
 
 def change_words(change: Estimate) -> str:
-    """How the difference to the baseline changes with size: `changes by +0.0123 [+0.0020, +0.0226]`."""
+    """Return the change of the difference to the baseline with size: `changes by +0.0123 [+0.0020, +0.0226]`."""
     interval = formats.interval(change.low, change.high, formats.difference)
     return " ".join(filter(None, ("changes by", formats.difference(change.value), interval)))
 
@@ -87,13 +87,13 @@ def _exponents(fit: CandidateFit) -> str:
 
 
 def device_hours(cells: Sequence[CellRecord]) -> float:
-    """Of every run of every cell."""
+    """Return the device-hours of every run of every cell."""
     return sum(row.device_hours for cell in cells for row in cell.comparison.rows)
 
 
 def profile_headline(report: "ProfileReport") -> str:
-    """Who has the highest score over the workloads; a name only where the comparisons show every other candidate to be
-    worse on more of them. Empty where nothing is scored."""
+    """Return the candidate with the highest score over the workloads; a name only if the comparisons show every other
+    candidate to be worse on more of them. Empty where nothing is scored."""
     if not report.rows or not report.workloads:
         return ""
     first, over = report.rows[0], f"over {pluralize(report.workloads, 'workload')}"
@@ -108,28 +108,29 @@ def profile_headline(report: "ProfileReport") -> str:
 
 
 def target_words(time: "WorkloadTime") -> str:
-    """The loss that was to be reached on a workload: `target 2.3119`; of several experiments the range of theirs."""
+    """Return the loss that was to be reached on a workload: `target 2.3119`; of several experiments the range of
+    theirs."""
     ends = dict.fromkeys(map(formats.loss, sorted(time.targets)[:1] + sorted(time.targets)[-1:]))
     return f"target {' to '.join(ends)}" if ends else "no target"
 
 
 def value_text(value: Value) -> str:
-    """A hyperparameter's value: three digits, `1.2e-3` below a hundredth."""
+    """Return a hyperparameter's value: three digits, `1.2e-3` below a hundredth."""
     return formats.option_value(value, digits=3)
 
 
 def outcome(trial: TrialRow) -> str:
-    """How the trial ended, or where it is."""
+    """Return the trial's end or its state."""
     return state_word(trial.status, trial.verdict)
 
 
 def parameter_names(report: SweepReport) -> tuple[str, ...]:
-    """Every hyperparameter of any candidate, in the order of their appearance."""
+    """Return every hyperparameter of any candidate, in the order of their appearance."""
     return tuple(dict.fromkeys(name for trial in report.trials for name in trial.parameters))
 
 
 def sweep_headline(report: SweepReport) -> str:
-    """The answer so far, as a sentence to stand after the best candidate's name; empty before the first."""
+    """Return the answer so far, as a sentence to stand after the best candidate's name; empty before the first."""
     best = report.best()
     if best is None or best.objective is None:
         return ""

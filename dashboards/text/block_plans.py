@@ -20,23 +20,23 @@ class Fold:
     blocks: tuple[PlannedBlock, ...]
 
     def first(self) -> PlannedBlock:
-        """One of them, which says what is kept for each."""
+        """Return the first block, which stands for all of them."""
         return self.blocks[0]
 
     def title(self) -> str:
-        """The name without `.weight`, which says nothing."""
+        """Return the name without `.weight`, which says nothing."""
         return self.name.replace(".weight", "")
 
     def shape(self) -> str:
-        """Of each: `768×2304`."""
+        """Return the shape of each: `768×2304`."""
         return "×".join(map(str, self.first().shape)) or "scalar"
 
     def kind(self) -> str:
-        """The role, in words."""
+        """Return the role, in words."""
         return self.first().kind.replace("_", " ")
 
     def state_bytes(self) -> int:
-        """Of all of them together."""
+        """Return the bytes of all of them together."""
         return sum(block.state_bytes for block in self.blocks)
 
 

@@ -1,4 +1,4 @@
-"""What a run was measured to cost, as lines of name and value: one list for the page, `show` and `run`.
+"""Measured costs of a run, as lines of name and value: one list for the page, `show` and `run`.
 
 docs/measurement.md says how each figure is taken.
 """
@@ -16,7 +16,7 @@ LARGEST_NATS: Final = 700.0
 
 
 def perplexity(loss: float | None, task: TaskSpec) -> float | None:
-    """exp of a mean loss of that task; None where the loss is not in nats per token, or too large. It is derived where
+    """exp of a mean loss of that task; None if the loss is not in nats per token, or too large. It is derived where
     it is shown, and stored nowhere."""
     if loss is None or not task.in_nats_per_token or loss > LARGEST_NATS:
         return None
@@ -27,7 +27,7 @@ CostLine = tuple[str, str]
 
 
 def lines(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
-    """Every figure that exists for the device; what does not exist there has no line."""
+    """Return every figure that exists for the device; what does not exist there has no line."""
     every = (*_quality(result, spec), *_memory(result), *_time(result, spec), *_device(result))
     return tuple(line for line in every if line[1] != formats.UNKNOWN)
 

@@ -22,14 +22,14 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def loss(value: float | None) -> str:
-    """A loss in nats per token: `2.2921`; very large ones as `1.2e+05`; minus a reward as `−0.4121`."""
+    """Return a loss in nats per token: `2.2921`; very large ones as `1.2e+05`; minus a reward as `−0.4121`."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return sentence(f"{value:.4f}" if abs(value) < 1000 else f"{value:.1e}")
 
 
 def difference(value: float | None) -> str:
-    """A difference with its sign: `−0.0290`, `+0.0012`; `+0.00002` where four decimals would call it zero."""
+    """Return a difference with its sign: `−0.0290`, `+0.0012`; `+0.00002` where four decimals would call it zero."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if abs(value) >= 1000 or value == 0:
@@ -45,7 +45,7 @@ def interval(low: float | None, high: float | None, text: Callable[[float], str]
 
 
 def p_value(value: float | None) -> str:
-    """`p = 0.034`, `p < 0.001`; empty where it is not defined."""
+    """`p = 0.034`, `p < 0.001`; empty if it is not defined."""
     return "" if value is None else verdicts.p_text(value)
 
 
@@ -60,21 +60,21 @@ def size(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one: `54 %`, `6.9 %`, `0 %`."""
+    """Return a share of one: `54 %`, `6.9 %`, `0 %`."""
     if share is None:
         return UNKNOWN
     return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
 
 
 def seconds(value: float | None) -> str:
-    """A short time: `38.2 ms`, `1.24 s`."""
+    """Return a short time: `38.2 ms`, `1.24 s`."""
     if value is None:
         return UNKNOWN
     return f"{_three_digits(value)} s" if value >= 1 else f"{_three_digits(1000 * value)} ms"
 
 
 def duration(value: float | None) -> str:
-    """A long time in its two largest units: `42 s`, `4 min 05 s`, `1 h 03 min`, `2 d 4 h`."""
+    """Return a long time in its two largest units: `42 s`, `4 min 05 s`, `1 h 03 min`, `2 d 4 h`."""
     if value is None:
         return UNKNOWN
     whole = max(0, round(value))
@@ -95,12 +95,12 @@ def device_time(hours: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with thousands separators."""
+    """Return a whole number with thousands separators."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def compact(value: float | None) -> str:
-    """A large number in three digits: `24.6 k`, `1.05 M`."""
+    """Return a large number in three digits: `24.6 k`, `1.05 M`."""
     if value is None:
         return UNKNOWN
     for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -120,7 +120,7 @@ def flops(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """A learning rate in at most four digits: `0.002`, `1e-05`, `0.001946`."""
+    """Return a learning rate in at most four digits: `0.002`, `1e-05`, `0.001946`."""
     return UNKNOWN if value is None else f"{value:.4g}"
 
 
@@ -130,7 +130,7 @@ def short_number(value: float | None) -> str:
 
 
 def option_value(value: bool | int | float | str | None, digits: int = 6) -> str:
-    """An option's value as specifications write it: `true`, `0.05`, `null`."""
+    """Return an option's value as specifications write it: `true`, `0.05`, `null`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -139,12 +139,12 @@ def option_value(value: bool | int | float | str | None, digits: int = 6) -> str
 
 
 def json_value(value: JsonValue) -> str:
-    """A value of a document: texts as they are, the rest as JSON, numbers with all of their digits."""
+    """Return a value of a document: texts as they are, the rest as JSON, numbers with all of their digits."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def age(then: float | None, now: float) -> str:
-    """How long ago: `just now`, `3 min ago`, `2 days ago`."""
+    """Return the age: `just now`, `3 min ago`, `2 days ago`."""
     if then is None:
         return UNKNOWN
     elapsed = max(0.0, now - then)
@@ -156,29 +156,29 @@ def age(then: float | None, now: float) -> str:
 
 
 def moment(value: float | None) -> str:
-    """A point in time, in UTC to the second."""
+    """Return a point in time, in UTC to the second."""
     return UNKNOWN if value is None else f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def iso(value: float) -> str:
-    """A point in time as a <time> element's `datetime`."""
+    """Return a point in time as a <time> element's `datetime`."""
     return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")
 
 
 def device_time_title(device: str | None) -> str:
-    """The heading of device times, with the kind of device: an hour of a CPU is none of a GPU."""
+    """Return the heading of device times, with the kind of device: an hour of a CPU is none of a GPU."""
     if device is None:
         return "Device time"
     return "Device time (cpu)" if device == "cpu" else "Device time (gpu)"
 
 
 def sentence(text: str) -> str:
-    """A sentence of the service with the minus sign in its numbers: `-0.0247 to -0.0114` reads as hyphens."""
+    """Return a sentence of the service with the minus sign in its numbers: `-0.0247 to -0.0114` reads as hyphens."""
     return _NEGATIVE.sub(MINUS, text)
 
 
 def page_sentence(text: str) -> str:
-    """The same for a page: `≤` is one sign, and no line ends within `n = 5`, `p < 0.001`, `lr 0.004`, `± 0.02`
+    """Return the same for a page: `≤` is one sign, and no line ends within `n = 5`, `p < 0.001`, `lr 0.004`, `± 0.02`
     or `95 %`."""
     return _TIED.sub("\N{NO-BREAK SPACE}", sentence(text).replace("<=", "≤").replace(">=", "≥"))
 

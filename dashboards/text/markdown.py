@@ -1,4 +1,4 @@
-"""What people write in Markdown, as HTML: CommonMark with tables, nothing of which can leave the page by itself.
+"""Markdown of people as HTML: CommonMark with tables, without anything that can leave the page by itself.
 
 Raw HTML is text, an image is a link to it, and a link leads nowhere but to the web, a mail address or this service.
 """
@@ -17,23 +17,24 @@ from dashboards.text.formats import page_sentence
 ALLOWED_ADDRESSES = ("https://", "http://", "mailto:", "/", "#")
 LOWEST_HEADING = 6
 MOST_CELLS = 10_000
-"""Of tables: cells that are not written are filled in, some 65,000 of them in a note of 10,000 characters."""
+"""The most cells of tables: missing cells are filled in, some 65,000 of them in a note of 10,000 characters."""
 
 
 def markdown(text: str) -> Markup:
-    """The HTML of a text; a line ends where it ends in the text. Tables of more than `MOST_CELLS` stay text."""
+    """Return the HTML of a text; a line ends where it ends in the text. Tables of more than `MOST_CELLS` stay text."""
     lines = text.splitlines()
     cells = len(lines) * max((line.count("|") for line in lines), default=0)
     return Markup(_parser(cells <= MOST_CELLS).render(text))  # noqa: S704 - the parser escapes all that is not its own
 
 
 def note(text: str) -> Markup:
-    """A sentence of the service for a page, with what stands between backticks as code; everything else is text."""
+    """Return a sentence of the service for a page, with what stands between backticks as code; everything else is
+    text."""
     return code_spans(page_sentence(text))
 
 
 def code_spans(text: str) -> Markup:
-    """The same letter by letter, for a sentence that repeats what somebody typed."""
+    """Return the same letter by letter, for a sentence that repeats what somebody typed."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
@@ -65,13 +66,13 @@ def _open_link(renderer: Any, tokens: Sequence[Token], index: int, options: Any,
 
 
 def _drop_style(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
-    """A column's alignment: the policy of pages forbids inline styles."""
+    """Return a column's alignment: the policy of pages forbids inline styles."""
     tokens[index].attrs.pop("style", None)
     return str(renderer.renderToken(tokens, index, options, env))
 
 
 def _lower_heading(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
-    """One level below what was written: the first one is the page's own."""
+    """Render a heading one level lower: the first level is the page's own."""
     token = tokens[index]
     token.tag = f"h{min(int(token.tag[1]) + 1, LOWEST_HEADING)}"
     return str(renderer.renderToken(tokens, index, options, env))

@@ -16,7 +16,7 @@ def figure_text(value: float | None) -> str:
 
 
 def cost_words(report: ScaleReport) -> str:
-    """What a scale costs, roughly: `about 450 GPU-hours`, `about 12 core-minutes`."""
+    """Return the rough cost of a scale: `about 450 GPU-hours`, `about 12 core-minutes`."""
     if not report.experiments:
         return "seconds"
     if any(part.spec.resources.gpus for part in report.experiments):
@@ -36,7 +36,7 @@ def origin(study: StudySummary, report: ScaleReport) -> str:
 
 
 def answer_tone(answer: ClaimVerdict) -> str:
-    """The tone of a chip."""
+    """Return the tone of a chip."""
     return {
         ClaimVerdict.SUPPORTED: "good",
         ClaimVerdict.CONTRADICTED: "bad",
@@ -46,7 +46,7 @@ def answer_tone(answer: ClaimVerdict) -> str:
 
 
 def effect_sentence(measure: Measure) -> str:
-    """The effect in a sentence: `AdaPM ends 0.060 nats lower than AdamW (95 %: 0.020 to 0.100, n = 10)`.
+    """Return the effect in a sentence: `AdaPM ends 0.060 nats lower than AdamW (95 %: 0.020 to 0.100, n = 10)`.
 
     A figure of a study's own reads `share near zero, embedding: 0.733 (95 %: 0.678 to 0.788, n = 3)`.
     """
@@ -81,7 +81,7 @@ def _append_interval(text: str, low: float | None, high: float | None, measure: 
 
 
 def bound_text(measure: Measure) -> str:
-    """`at most 0.01`, of a difference `not lower` or `at most 0.01 higher`; empty where nothing is claimed."""
+    """`at most 0.01`, of a difference `not lower` or `at most 0.01 higher`; empty if nothing is claimed."""
     bounds = (("at least", measure.at_least), ("at most", measure.at_most))
     if measure.metric != "loss_difference":
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
@@ -99,7 +99,7 @@ MEASURE_HEADS = ("measured", "claimed", "verdict", "the paper's figure", "")
 
 
 def measure_cells(measure: Measure) -> tuple[str, ...]:
-    """A row of a table: the effect with its interval, the claim's bound, the word, and the paper's figure."""
+    """Return a row of a table: the effect with its interval, the claim's bound, the word, and the paper's figure."""
     paper = "" if measure.claimed is None else figure_text(measure.claimed)
     note = "" if measure.value is None else measure.note
     return (effect_sentence(measure), bound_text(measure), measure.verdict or "", paper, note)
@@ -123,7 +123,7 @@ PLACES = ("appendix", "assumption", "figure", "section", "table", "theorem")
 
 
 def reproduction(studies: Sequence[StudySummary]) -> str:
-    """The whole report."""
+    """Return the whole report."""
     head = HEAD.format(counts=claim_counts(studies), table="\n".join(_overview(studies)))
     lines = [head, "", *_machines(studies)]
     for study in studies:
@@ -153,7 +153,7 @@ def verdict_counts(findings: Iterable[Finding]) -> str:
 
 
 def first_effect(finding: Finding) -> str:
-    """The study's first claim, as it was measured; empty where none was."""
+    """Return the study's first claim, as it was measured; empty if none was."""
     claimed = (measure for measure in finding.measures if measure.verdict is not None)
     return next(map(effect_sentence, claimed), "")
 
@@ -185,7 +185,7 @@ def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:
 
 
 def _section(study: StudySummary) -> Iterator[str]:
-    """The claim, and of each scale with a result the figures that are claimed; `study ls` shows the others."""
+    """Yield the claim, and of each scale with a result the figures that are claimed; `study ls` shows the others."""
     yield f"## {study.name}"
     yield ""
     yield f"**{study.question}** Claim ({study.source}): {study.claim}"

@@ -1,4 +1,4 @@
-"""What templates show that no record says: sentences, tones and the geometry of small bars. Pure."""
+"""Content of templates that no record has: sentences, tones and the geometry of small bars. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ from worker.spec.run import Workload
 from worker.words import pluralize
 
 MOST_SEEDS = 256
-"""Of an experiment."""
+"""The most seeds of an experiment."""
 CANDIDATES_NAMED = 6
-"""Of an experiment that the bench did not plan, in a list."""
+"""The candidates named in a list, of an experiment that the bench did not plan."""
 Tone = Literal["good", "live", "wait", "warn", "bad"]
 
 
@@ -49,7 +49,7 @@ class Chip:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One part of a bar that is 100 wide."""
+    """A part of a bar that is 100 wide."""
 
     tone: Tone | Literal["over"]
     """`over`: ended, and neither good nor bad."""
@@ -68,12 +68,12 @@ class Whisker:
     cut_low: bool
     cut_high: bool
     zero: float
-    """Where the baseline is."""
+    """The place of the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderboardLine:
-    """One line of a leaderboard."""
+    """A line of a leaderboard."""
 
     rank: int | None
     row: CandidateRow
@@ -82,37 +82,37 @@ class LeaderboardLine:
     state_share: float | None
     """Optimizer-state bytes as a share of the baseline's."""
     pace: str
-    """Of a step, beside the baseline's."""
+    """The pace of a step, beside the baseline's."""
     runs_ended: int
     runs_total: int
 
 
 def run_chip(run: RunRecord) -> Chip:
-    """An ended run is known by its outcome, every other one by where it is."""
+    """Return an ended run is known by its outcome, every other one by where it is."""
     if run.damaged is not None:
         return Chip(text="damaged", tone="bad")
     return state_chip(run.status, run.result.verdict if run.result else None)
 
 
 def state_chip(status: RunStatus, verdict: Verdict | None = None) -> Chip:
-    """The same of a state and a verdict."""
+    """Return the same of a state and a verdict."""
     return Chip(text=state_word(status, verdict), tone=tone(outcome_of(status, verdict) or status))
 
 
 def event_word(status: RunStatus, run: RunRecord) -> str:
-    """The state that an event of a run led to: where it is the last one, the run's outcome."""
+    """Return the state that an event of a run led to: where it is the last one, the run's outcome."""
     return run.state_word() if status is RunStatus.SUCCEEDED else state_word(status, None)
 
 
 def attempt_word(attempt: AttemptRecord, run: RunRecord) -> str:
-    """How an attempt ended; the one that brought the result ended as the run did."""
+    """Return the end of an attempt; the one that brought the result ended as the run did."""
     if attempt.outcome is None:
         return "running"
     return run.state_word() if attempt.outcome is AttemptOutcome.SUCCEEDED else attempt.outcome.value
 
 
 def tone(state: RunStatus | Outcome) -> Tone:
-    """The colour of a run's state."""
+    """Return the colour of a run's state."""
     match state:
         case RunStatus.SUCCEEDED | Outcome.FINISHED:
             return "good"
@@ -131,7 +131,7 @@ def tone(state: RunStatus | Outcome) -> Tone:
 
 
 def run_actions(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
-    """What can be asked of runs in these states: whatever would change at least one of them."""
+    """Return the actions that would change at least one run in these states."""
     found = frozenset(states)
     return tuple(
         action
@@ -141,7 +141,7 @@ def run_actions(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
 
 
 def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
-    """The state of a whole experiment in a word."""
+    """Return the state of a whole experiment in a word."""
     if is_damaged:
         return Chip(text="damaged", tone="bad")
     failed = counts.by_status.get(RunStatus.FAILED, 0)
@@ -159,12 +159,13 @@ def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
 
 
 def planned_counts(experiment: AnyExperiment | ExternalExperiment) -> StateCounts:
-    """The states of an experiment's runs out of all that there will be: a sweep's trials are added one by one."""
+    """Return the states of an experiment's runs out of all that there will be: a sweep's trials are added one by
+    one."""
     return experiment.counts.model_copy(update={"total": experiment.runs_planned()})
 
 
 def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
-    """The states of an experiment's runs as parts of one bar: the good first, what waits last."""
+    """Return the states of an experiment's runs as parts of one bar: the good first, what waits last."""
     order: tuple[Tone | Literal["over"], ...] = ("good", "bad", "over", "live", "warn", "wait")
     numbers = dict.fromkeys(order, 0)
     for state, number in counts.by_outcome().items():
@@ -180,7 +181,7 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
 
 
 def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
-    """The leaderboard's lines; only candidates with a finite loss have a rank."""
+    """Return the leaderboard's lines; only candidates with a finite loss have a rank."""
     whiskers = _whiskers({row.candidate: row.difference for row in comparison.rows if row.difference is not None})
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     return tuple(
@@ -199,13 +200,13 @@ def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leade
 
 
 def rate_words(row: CandidateRow) -> str:
-    """What must be said of the learning rate that is judged: whether its best trial lies at an end of those tried."""
+    """Return a warning if the best trial's learning rate is at an end of those tried."""
     return "at the end of the rates tried" if row.edge_of_grid else ""
 
 
 def speed_up(row: CandidateRow) -> str:
-    """A speed-up with its interval: `1.25× (1.18 to 1.31)`, `1.02× (below 1.06)`; `below 1.06×` of a candidate that
-    did not get there. Empty where none is known, as of the baseline."""
+    """Return a speed-up with its interval: `1.25× (1.18 to 1.31)`, `1.02× (below 1.06)`; `below 1.06×` of a candidate
+    that did not get there. Empty where none is known, as of the baseline."""
     found = row.time_to_target and row.time_to_target.speed_up
     if not found:
         return ""
@@ -221,7 +222,7 @@ def speed_up(row: CandidateRow) -> str:
 
 
 def speed_words(row: CandidateRow) -> str:
-    """The speed-up, in words; where none is known, how many seeds reached the baseline's loss. Empty for the
+    """Return the speed-up, in words; where none is known, how many seeds reached the baseline's loss. Empty for the
     baseline."""
     if row.time_to_target is None or row.is_baseline:
         return ""
@@ -231,8 +232,8 @@ def speed_words(row: CandidateRow) -> str:
 
 
 def unstable_runs(row: CandidateRow) -> tuple[str, str]:
-    """How many of the judged runs were lost (`2 of 10`), and the 95 % interval of their
-    share with the p-value against the baseline's (`3 to 56 %, p = 0.5 against baseline`), where that says anything."""
+    """Return the number of lost runs (`2 of 10`), and the 95 % interval of their share with the p-value against the
+    baseline's (`3 to 56 %, p = 0.5 against baseline`), if that means anything."""
     found = row.instability
     if found is None:
         return formats.UNKNOWN, ""
@@ -243,7 +244,7 @@ def unstable_runs(row: CandidateRow) -> tuple[str, str]:
 
 
 def verdict_chip(conclusion: Conclusion) -> Chip:
-    """A verdict in its word, coloured where something is shown."""
+    """Return a verdict in its word, coloured where something is shown."""
     tones: dict[Conclusion, Tone] = {
         Conclusion.BETTER: "good",
         Conclusion.WORSE: "bad",
@@ -259,29 +260,29 @@ def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]])
 
 
 def leading_row(comparison: Comparison) -> CandidateRow | None:
-    """The candidate with the lowest mean so far; None before the first result."""
+    """Return the candidate with the lowest mean so far; None before the first result."""
     return next((row for row in comparison.rows if row.val_loss is not None), None)
 
 
 def candidate_title(candidate: str, optimizer: str) -> str:
-    """What a candidate is called everywhere: its label, else its optimizer's title."""
+    """Return the candidate's name everywhere: its label, else its optimizer's title."""
     entry = catalog.find(optimizer) if candidate == optimizer else None
     return entry.title if entry else candidate
 
 
 def loss_title(comparison: Comparison) -> str:
-    """What a figure's loss axis is called."""
+    """Return the title of a figure's loss axis."""
     return LOSS_IN_NATS if comparison.loss_unit else comparison.loss_name
 
 
 def headline_row(comparison: Comparison) -> CandidateRow | None:
-    """Whom the answer is about: the best candidate beside the baseline, the baseline where it is alone; None before
-    the first result."""
+    """Return the subject of the answer: the best candidate beside the baseline, the baseline if it is alone; None
+    before the first result."""
     return next((row for row in comparison.rows if row.difference is not None), leading_row(comparison))
 
 
 def headline(comparison: Comparison) -> str:
-    """The answer so far, as a sentence to stand after that candidate's name and a colon; empty before the first
+    """Return the answer so far, as a sentence to stand after that candidate's name and a colon; empty before the first
     result."""
     row = headline_row(comparison)
     if row is None or row.val_loss is None:
@@ -295,7 +296,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: CandidateRow) -> str:
-    """The best candidate that is better than the baseline with no more state, where the leader takes more."""
+    """Return the best candidate that is better than the baseline with no more state, where the leader takes more."""
     most = baseline.optimizer_state_bytes
     if most is None or leader.optimizer_state_bytes is None or leader.optimizer_state_bytes <= most:
         return ""
@@ -306,8 +307,8 @@ def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: C
 
 
 def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
-    """A candidate's verdict with its loss, state and time against the baseline's: `0.0350 nats lower than AdamW (0.0080
-    to 0.0610), 55 % of its optimizer state, 17 % slower steps`."""
+    """Return a candidate's verdict with its loss, state and time against the baseline's: `0.0350 nats lower than AdamW
+    (0.0080 to 0.0610), 55 % of its optimizer state, 17 % slower steps`."""
     found = row.difference
     if found is None:
         return "no loss to compare"
@@ -332,7 +333,7 @@ def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> st
 
 
 def pace_words(row: CandidateRow, baseline: CandidateRow | None) -> str:
-    """A step's time beside the baseline's: `17 % slower`; empty where it is not known, and of the baseline."""
+    """Return a step's time beside the baseline's: `17 % slower`; empty if it is not known, and of the baseline."""
     if baseline is None or row.is_baseline or not (row.step_seconds and baseline.step_seconds):
         return ""
     slower = row.step_seconds / baseline.step_seconds - 1
@@ -350,14 +351,15 @@ def time_left(experiment: AnyExperiment) -> str:
 
 
 def seeds_to_ask(comparison: Comparison, planned: int) -> int:
-    """The fresh seeds that "More seeds" suggests: as many as would decide the undecided, or as many as were planned."""
+    """Return the fresh seeds that "More seeds" suggests: as many as would decide the undecided, or as many as were
+    planned."""
     undecided = [row.difference for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED and row.difference]
     return min(max((each.seeds_to_decide or planned for each in undecided), default=planned), MOST_SEEDS)
 
 
 def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str, ...]:
-    """What all runs of the experiment share, in few words; of a damaged one what is wrong, and of one that another loop
-    or tool told of its candidates."""
+    """Return the facts that all runs of the experiment share, in few words; of a damaged one its damage, and of one of
+    another loop or tool its candidates."""
     if isinstance(experiment, ExternalExperiment):
         names = experiment.candidates
         return (experiment.damaged or ", ".join(names[:CANDIDATES_NAMED]) + ", …" * (len(names) > CANDIDATES_NAMED),)
@@ -386,7 +388,7 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
 
 
 def _tokens_per_parameter(workload: Workload) -> tuple[str, ...]:
-    """`0.95 tokens a parameter`; empty where nothing has tokens, or the catalog does not have the model."""
+    """`0.95 tokens a parameter`; empty if nothing has tokens, or the catalog does not have the model."""
     if workload.task.batch_unit != "tokens" or workload.model not in presets.names():
         return ()
     share = workload.tokens() / target(workload.model, workload.data.tokenizer).parameters
@@ -394,14 +396,15 @@ def _tokens_per_parameter(workload: Workload) -> tuple[str, ...]:
 
 
 def step_share(run: RunRecord) -> float:
-    """How much of its steps a run has done, in per cent."""
+    """Return the share of its steps that a run has done, in per cent."""
     done = run.result.steps if run.result is not None else run.step
     return round(min(100.0, 100 * done / max(1, run.steps_total)), 1)
 
 
 def _whiskers(by_candidate: Mapping[str, Difference]) -> dict[str, Whisker]:
-    """One scale for all rows, which includes zero and the intervals, so that a wide one looks wider than a narrow one.
-    Cut are those that are much wider than others, and those beside which the means would lie on top of one another."""
+    """Return whiskers on one scale for all rows, which includes zero and the intervals, so that a wide one looks wider
+    than a narrow one. Cut are those that are much wider than others, and those beside which the means would lie on top
+    of one another."""
     means = [0.0, *(each.mean for each in by_candidate.values())]
     low, high = min(means), max(means)
     spread = high - low or 1.0
@@ -434,7 +437,7 @@ def _share(value: int | None, baseline: int | None) -> float | None:
 
 
 def power_text(power: DesignPower) -> str:
-    """What a comparison can show before it is run, in 80 % of cases."""
+    """Return the difference that a comparison will show in 80 % of cases."""
     seeds = pluralize(power.seeds, "seed")
     if power.detectable_difference is None:
         return f"with {seeds}, nothing"
@@ -442,7 +445,7 @@ def power_text(power: DesignPower) -> str:
 
 
 def power_details(power: DesignPower) -> tuple[str, ...]:
-    """How many seeds the margin takes, and what that rests on; a sentence each."""
+    """Return the number of seeds that the margin takes, and its assumptions; a sentence each."""
     found = ["Shown in 80 % of cases."] if power.detectable_difference is not None else []
     if power.margin is not None:
         margin = f"{power.margin:g}{power.loss_unit}"
@@ -465,7 +468,7 @@ def _seeds(count: int | None) -> str:
 
 
 def field_value(field: RunField, value: Value) -> str:
-    """A field of the table of all runs."""
+    """Return a field of the table of all runs."""
     if value is None:
         return formats.UNKNOWN
     if field.kind is FieldKind.TIME:

@@ -117,9 +117,9 @@ class AdaPM(ClosureStep):
     second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
     plan: BlockPlan
     _layout: Layout | None
-    """What moved in the last step."""
+    """The layout of the last step."""
     _model: "ref[nn.Module] | None" = None
-    """From which to plan what is added later; copies do without."""
+    """The model of parameters that are added later; copies do without."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class AdaPM(ClosureStep):
             layout.write_back()
 
     def _layout_of(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Layout:
-        """What moves in this step: what moved in the last, unless that has changed."""
+        """Return the layout of this step: the last one, unless it has changed."""
         if any(map(attrgetter("is_sparse"), gradients)):
             self._refuse_sparse()
         groups = self.param_groups
@@ -289,7 +289,8 @@ class AdaPM(ClosureStep):
 
     @contextmanager
     def _recording(self, layout: Layout) -> Iterator[None]:
-        """Where a CUDA graph captures this step, see that it can, and that what it reads stays."""
+        """Check within the block that a CUDA graph can capture this step, if one does, and keep the memory that it
+        reads."""
         if not devices.is_capturing():
             yield
             return
@@ -349,7 +350,8 @@ class AdaPM(ClosureStep):
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's; state that processes hold parts of is a `DTensor`, and all of them must take part."""
+        """Return the state like torch's; state that processes hold parts of is a `DTensor`, and all of them must take
+        part."""
         saved = super().state_dict()
         for identity, name, parameter, _ in self._saved_parameters(saved):
             if is_distributed(parameter) and identity in saved["state"]:
@@ -410,7 +412,8 @@ class AdaPM(ClosureStep):
                     state[key] = value.to(device=parameter.device, dtype=block.state_dtypes[state_name])
 
     def _in_own_order(self, saved: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The saved groups, each with its parameters in the order of this optimizer's; without names, as they are."""
+        """Return the saved groups, each with its parameters in the order of this optimizer's; without names, as they
+        are."""
         if any(len(group.get("param_names", ())) != len(group["params"]) for group in saved):
             return saved
         found = [dict(zip(map(plain_name, group["param_names"]), group["params"], strict=True)) for group in saved]

@@ -112,7 +112,7 @@ void column_square_sums(ptrdiff_t rows, ptrdiff_t columns, const float *matrix, 
 
 
 def should_compile(asked: bool | None, elements: int, device: torch.device) -> bool:
-    """Whether to compile for a plan of so many elements on that device.
+    """Return whether to compile for a plan of so many elements on that device.
 
     Args:
         asked: The user's word; None leaves it to us: yes on CUDA with Triton, and on a CPU with a C compiler for
@@ -137,7 +137,7 @@ def should_compile(asked: bool | None, elements: int, device: torch.device) -> b
 
 @cache
 def has_compiler(device_type: str) -> bool:
-    """Whether there is what it takes to compile for that type of device."""
+    """Return whether there is what it takes to compile for that type of device."""
     if device_type == "cuda":
         return bool(has_triton())
     return device_type == "cpu" and _c_compiler() is not None
@@ -165,7 +165,8 @@ def kernels_for(device: torch.device) -> ModuleType | None:
 
 
 def is_worth_compiling(shape: tuple[int, ...], *tensors: object) -> bool:
-    """Whether C moves blocks of that shape: large, with float32 tensors on a CPU, each row's elements side by side."""
+    """Return whether C moves blocks of that shape: large, with float32 tensors on a CPU, each row's elements side by
+    side."""
     return (
         len(shape) == 2
         and prod(shape) >= _CPU_SMALLEST_BLOCK
@@ -182,7 +183,7 @@ def is_worth_compiling(shape: tuple[int, ...], *tensors: object) -> bool:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The C code, compiled for this processor, which is tried once; else None."""
+    """Return the C code, compiled for this processor, which is tried once; else None."""
     try:
         with TemporaryDirectory(prefix="adapm-") as folder:
             made = Path(folder) / "step.so"
@@ -218,7 +219,7 @@ def move(
         weight: W, m × n.
         gradient: G, m × n.
         product: What is added to G's part of the numerator, m × n; None for nothing.
-        moment: v, m × n; None where rows or columns share one.
+        moment: v, m × n; None if rows or columns share one.
         divisor: Then sqrt(v / debias) + eps, m × 1 or 1 × n; else None.
         numbers: The weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps, c, 1 - lr × weight decay, lr.
     """

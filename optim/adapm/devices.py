@@ -1,4 +1,4 @@
-"""What a step does in one way on a CPU and in another on an accelerator: it is decided here, and nowhere else.
+"""The differences between a step on a CPU and on an accelerator: all of them are decided here.
 
     CPU                                                accelerator
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
@@ -35,25 +35,25 @@ import torch
 from torch import Tensor
 
 MATMUL_PRECISIONS = ("highest", "high", "medium")
-"""Of products with a gradient, in torch's words: as exact as float32; in TF32; in bfloat16, which on CUDA is TF32, too.
-Where a device has no such products they are as exact as float32."""
+"""The precisions of products with a gradient, in torch's words: as exact as float32; in TF32; in bfloat16, which on
+CUDA is TF32, too. Where a device has no such products they are as exact as float32."""
 _simulations = 0
 _COUNTS_SEVERAL = torch.__version__ >= "2.6"  # which compares as versions do
 
 
 def is_accelerator(device: torch.device) -> bool:
-    """Whether that device is to be treated as an accelerator."""
+    """Return whether that device is to be treated as an accelerator."""
     return device.type != "cpu" or is_simulated()
 
 
 def is_simulated() -> bool:
-    """Whether the CPU stands in for an accelerator now."""
+    """Return whether the CPU stands in for an accelerator now."""
     return _simulations > 0
 
 
 @contextmanager
 def simulate_accelerator() -> Iterator[None]:
-    """Within, in all threads, the CPU takes an accelerator's ways; none of its own code is compiled."""
+    """Make the CPU take an accelerator's ways within the block, in all threads; none of its own code is compiled."""
     global _simulations
     _simulations += 1
     try:
@@ -63,7 +63,7 @@ def simulate_accelerator() -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    """Whether a CUDA graph records what is asked of the device now, instead of its being done."""
+    """Return whether a CUDA graph records what is asked of the device now, instead of its being done."""
     initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch publishes no types for it
     return initialized and torch.cuda.is_current_stream_capturing()
 
@@ -73,7 +73,8 @@ _recorded: set[Tensor] | None = None
 
 @contextmanager
 def record_constants(into: set[Tensor]) -> Iterator[None]:
-    """Within, whatever `cache_tensors` gives is added: what a graph has the address of stays as long as the set."""
+    """Add every tensor of `cache_tensors` to `into` within the block: the memory that a graph reads stays as long as
+    the set."""
     global _recorded
     _recorded = into
     try:
@@ -115,7 +116,7 @@ def cache_tensors(maxsize: int) -> Callable[[Callable[..., Tensor]], _TensorCach
 
 @cache_tensors(maxsize=256)
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """One number on that device, filled in there; not to be written to."""
+    """Return one number on that device, filled in there; do not write to it."""
     return torch.full((), value, dtype=dtype, device=device)
 
 
@@ -134,19 +135,20 @@ Rows = slice | EllipsisType
 # Best of 2^15 … 2^20 on GPT-2 124M shapes, one core; flat from 2^17 to 2^19.
 _CPU_CHUNK_ELEMENTS = 2**18
 COMPILED_CHUNK_ELEMENTS = 2**22
-"""Of what the factors give to compiled code on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes; 16 MiB at most."""
+"""The elements of factors that compiled code gets at a time on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes; 16
+MiB at most."""
 # 64 MiB of float32: a launch costs nothing beside it, and three of them bound what a large block needs for a while.
 _ACCELERATOR_CHUNK_ELEMENTS = 2**24
 
 
 def chunk_elements(device: torch.device) -> int:
-    """How many elements of blocks are worked on at a time there, by torch's operators."""
+    """Return the number of a block's elements that torch's operators work on at a time there."""
     return _ACCELERATOR_CHUNK_ELEMENTS if is_accelerator(device) else _CPU_CHUNK_ELEMENTS
 
 
 @contextmanager
 def coarse_pieces(elements: int) -> Iterator[None]:
-    """Within, torch's operators take a CPU's large model in the pieces of compiled code: so few that a step on tensors
+    """Work within the block in the pieces of compiled code, also by torch's operators: so few that a step on tensors
     without storage, on which no compiled code can run, is counted in seconds."""
     global _CPU_CHUNK_ELEMENTS
     before = _CPU_CHUNK_ELEMENTS
@@ -178,13 +180,13 @@ _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[
 _SWITCHES: tuple[Any, ...] = (
     (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul) if hasattr(torch.backends.mkldnn, "matmul") else ()
 )
-"""Of CUDA and of the CPU; torch has them since 2.9, beside the older one for both."""
+"""The switches of CUDA and of the CPU; torch has them since 2.9, beside the older one for both."""
 
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[str]:
-    """Within, float32 matrices are multiplied in IEEE float32, whatever the user asked of torch: of that device, this
-    is yielded."""
+    """Multiply float32 matrices in IEEE float32 within the block, whatever the user asked of torch; yields that earlier
+    precision of the device."""
     if _SWITCHES:
         asked = [{"tf32": "high", "bf16": "medium"}.get(switch.fp32_precision, "highest") for switch in _SWITCHES]
     else:
@@ -196,7 +198,7 @@ def exact_products(device: torch.device) -> Iterator[str]:
 
 @contextmanager
 def _matmul_precision(precision: str) -> Iterator[None]:
-    """Within, torch multiplies float32 matrices so, on every device; then as it did before.
+    """Multiply float32 matrices in that precision within the block, on every device.
 
     torch has an older switch, which moves its newer ones for CUDA and CPU along, and does not answer where they
     disagree. A newer one may only pass on what `torch.backends.fp32_precision` says.
@@ -227,7 +229,7 @@ def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest"
 
 
 def product_of(one: Tensor, other: Tensor) -> Tensor:
-    """The product of two matrices, or of two batches: torch's `@` makes views of both first."""
+    """Return the product of two matrices, or of two batches: torch's `@` makes views of both first."""
     found: Tensor = torch.bmm(one, other) if one.ndim == other.ndim == 3 else one @ other
     return found
 
@@ -245,7 +247,8 @@ def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, p
 
 
 def pack(matrix: Tensor, *, rows: int) -> Tensor:
-    """The matrix, copied where that makes products with so many rows faster: a slice of a fused matrix has gaps."""
+    """Return the matrix, copied where that makes products with so many rows faster: a slice of a fused matrix has
+    gaps."""
     return matrix.contiguous() if _suits_onednn(rows, matrix) and not _is_packed(matrix) else matrix
 
 

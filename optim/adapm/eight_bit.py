@@ -32,11 +32,11 @@ class EightBit:
     """m × ceil(n / 128), float32; n counts all elements of a row, where it has dimensions of its own."""
 
     def __getitem__(self, chosen: slice | int | EllipsisType) -> "EightBit":
-        """Some matrices of several, or some rows of one."""
+        """Return some matrices of several, or some rows of one."""
         return EightBit(self.codes[chosen], self.scales[chosen])
 
     def read(self, dtype: torch.dtype) -> Tensor:
-        """The numbers, as a new tensor."""
+        """Return the numbers, as a new tensor."""
         if self.codes.numel() == 0:
             return self.codes.to(dtype)
         if self.codes.dtype is torch.uint8:
@@ -65,14 +65,15 @@ class EightBit:
         self.codes.copy_(self._ungroup(codes))
 
     def round_trip(self, exact: Tensor) -> Tensor:
-        """What would be read of a matrix like this one, or several, after it was written."""
+        """Return the values that would be read of a matrix like this one, or several, after they were written."""
         scales = self.scales.new_empty((*exact.shape[:-1], self.scales.shape[-1]))
         made = EightBit(torch.empty_like(exact, dtype=self.codes.dtype), scales)
         made.write(exact)
         return made.read(exact.dtype)
 
     def _groups(self, values: Tensor) -> Tensor:
-        """Those of one scale next to each other: m × ceil(n / 128) × 128, or m × 1 × n; filled up with zeros."""
+        """Return the values of one scale next to each other: m × ceil(n / 128) × 128, or m × 1 × n; filled up with
+        zeros."""
         rows = values.reshape(*self.scales.shape[:-1], -1)
         length = min(rows.shape[-1], SCALED_ELEMENTS)
         return F.pad(rows, (0, -rows.shape[-1] % length)).view(*self.scales.shape, length)
@@ -85,4 +86,4 @@ class EightBit:
 
 
 Stored = Tensor | EightBit
-"""What is kept, in the state's type or in 8 bits."""
+"""A stored tensor, in the state's type or in 8 bits."""

@@ -37,26 +37,26 @@ handful of copies."""
 
 @dataclass(frozen=True, eq=False)
 class ParamSlice:
-    """One block of a parameter, or neighbours of a stack: B × m × n where it is several."""
+    """A block of a parameter, or neighbours of a stack: B × m × n if there are several."""
 
     blocks: tuple[Block, ...]
     place: int
-    """Of the parameter among those that move."""
+    """The index of the parameter among those that move."""
     weight: Tensor
     """W, or what is trained in its place."""
     kept: dict[str, Tensor]
     """The parameter's state."""
     view: Callable[[Tensor], Tensor] | None = None
-    """This part of a tensor like the parameter; None where it is all of it."""
+    """The slice of a tensor like the parameter; None if it is all of it."""
     portion: Portion | None = None
-    """What of the block is here, where several processes share it."""
+    """The part of the block in this process, if several share it."""
 
     def of(self, tensor: Tensor) -> Tensor:
-        """This part of a tensor like the parameter."""
+        """Return this slice of a tensor like the parameter."""
         return tensor if self.view is None else self.view(tensor)
 
     def cut(self, start: int, stop: int) -> "ParamSlice":
-        """Some of the blocks; one as a matrix by itself."""
+        """Return some of the blocks; one as a matrix by itself."""
         if (start, stop) == (0, len(self.blocks)):
             return self
         chosen: Any = slice(start, stop) if stop > start + 1 else start
@@ -69,7 +69,7 @@ class ParamSlice:
 def cut_parameter(
     blocks: Sequence[Block], place: int, parameter: Tensor, trained: Tensor, kept: dict[str, Tensor]
 ) -> Iterator[ParamSlice]:
-    """The slices of a parameter: its blocks, like neighbours of a stack together."""
+    """Yield the slices of a parameter: its blocks, like neighbours of a stack together."""
     if is_distributed(parameter):
         for block in blocks:
             portion = portion_of(block, parameter)
@@ -104,7 +104,7 @@ def _view_stack(first: Block, count: int, tensor: Tensor) -> Tensor:
 
 
 def likeness(block: Block) -> tuple[object, ...]:
-    """What blocks of a group have in common."""
+    """Return the properties that blocks of a group share."""
     moments = (block.first_moment, block.second_moment, block.state_dtype, block.decays)
     return (*moments, block.shape, block.rank, block.output_axis, block.head_size)
 
@@ -115,8 +115,8 @@ class Group:
 
     slices: Sequence[ParamSlice]
     state: dict[str, Sequence[Stored]]
-    """What is kept, by the names of `Block.state_shapes`: one tensor B × …, without B for a single block; or one for
-    each block where blocks that do not move now have their state in the same memory."""
+    """The state by the names of `Block.state_shapes`: one tensor B × …, without B for a single block; or one for each
+    block if blocks that do not move now have their state in the same memory."""
     largest: int
     """Elements of the plan's largest block."""
     compiles: bool
@@ -146,7 +146,7 @@ class Group:
         return Group(slices, state, self.largest, self.compiles)
 
     def limit(self) -> int:
-        """How many elements of such blocks may be worked on at a time."""
+        """Return the most elements of such blocks that are worked on at a time."""
         return limit_of(self.weights[0], largest=self.largest)
 
     @cached_property
@@ -168,12 +168,12 @@ class Group:
         return self.compiles and compiled.is_worth_compiling(self.block.shape, *touched)
 
     def is_compiled(self, gradient: Tensor) -> bool:
-        """Whether compiled code moves them, with a gradient like this."""
+        """Return whether compiled code moves them, with a gradient like this."""
         return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient)
 
 
 def limit_of(weight: Tensor, *, largest: int) -> int:
-    """How many elements of blocks like this one may be worked on at a time, where the largest has `largest`.
+    """Return the most elements of blocks like this one that are worked on at a time, if the largest has `largest`.
 
     Half as many of weights that are narrower than the arithmetic, which needs copies of W and G as well.
     """
@@ -250,7 +250,7 @@ def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: b
 
 
 def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together: bool = True) -> Group:
-    """A group of these slices, with its state, which is zero where there is none yet.
+    """Return a group of these slices, with its state, which is zero where there is none yet.
 
     Args:
         slices: Alike; of any shapes where their state is not held together.
@@ -269,7 +269,7 @@ def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together
 
 
 def state_shape(block: Block, name: str, portion: Portion | None) -> tuple[int, ...]:
-    """The shape of what is kept here under that name."""
+    """Return the shape of what is kept here under that name."""
     whole = block.state_shapes[name]
     if portion is None:
         return whole
@@ -280,7 +280,8 @@ def state_shape(block: Block, name: str, portion: Portion | None) -> tuple[int, 
 
 
 def followed_axes(block: Block, name: str) -> tuple[int | None, ...]:
-    """The axis of the block that each dimension of that state follows, where a part of the block needs a part of it."""
+    """Return the axis of the block that each dimension of that state follows, where a part of the block needs a part of
+    it."""
     if name.endswith(SCALE):
         return (followed_axes(block, name.removesuffix(SCALE))[0], None)
     if name == "momentum_left":
@@ -295,7 +296,7 @@ def followed_axes(block: Block, name: str) -> tuple[int | None, ...]:
 def hold_together(
     owners: Sequence[tuple[dict[str, Tensor], str]], shape: tuple[int, ...], like: Tensor
 ) -> list[Tensor]:
-    """What is kept under these names as one tensor B × …, of which each is a view; without B where it is one.
+    """Move the state of these names into one tensor B × …, of which each is a view; without B for one owner.
 
     Zero where nothing is kept. What lies apart, as after loading, is brought together, but where it has memory in
     common with others: that is left as it is, in a list.

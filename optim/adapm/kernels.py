@@ -36,7 +36,7 @@ _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16
 # Compiled for an H100 or an A100 none of these spills a register.
 _TILE_ELEMENTS = 4096
 _LOW_RANK_TILE = (32, 64)
-"""With four warps the fastest of ten tiles on an H200."""
+"""The tile of low-rank blocks: with four warps the fastest of ten on an H200."""
 _LOW_RANK_DEPTH = 16
 """Columns of A and rows of B at a time."""
 _LOW_RANK_WARPS = 4
@@ -51,15 +51,15 @@ _INNER_TILE, _INNER_SUMMED = 64, 32
 _LEAST_SPLIT, _ENOUGH_PROGRAMS = 512, 264
 """Rows are cut no shorter for such sums, and no more often than two programs for each of 132 processors need."""
 _MOST_ROWS = 128
-"""Of thin matrices, that a program multiplies at a time."""
+"""The most rows of thin matrices that a program multiplies at a time."""
 _WARPS, _INNER_WARPS, _STAGES = 8, 4, 2
 _INPUTS = {"highest": "tf32x3", "high": "tf32", "medium": "tf32"}
-"""What a tensor core is given for a float32: its first 11 bits, or those and the next 11 apart, three products in all.
-They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
+"""The parts of a float32 that a tensor core gets: its first 11 bits, or those and the next 11 apart, three products in
+all. They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
 
 
 def is_supported(dtype: torch.dtype) -> bool:
-    """Whether the kernel takes values of that type; those of float64 are left to torch's operators."""
+    """Return whether the kernel takes values of that type; those of float64 are left to torch's operators."""
     return dtype in _DTYPES
 
 
@@ -103,14 +103,14 @@ class Blocks(NamedTuple):
     averages: Sequence[Tensor]
     """m of full momentum, changed in place; empty for other blocks."""
     moments: Sequence[Tensor]
-    """v of each element (m × n) or of each row (m), changed in place; empty where there is a divisor."""
+    """v of each element (m × n) or of each row (m), changed in place; empty if there is a divisor."""
 
 
 class Chances(NamedTuple):
-    """How bfloat16 weights are rounded by chance."""
+    """The stochastic rounding of bfloat16 weights."""
 
     keys: Sequence[RoundingKey]
-    """One a block."""
+    """The keys, one for each block."""
     first_place: int
     """The place of the first weight in the whole block, row by row, which chances are drawn by."""
     columns: int
@@ -217,7 +217,7 @@ class SpreadMomentum(Momentum):
 
 
 def square_sums_of(momentum: Momentum) -> Tensor | None:
-    """Those that a `SpreadMomentum` has found on the way."""
+    """Return the sums that a `SpreadMomentum` has computed on the way."""
     return momentum.square_sums[0] if isinstance(momentum, SpreadMomentum) and momentum.square_sums else None
 
 
@@ -346,7 +346,7 @@ def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
 
 
 def _group_by_layout(*lists: Sequence[Tensor]) -> list[list[int]]:
-    """The places in these lists of tensors that have the same strides and types."""
+    """Return the places in these lists of tensors that have the same strides and types."""
     layouts: dict[object, list[int]] = {}
     for index, tensors in enumerate(zip(*lists, strict=True)):
         layouts.setdefault(tuple((tensor.stride(), tensor.dtype) for tensor in tensors), []).append(index)
@@ -389,7 +389,7 @@ def _are_aligned(addresses: Iterable[int]) -> bool:
 
 
 def _index_type(tensors: Sequence[Tensor | None]) -> tl.dtype:
-    """Of the places of their elements in a matrix; which block it is of, is counted in int64."""
+    """Return the type of positions in a matrix; blocks are counted in int64."""
     last = (
         sum((size - 1) * step for size, step in zip(each.shape[-2:], each.stride()[-2:], strict=True))
         for each in tensors
@@ -414,7 +414,7 @@ def _tile(rows: int, columns: int, *, is_product: bool) -> tuple[int, int]:
 
 
 def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
-    """From block to block, row to row and column to column; 0 where all have the same value."""
+    """Return the distances from block to block, row to row and column to column; 0 if all have the same value."""
     if tensor is None:
         return 0, 0, 0
     steps = [0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True)]
@@ -538,7 +538,7 @@ def _product_of_thin(
     INDEX: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
 ) -> tl.tensor:
-    """A tile of A B, for the rows of A and columns of B that begin there."""
+    """Return a tile of A B, for the rows of A and columns of B that begin there."""
     product = tl.zeros((lefts.shape[0], rights.shape[0]), dtype=tl.float32)
     for start in range(0, depth, TILE_DEPTH):
         inner = (start + tl.arange(0, TILE_DEPTH)).to(INDEX)
@@ -600,7 +600,7 @@ def _sum_squares(
     TILE: tl.constexpr,
     TILE_SUMMED: tl.constexpr,
 ) -> None:
-    """Some sums of one matrix; in the same order every time."""
+    """Sum some squares of one matrix, in the same order every time."""
     block = tl.program_id(0) // tiles
     place = ((tl.program_id(0) % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
     matrix = _pointer(table, block, TYPE, IS_ALIGNED)
@@ -647,7 +647,7 @@ def _multiply(
     TILE: tl.constexpr,
     TILE_SUMMED: tl.constexpr,
 ) -> None:
-    """Some columns of some rows of one product."""
+    """Compute some columns of some rows of one product."""
     block = tl.program_id(0) // (tiles * tiles_down)
     tile = tl.program_id(0) % (tiles * tiles_down)
     column = ((tile // tiles_down) * TILE + tl.arange(0, TILE)).to(INDEX)
@@ -717,7 +717,7 @@ def _inner_products(
     TILE: tl.constexpr,
     TILE_SUMMED: tl.constexpr,
 ) -> None:
-    """Some products of the rows of one block with others, as far as `longest` of their elements."""
+    """Compute some products of the rows of one block with others, over `longest` of their elements."""
     TYPE: tl.constexpr = found.dtype.element_ty
     tile = tl.program_id(0) % (tiles * tiles)
     block = (tl.program_id(0) // (tiles * tiles) % blocks).to(tl.int64)
@@ -758,7 +758,7 @@ def _load_start(
     column: tl.tensor,
     there: tl.tensor,
 ) -> tl.tensor:
-    """Some columns of some rows to iterate from: scaled rows of R', and of the sketch where the scale is 0."""
+    """Load some columns of some rows to iterate from: scaled rows of R', and of the sketch if the scale is 0."""
     is_weak = (scale == 0.0)[:, None]
     x = tl.load(rows[:, None] + column[None, :] * rows_column, mask=there & (scale != 0.0)[:, None], other=0.0)
     s = tl.load(sketches[:, None] + column[None, :], mask=there & is_weak, other=0.0)
@@ -767,7 +767,7 @@ def _load_start(
 
 @triton.jit
 def _pointer(table: tl.tensor, index: tl.tensor, TYPE: tl.constexpr, IS_ALIGNED: tl.constexpr) -> tl.tensor:
-    """What the address of that block points to."""
+    """Return the pointer to that block."""
     pointer = tl.load(table + index).to(tl.pointer_type(TYPE))
     return tl.multiple_of(pointer, 16) if IS_ALIGNED else pointer
 
@@ -785,7 +785,7 @@ def _to_state(exact: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def _round_by_chance(exact: tl.tensor, chances: tl.tensor) -> tl.tensor:
-    """As `rounding.round_stochastically`: chances are 16 bits."""
+    """Round like `rounding.round_stochastically`: the random part has 16 bits."""
     bits = exact.to(tl.int32, bitcast=True)
     rounded = (tl.add(bits, chances, sanitize_overflow=False) & -0x10000).to(tl.float32, bitcast=True)
     is_usable = (tl.abs(rounded) < float("inf")) & (tl.abs(exact) < float("inf"))
@@ -794,7 +794,7 @@ def _round_by_chance(exact: tl.tensor, chances: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _hash(places: tl.tensor, factor: tl.tensor, addend: tl.tensor) -> tl.tensor:
-    """As `rounding._hash`, in 32 bits that wrap around."""
+    """Return the hash of `rounding._hash`, in 32 bits that wrap around."""
     x = tl.add(tl.mul(places, factor, sanitize_overflow=False), addend, sanitize_overflow=False)
     x = x ^ (x >> 16 & 0xFFFF)
     x = tl.mul(x, 0x7FEB352D, sanitize_overflow=False)

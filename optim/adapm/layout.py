@@ -1,4 +1,4 @@
-"""What moves in a step, made once: which parameters, in which groups, with which counters and copies of weights.
+"""The layout of a step, made once: the parameters, their groups, counters and copies of weights.
 
 A layout holds as long as the same parameters have gradients, lie where they lay, and have the state that it has.
 Whether it does is asked at every step (`Layout.holds`); how it came about is not.
@@ -26,13 +26,13 @@ from .sharded import needs_exchange
 from .solvers import DENSE_SOLVER
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
-"""Where a parameter's state has its counter, and the copy of its weight."""
+"""The names of a parameter's counter and of the copy of its weight in its state."""
 LAID_OUT_BY = ("master_weights", "bf16_stochastic_round", "capturable", "solver")
 """Options that a layout depends on."""
 
 
 def has_master_weight(group: Mapping[str, Any], parameter: Tensor) -> bool:
-    """Whether a parameter of that group is trained by a copy."""
+    """Return whether a parameter of that group is trained by a copy."""
     return bool(group["master_weights"]) and parameter.dtype.itemsize < torch.float32.itemsize
 
 
@@ -40,7 +40,7 @@ class Moving(NamedTuple):
     """A parameter that moves in a step."""
 
     options: Mapping[str, Any]
-    """Its group."""
+    """The options of its group."""
     name: str
     parameter: Tensor
     state: dict[str, Tensor]
@@ -52,15 +52,15 @@ class Bucket:
 
     options: Mapping[str, Any]
     counters: list[Tensor]
-    """Of all parameters, in one tensor; or in one for each."""
+    """The counters of all parameters, in one tensor; or in one for each."""
     counter: Tensor
-    """Of any of them."""
+    """The counter of any of them."""
     fused: list[Group]
     units: list[list[Group]]
     shared: list[Group]
     """Blocks that several processes have to move together, each by itself."""
     step: int = 0
-    """When the counters were last read: equal ones stay so in a graph."""
+    """The counters' value when they were last read: equal ones stay equal in a graph."""
 
     def count(self) -> int:
         """Move the counters on by one, and read one, which waits for a device."""
@@ -71,7 +71,7 @@ class Bucket:
 
 
 class Layout:
-    """What moves in a step."""
+    """The tensors that move in a step."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Layout:
         self._versions, self._counted = list[int](), _versions(self._counters)
 
     def holds(self, facts: object, parameters: Sequence[Tensor], states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
-        """Whether this is what moves now."""
+        """Return whether this is what moves now."""
         return (
             self._facts == facts
             and len(parameters) == len(self.parameters)
@@ -140,7 +140,8 @@ class Layout:
         self._counted = _versions(self._counters)
 
     def _trained_weight(self, one: Moving) -> Tensor:
-        """What a step is to move: the parameter's copy, made when it is first asked for, or else the parameter."""
+        """Return the weight that a step moves: the parameter's copy, created at its first use, or else the
+        parameter."""
         if not has_master_weight(one.options, one.parameter):
             one.state.pop(MASTER_WEIGHT, None)
             return one.parameter.detach()
@@ -191,7 +192,8 @@ _FUSED_DEVICES = ("cpu", "cuda")
 
 
 def _suits_fused_kernel(part: ParamSlice, one: Moving) -> bool:
-    """Whether torch's own AdamW kernel does all that these blocks need: full moments, of one type, without gaps."""
+    """Return whether torch's own AdamW kernel does all that these blocks need: full moments, of one type, without
+    gaps."""
     block, weight = part.blocks[0], part.weight
     return (
         block.first_moment is FirstMoment.FULL

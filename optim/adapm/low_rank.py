@@ -45,7 +45,7 @@ class Factors(NamedTuple):
     """R, r × n (or B × r × n)."""
 
     def transpose(self) -> "Factors":
-        """The factors of (L R)^T."""
+        """Return the factors of (L R)^T."""
         return Factors(self.right.mT, self.left.mT)
 
 
@@ -55,7 +55,7 @@ class Start(NamedTuple):
     rows: Tensor
     """R', B × r × n; or X itself, where there is nothing else."""
     inverse: Tensor | None = None
-    """What R' is multiplied by, row by row, B × r × 1; 0 for weak rows."""
+    """The factor of each row of R', B × r × 1; 0 for weak rows."""
     sketch: Tensor | None = None
     """B × r × n, or r × n for all blocks."""
 
@@ -76,7 +76,7 @@ class Momentum:
     """L' and R' of the step before."""
     beta1: float
     precision: str = "highest"
-    """Of the products with G: one of `devices.MATMUL_PRECISIONS`."""
+    """The precision of products with G: one of `devices.MATMUL_PRECISIONS`."""
 
     def rows_times_transposed(self, rows: Tensor) -> Tensor:
         """X M^T (r × m), for r rows X of length n."""
@@ -116,7 +116,7 @@ class Mixture:
 
 
 def mixture(beta1: float, *, bias_correction: bool, debias_at: Number | None = None) -> Mixture:
-    """The coefficients of the bias-corrected momentum in closed form.
+    """Return the coefficients of the bias-corrected momentum in closed form.
 
     Algorithm 1's m^c = M - c (L R - M), with c = b1 / (1 - b1) and M = (1 - b1) G + b1 L' R', is
 
@@ -138,7 +138,7 @@ def mixture(beta1: float, *, bias_correction: bool, debias_at: Number | None = N
 
 
 def mixed_factors(carried: Factors, current: Factors, weights: Mixture) -> Factors:
-    """A (m × 2r) and B (2r × n), so that the corrected momentum is `weights.gradient` G + A B: one GEMM."""
+    """Return a (m × 2r) and B (2r × n), so that the corrected momentum is `weights.gradient` G + A B: one GEMM."""
     left = carried.left.new_empty((*carried.left.shape[:-1], carried.left.shape[-1] + current.left.shape[-1]))
     of_carried, of_current = left.tensor_split((carried.left.shape[-1],), dim=-1)
     torch.mul(carried.left, weights.carried, out=of_carried)
@@ -159,7 +159,8 @@ def gaussian_sketch(seed: int, step: int, block: str, like: Tensor) -> Tensor:
 
 
 def draw_sketch(seed: int, step: int, blocks: Sequence[str], like: Tensor, *, fresh: bool) -> Tensor:
-    """The rows that R' of these blocks is replaced by at a refresh, and that its weak rows start from at other steps.
+    """Return the rows that R' of these blocks is replaced by at a refresh, and that its weak rows start from at other
+    steps.
 
     An accelerator cannot see whether any row is weak, and would have to draw at every step for nothing: between
     refreshes, blocks of one shape share a sketch there.
@@ -180,7 +181,7 @@ def draw_sketch(seed: int, step: int, blocks: Sequence[str], like: Tensor, *, fr
 
 @cache_tensors(maxsize=32)
 def spare_sketch(seed: int, rank: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The shared r × n rows, drawn once; not to be written to.
+    """Return the shared r × n rows, drawn once; not to be written to.
 
     What a block had left out needs some part in every direction, not another one in each block or at each step.
     """
@@ -195,7 +196,7 @@ def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha:
 
 
 def scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows at ordinary size, and what they were divided by: no square of theirs leaves the range of floats.
+    """Return the rows at ordinary size, and what they were divided by: no square of theirs leaves the range of floats.
 
     A block whose gradient is zero, such as an expert that no token reaches, has a momentum that shrinks by b1 a step;
     after some 180 steps the squares of a norm are 0.
@@ -237,7 +238,7 @@ def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Seque
 
 
 def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
-    """The sketch is drawn only where a row is seen to be weak."""
+    """Return the sketch is drawn only where a row is seen to be weak."""
     least = _negligible_size(rows.dtype)
     size = rows.abs().amax(dim=-1, keepdim=True).clamp_min_(least)
     even = rows / size
@@ -298,12 +299,12 @@ def _orthonormal_rows_seen(rows: Tensor) -> Tensor:
 
 
 def _join_blocks(values: Sequence[Tensor]) -> Tensor:
-    """What all blocks of all batches have, of one shape, one behind the other."""
+    """Return the tensors of one shape of all blocks of all batches, one behind the other."""
     return torch.cat([one if one.ndim > 2 else one[None] for one in values])
 
 
 def _split_blocks(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """What each of these batches has of it; undoes `_join_blocks`."""
+    """Return each batch's part; undoes `_join_blocks`."""
     parts = torch.split(values, [one.shape[0] if one.ndim > 2 else 1 for one in like])
     return [part if one.ndim > 2 else part[0] for part, one in zip(parts, like, strict=True)]
 
@@ -343,7 +344,7 @@ def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
 
 
 def second_factor(gram: Tensor) -> Tensor:
-    """The Cholesky factor of the Gram matrix of rows that are orthonormal but for rounding, or zeros."""
+    """Return the Cholesky factor of the Gram matrix of rows that are orthonormal but for rounding, or zeros."""
     lengths = gram.diagonal(dim1=-2, dim2=-1)
     lengths.add_(lengths < 0.5)  # so that rows of zeros stay
     lower: Tensor = torch.linalg.cholesky_ex(gram).L
@@ -351,7 +352,7 @@ def second_factor(gram: Tensor) -> Tensor:
 
 
 def inverse_of(lower: Tensor) -> Tensor:
-    """The inverse of a lower triangle r × r: a product with it is faster than a triangular system of long rows.
+    """Return the inverse of a lower triangle r × r: a product with it is faster than a triangular system of long rows.
 
     It costs nothing in accuracy that the second pass of Cholesky QR would not restore.
     """
@@ -367,17 +368,18 @@ def _identity(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def are_negligible(squares: Tensor, dtype: torch.dtype) -> Tensor:
-    """Which rows of that type are, by their squared lengths in float64."""
+    """Return a mask of negligible rows of that type, by their squared lengths in float64."""
     return squares <= _negligible_size(dtype) ** 2
 
 
 def are_weak(squares: Tensor, dtype: torch.dtype) -> Tensor:
-    """Which rows of R' of that type are negligible, or weak beside the longest: by their squared lengths in float64."""
+    """Return a mask of rows of R' of that type that are negligible, or weak beside the longest: by their squared
+    lengths in float64."""
     return squares <= (_WEAK**2 * squares.amax(dim=-2, keepdim=True)).clamp_min_(_negligible_size(dtype) ** 2)
 
 
 def _spanning_rows(even: Tensor, size: Tensor) -> Tensor:
-    """The first pass for rows whose `scaled_rows` these are."""
+    """Return the first pass for rows whose `scaled_rows` these are."""
     gram = gram_matrix(even)
     squares = gram.diagonal(dim1=-2, dim2=-1)[..., None] * size.to(gram.dtype).square()
     return (spanning_transform(gram, are_negligible(squares, even.dtype)) @ even.to(gram.dtype)).to(even.dtype)

@@ -49,7 +49,7 @@ class Options(StepOptions, total=False):
 
 
 OPTIONS = ("lr", *StepOptions.__annotations__)
-"""What a group of parameters has."""
+"""The options of a parameter group."""
 FLAGS = ("bias_correction", "debias_moments", "master_weights", "bf16_stochastic_round", "capturable")
 
 
@@ -106,7 +106,7 @@ def check_group(group: Mapping[str, Any], plan_options: Mapping[str, Any]) -> No
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is one, a tensor of one included; YAML reads 1e-3 as text."""
+    """Return whether it is one, a tensor of one included; YAML reads 1e-3 as text."""
     is_single = isinstance(value, Tensor) and value.numel() == 1
     return is_single or (isinstance(value, Real) and not isinstance(value, bool))
 
@@ -121,7 +121,7 @@ def _is_whole(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSettings:
-    """What one step of one group multiplies with, worked out once."""
+    """The factors of one step of one group, computed once."""
 
     lr: Number
     weight_decay: float
@@ -142,23 +142,23 @@ class StepSettings:
     seed: int
     bf16_stochastic_round: bool
     matmul_precision: str
-    """Of products with a gradient, and of A B."""
+    """The precision of products with a gradient, and of A B."""
     step: int
     counter: Tensor | None
     """The step on the device, where a graph may repeat this one: then `lr` and what depends on the step are there, too,
     and `step` is that of the last look at it."""
     on_device: dict[object, Tensor] = field(default_factory=dict)
-    """What has been put together there."""
+    """The tensors that were put together on that device."""
 
     def lr_of(self, block: Block) -> Number:
-        """The learning rate of such blocks."""
+        """Return the learning rate of such blocks."""
         return self.lr * (self.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
 
     @classmethod
     def from_group(
         cls, group: Mapping[str, Any], step: int, *, precision: str = "highest", counter: Tensor | None = None
     ) -> "Self":
-        """The settings of that group at step t = 1, 2, …
+        """Return the settings of that group at step t = 1, 2, …
 
         Args:
             group: Of parameters.

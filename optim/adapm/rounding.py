@@ -20,7 +20,7 @@ _HALF_WORD = 0xFFFF
 
 
 class RoundingKey(NamedTuple):
-    """What tells the chances of one block at one step from those of all others."""
+    """The key that separates the random bits of one block at one step from all others."""
 
     factor: int
     """Odd."""
@@ -29,7 +29,7 @@ class RoundingKey(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def rounding_key(seed: int, step: int, block: str) -> RoundingKey:
-    """The key of that block at that step."""
+    """Return the key of that block at that step."""
     digest = sha256(f"rounding/{seed}/{step}/{block}".encode()).digest()
     return RoundingKey(
         _as_signed(int.from_bytes(digest[:4], "big") | 1), _as_signed(int.from_bytes(digest[4:8], "big"))
@@ -46,7 +46,7 @@ def round_stochastically(
             one would be infinite, it is rounded to the nearest.
         key: From `rounding_key`.
         origin: Where this part of the block begins, for each dimension; empty for all of it.
-        whole_shape: The shape of the whole block; empty where this is all of it.
+        whole_shape: The shape of the whole block; empty if this is all of it.
     """
     bits = exact.view(torch.int32)
     chances = _hash(_places(exact, origin, whole_shape), key) >> 16 & _HALF_WORD
@@ -56,7 +56,7 @@ def round_stochastically(
 
 
 def _places(like: Tensor, origin: Sequence[int], whole_shape: Sequence[int]) -> Tensor:
-    """The number of each element in its block, row by row, modulo 2^32."""
+    """Return the number of each element in its block, row by row, modulo 2^32."""
     found = torch.zeros((), dtype=torch.int32, device=like.device)
     stride = 1
     for axis in reversed(range(like.ndim)):

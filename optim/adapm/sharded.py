@@ -52,14 +52,14 @@ from .step import (
 )
 
 Groups: TypeAlias = "tuple[dist.ProcessGroup, ...]"
-"""The processes to sum over, one group after the other; none where everything is here."""
+"""The processes to sum over, one group after the other; none if everything is here."""
 
 
 class Request(NamedTuple):
     """A sum that a block needs."""
 
     part: Tensor
-    """What this process adds."""
+    """The summand of this process."""
     groups: Groups
 
 
@@ -78,7 +78,7 @@ class SharedBlock(NamedTuple):
 
 
 def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> None:
-    """Raise `ShardedParametersError` where one of them is sharded, and an option of their group needs whole ones."""
+    """Raise `ShardedParametersError` if one of them is sharded, and an option of their group needs whole ones."""
     if not any(is_distributed(parameter) for parameter in parameters):
         return
     if (solver := group["solver"]) == DENSE_SOLVER:
@@ -93,7 +93,7 @@ def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> Non
 
 
 def needs_exchange(block: Block, portion: Portion) -> bool:
-    """Whether the processes need sums from each other to move that block."""
+    """Return whether the processes need sums from each other to move that block."""
     if not any(portion.groups):
         return False
     if block.first_moment is FirstMoment.LOW_RANK:
@@ -137,7 +137,7 @@ def _run_together(work: Mapping[tuple[int, str], Exchange[Any]]) -> dict[tuple[i
 
 
 def _all_reduce(requests: Sequence[Request]) -> list[Tensor]:
-    """The sums, in the order of the requests: one flat buffer for each group of processes and type."""
+    """Return the sums, in the order of the requests: one flat buffer for each group of processes and type."""
     buffers: dict[tuple[Groups, torch.dtype, torch.device], list[int]] = {}
     for index, (part, groups) in enumerate(requests):
         buffers.setdefault((groups, part.dtype, part.device), []).append(index)
@@ -214,7 +214,7 @@ def subspace(
 
 
 def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) -> Exchange[Tensor]:
-    """As `low_rank.rows_to_iterate_from`."""
+    """Return the rows of `low_rank.rows_to_iterate_from`."""
     if fresh:
         return sketch()
     squares = yield from _total(rows.double().square().sum(dim=-1, keepdim=True), inputs)

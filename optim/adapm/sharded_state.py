@@ -24,7 +24,8 @@ from .groups import followed_axes
 
 
 def as_whole(local: Tensor, block: Block, state_name: str, parameter: DTensor) -> Tensor:
-    """What is saved of the part that is here: a `DTensor` of the whole shape, or the same tensor where it is whole."""
+    """Return the saved form of this process's part: a `DTensor` of the whole shape, or the same tensor if it is
+    whole."""
     portion = portion_of(block, parameter)
     placements = _placements(block, state_name, portion, parameter)
     if all(placement.is_replicate() for placement in placements):
@@ -39,7 +40,7 @@ def as_whole(local: Tensor, block: Block, state_name: str, parameter: DTensor) -
 
 
 def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> Tensor:
-    """The part that belongs here of what was saved, by this many processes or others."""
+    """Return the part that belongs here of what was saved, by this many processes or others."""
     if not is_distributed(parameter):
         return saved.full_tensor() if is_distributed(saved) else saved
     portion = portion_of(block, parameter)
@@ -57,7 +58,7 @@ def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> 
 
 
 def divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
-    """A tensor of a parameter's shape, saved by this many processes or others, divided as the parameter is."""
+    """Return a tensor of a parameter's shape, saved by this many processes or others, divided as the parameter is."""
     if not is_distributed(parameter):
         return saved.full_tensor() if is_distributed(saved) else saved
     if is_distributed(saved):
@@ -114,12 +115,12 @@ def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTens
 
 
 def _uneven_axis(block: Block, portion: Portion) -> int:
-    """The axis that is divided otherwise than a `DTensor` of the block's shape would be."""
+    """Return the axis that is divided otherwise than a `DTensor` of the block's shape would be."""
     return block.part.axis if block.part is not None and block.part.axis in portion.axes else 0
 
 
 def _owned_range(block: Block, parameter: DTensor, mesh_dimension: int, axis: int, rank: int, size: int) -> range:
-    """Which rows of the block that rank holds."""
+    """Return the rows of the block that the rank holds."""
     placement: Any = parameter.placements[mesh_dimension]
     here = _chunk(parameter.shape[placement.dim], size, rank)
     if block.index is not None and placement.dim == 0:
@@ -129,7 +130,7 @@ def _owned_range(block: Block, parameter: DTensor, mesh_dimension: int, axis: in
 
 
 def _chunk(length: int, parts: int, index: int) -> range:
-    """Which of so many rows a `DTensor` has on that rank, as `torch.chunk` divides them."""
+    """Return the rows that a `DTensor` has on that rank, as `torch.chunk` divides them."""
     step = ceil(length / parts)
     return range(min(index * step, length), min((index + 1) * step, length))
 

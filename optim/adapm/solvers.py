@@ -1,4 +1,4 @@
-"""How the factors of a low-rank momentum are found: L, R = argmin || L R - M ||_F.
+"""Solvers for the factors of a low-rank momentum: L, R = argmin || L R - M ||_F.
 
     subspace     warm-started subspace iteration, the default: nearly as good as the exact SVD
     svd          the exact minimiser, slow
@@ -66,7 +66,7 @@ def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketc
 
 
 def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]) -> list[Factors]:
-    """The exact minimiser, by a singular value decomposition of M: L = U_r, R = S_r V_r^T (Eckart–Young).
+    """Return the exact minimiser, by a singular value decomposition of M: L = U_r, R = S_r V_r^T (Eckart–Young).
 
     The reference: it forms M and costs O(m n min(m, n)). `iterations`, `fresh` and `sketches` have no meaning here.
     """

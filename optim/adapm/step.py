@@ -1,4 +1,4 @@
-"""One step of groups of blocks: AdaPM's formulas (they stand at the top of `adapm.py`) on real tensors.
+"""A step of groups of blocks: AdaPM's formulas (at the top of `adapm.py`) on real tensors.
 
 `update` is the step in the words of the paper's algorithm 1. Of each group:
 
@@ -90,7 +90,7 @@ def momentum_of(group: Group, gradients: Sequence[Tensor], carried: Factors, set
 
 
 def _spread_momentum(group: Group, gradients: Sequence[Tensor], carried: Factors, settings: StepSettings) -> Momentum:
-    """As `momentum_of`, where each block's gradient lies where it does."""
+    """Return the momentum of `momentum_of` without a copy of the blocks' gradients."""
     assert group.kernels is not None
     if group.block.output_axis == 1:
         gradients, carried = [one.mT for one in gradients], carried.transpose()
@@ -101,7 +101,7 @@ def _spread_momentum(group: Group, gradients: Sequence[Tensor], carried: Factors
 
 
 def keep_factors(group: Group, carried: Factors, found: Factors, settings: StepSettings) -> Factors:
-    """A and B, so that m is A B and the gradient's part; and let the factors that were found be the state.
+    """Return a and B, so that m is A B and the gradient's part; and let the factors that were found be the state.
 
     They are rounded to the state's type first: the bias correction then makes up for the rounding as well.
     """
@@ -185,7 +185,7 @@ def move(
 def _move_by_rows(
     group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None
 ) -> None:
-    """By torch's operators; several blocks at once."""
+    """Move the weights by torch's operators; several blocks at once."""
     block = group.block
     for rows in [...] if len(group.blocks) > 1 else row_chunks(gradient, group.limit()):
         piece = _rows_of(gradient, rows).to(group.compute)
@@ -266,7 +266,7 @@ def _move_compiled(
 
 
 def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device: torch.device) -> Tensor:
-    """The numbers of a step of such blocks, as `compiled.move` and `kernels.move` have them."""
+    """Return the numbers of a step of such blocks, as `compiled.move` and `kernels.move` have them."""
     full, lr = block.first_moment is FirstMoment.FULL, settings.lr_of(block)
     weights = {FirstMoment.FULL: 0.0, FirstMoment.NONE: 1.0, FirstMoment.LOW_RANK: settings.mixture.gradient}
     numbers = (
@@ -328,7 +328,7 @@ def shared_divisor(block: Block, stored: Sequence[Stored], squares: Tensor, sett
 
 
 def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
-    """The sums of squares of each output of G, of one block or a batch of them."""
+    """Return the sums of squares of each output of G, of one block or a batch of them."""
     gradient, axis = gradients[0], group.block.output_axis
     if group.kernels is not None:
         sums: Tensor = group.kernels.square_sums(gradients, axis=axis)
@@ -381,7 +381,7 @@ def _some_rows(stored: Sequence[Stored], rows: Rows) -> Sequence[Stored]:
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
-    """The only one as it is, several as a batch of them."""
+    """Return the only one as it is, several as a batch of them."""
     return parts[0] if len(parts) == 1 else torch.stack(list(parts))
 
 
@@ -391,7 +391,7 @@ def read(stored: Sequence[Stored], dtype: torch.dtype) -> Tensor:
 
 
 def round_as_stored(stored: Sequence[Stored], exact: Tensor) -> Tensor:
-    """What would be read, in the type of `exact`, after `round_into`."""
+    """Return the values that would be read after `round_into`, in the type of `exact`."""
     first = stored[0]
     if isinstance(first, EightBit):
         return first.round_trip(exact)
@@ -453,5 +453,5 @@ def _write_by_chance(single: ParamSlice, rows: Rows, exact: Tensor, settings: St
 
 
 def _origin(single: ParamSlice) -> tuple[int, ...]:
-    """Where in the block this part of it begins, for each dimension; empty where all of it is here."""
+    """Return the start of this process's part in the block, for each dimension; empty if all of it is here."""
     return () if single.portion is None else tuple(one.start for one in single.portion.ranges)

@@ -1,4 +1,4 @@
-"""What other people's optimizers lack to keep this bench's promises, added without changing what they compute.
+"""Adapters that let other people's optimizers keep this bench's promises without changing their steps.
 
 The promises are the contract suite's (tests/contract/optim/test_optimizers.py); each class here says which one it
 restores.
@@ -76,7 +76,8 @@ class PerMatrix(ClosureStep):
                 self._put_together(stack, matrices)
 
     def _take_apart(self, stack: torch.Tensor) -> list[torch.nn.Parameter]:
-        """The matrices, which share the stack's memory, with their gradients and the state that was kept for them."""
+        """Return the matrices, which share the stack's memory, with their gradients and the state that was kept for
+        them."""
         matrices = [torch.nn.Parameter(matrix) for matrix in stack.detach().unbind()]
         for index, matrix in enumerate(matrices):
             matrix.grad = None if stack.grad is None else stack.grad[index]
@@ -101,14 +102,14 @@ class PlainRoot(torch.optim.Optimizer):
     def apply_ams_bound_foreach(
         ams_bound: bool, exp_avg_sqs: list[torch.Tensor], max_exp_avg_sqs: list[torch.Tensor], eps: float
     ) -> list[torch.Tensor]:
-        """The divisors of several tensors, in the place of the debiased moments."""
+        """Return the divisors of several tensors, in the place of the debiased moments."""
         torch._foreach_sqrt_(exp_avg_sqs)
         torch._foreach_add_(exp_avg_sqs, eps)
         return exp_avg_sqs
 
     @staticmethod
     def apply_ams_bound(ams_bound: bool, exp_avg_sq: torch.Tensor, max_exp_avg_sq: None, eps: float) -> torch.Tensor:
-        """The divisor of one."""
+        """Return the divisor of one."""
         root: torch.Tensor = exp_avg_sq.sqrt_().add_(eps)
         return root
 
@@ -116,7 +117,7 @@ class PlainRoot(torch.optim.Optimizer):
 def complete_class(
     name: str, *, decay: bool = False, matrices: bool = False, plain_root: bool = False
 ) -> Callable[..., torch.optim.Optimizer]:
-    """A class of `pytorch_optimizer` with what it lacks.
+    """Return a class of `pytorch_optimizer` with what it lacks.
 
     Args:
         name: The class.

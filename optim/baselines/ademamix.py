@@ -39,7 +39,7 @@ class AdEMAMix(PerParameterOptimizer):
         return {**adam_shapes(parameter), "exp_avg_slow": tuple(parameter.shape)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step along both momenta."""
+        """Take a step along both momenta."""
         (beta1, beta2, beta3), step = group["betas"], int(state["step"])
         share = 1.0 if group["slow_warmup"] is None else min(1.0, step / group["slow_warmup"])
         fast = state["exp_avg"].lerp_(gradient, 1.0 - beta1)
@@ -51,6 +51,6 @@ class AdEMAMix(PerParameterOptimizer):
 
 
 def _slow_rate(beta1: float, beta3: float, share: float) -> float:
-    """The rate whose half-life lies that share of the way from b1's to b3's: half-lives go as 1 / ln b."""
+    """Return the rate whose half-life lies that share of the way from b1's to b3's: half-lives go as 1 / ln b."""
     half_life = sum(part / log(beta) for part, beta in ((1.0 - share, beta1), (share, beta3)) if beta > 0.0)
     return exp(1.0 / half_life) if half_life else 0.0

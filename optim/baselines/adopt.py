@@ -27,7 +27,7 @@ class Adopt(PerParameterOptimizer):
         return adam_shapes(parameter)
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step along the momentum, from the second gradient on."""
+        """Take a step along the momentum, from the second gradient on."""
         (beta1, beta2), step, square = group["betas"], int(state["step"]), state["exp_avg_sq"]
         if step == 1:
             square.addcmul_(gradient, gradient)

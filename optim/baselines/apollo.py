@@ -57,13 +57,14 @@ class Apollo(ProjectingOptimizer):
     }
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """The moments of R and the last norm."""
+        """Return the moments of R and the last norm."""
         *stack, rows, columns = parameter.shape
         sketch = (*stack, _rank(parameter, group), max(rows, columns))
         return {"exp_avg": sketch, "exp_avg_sq": sketch, "update_norm": tuple(stack)}
 
     def update_batch(self, batch: Batch, group: Group) -> None:
-        """One step along the gradients, each scaled as Adam would. A direction is never formed: it is G times a row."""
+        """Take a step along the gradients, each scaled as Adam would. A direction is never formed: it is G times a
+        row."""
         gradients = [as_wide(matrices(gradient, group)) for gradient in batch.gradients]
         sketches = [
             _projection(name, gradient, state, group) @ gradient

@@ -48,7 +48,7 @@ class AcceleratedSGD(PerParameterOptimizer):
         return {"long_step": tuple(parameter.shape)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """From U_{t-1} in `weight` to U_t."""
+        """Move `weight` from U_{t-1} to U_t."""
         beta, lr, long_step = group["beta"], float(group["lr"]), state["long_step"]
         if int(state["step"]) == 1:
             long_step.copy_(weight)  # V_0 = W_0, so that U_0 = W_0

@@ -62,7 +62,7 @@ class ProjectingOptimizer(PerParameterOptimizer):
     group_marks: ClassVar[dict[str, Any]] = {"projected": False, "output_axis": 0}
 
     def is_adamw(self, group: Group) -> bool:
-        """Where nothing is projected."""
+        """Return whether the group's gradients are not projected."""
         return not group["projected"]
 
 
@@ -87,7 +87,7 @@ class GaLore(ProjectingOptimizer):
         return {"projection": (*stack, short, rank), "exp_avg": inside, "exp_avg_sq": inside}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step of Adam inside the subspace."""
+        """Take a step of Adam inside the subspace."""
         gradient = as_wide(matrices(gradient, group))
         if (int(state["step"]) - 1) % group["update_gap"] == 0:
             self._renew(name, gradient, state, group)
@@ -99,7 +99,7 @@ class GaLore(ProjectingOptimizer):
         return (state["projection"] @ adam_direction(inside, state, group)).mul_(group["scale"])
 
     def projection(self, name: str, gradient: Tensor, like: Tensor, step: int, group: Group) -> Tensor:
-        """The new P, m × r like `like`."""
+        """Return the new P, m × r like `like`."""
         # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own matrix visibly.
         finite = gradient.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
         left: Tensor = torch.linalg.svd(torch.where(finite, gradient, 0.0), full_matrices=False).U
@@ -146,8 +146,8 @@ class Fira(GaLore):
 
 
 def _signed(vectors: Tensor) -> Tensor:
-    """Each column with its largest element positive. LAPACK leaves the sign to the machine, and the moments, which are
-    kept in the old basis, tell one from the other at every new projection."""
+    """Return each column with its largest element positive. LAPACK leaves the sign to the machine, and the moments,
+    which are kept in the old basis, tell one from the other at every new projection."""
     largest = vectors.gather(-2, vectors.abs().argmax(dim=-2, keepdim=True))
     return vectors * largest.sign()
 
@@ -162,7 +162,7 @@ def norm_ratio(of: Tensor, to: Tensor, dim: int | tuple[int, int]) -> Tensor:
 
 
 def allowed_growth(norm: Tensor, last_norm: Tensor, growth: float, *, debias: float) -> Tensor:
-    """The factor that brings each direction down to `growth` times its last norm where it is longer, 1 × 1.
+    """Return the factor that brings each direction down to `growth` times its last norm where it is longer, 1 × 1.
 
     Fira's norm-growth limiter, which APOLLO took over: a sudden rise is damped, a fall is not.
 

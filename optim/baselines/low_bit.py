@@ -82,7 +82,7 @@ class _Eager(ClosureStep):
             self._step_uncompiled()
 
     def _step_uncompiled(self) -> None:
-        """What torchao's `step` does, without its compiler."""
+        """Step like torchao's `step`, without its compiler."""
         from torchao.optim.adam import single_param_adam  # an extra
 
         for group in self.param_groups:

@@ -46,7 +46,7 @@ class Mars(PerParameterOptimizer):
         return shapes if group["vectors"] else {**shapes, "last_grad": tuple(parameter.shape)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step of AdamW, of matrices with the corrected gradient."""
+        """Take a step of AdamW, of matrices with the corrected gradient."""
         if group["vectors"]:
             direction = adam_direction(gradient, state, {**group, "betas": _VECTOR_BETAS})
             descend(weight, direction * _VECTOR_RATE, group)

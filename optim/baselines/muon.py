@@ -50,7 +50,7 @@ class Muon(PerParameterOptimizer):
     group_marks: ClassVar[dict[str, Any]] = {"orthogonal": False, "output_axis": 0}
 
     def is_adamw(self, group: Group) -> bool:
-        """Where nothing is orthogonal."""
+        """Return whether the group's steps are not orthogonalised."""
         return not group["orthogonal"]
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
@@ -58,7 +58,7 @@ class Muon(PerParameterOptimizer):
         return {"momentum_buffer": tuple(parameter.shape)}
 
     def update_batch(self, batch: Batch, group: Group) -> None:
-        """One step of like matrices, whose polar factors are worked out together."""
+        """Take a step of like matrices, whose polar factors are computed together."""
         momenta = [state["momentum_buffer"] for state in batch.states]
         torch._foreach_lerp_(momenta, batch.gradients, 1.0 - group["momentum"])
         directions = torch._foreach_lerp(batch.gradients, momenta, group["momentum"]) if group["nesterov"] else momenta

@@ -64,7 +64,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
     option_defaults: ClassVar[Mapping[str, Any]]
     """The options of the rule, which groups may have as well."""
     group_marks: ClassVar[Mapping[str, Any]] = {}
-    """What a group may say of its parameters, and what holds where it does not."""
+    """The marks of parameter groups, with their defaults."""
 
     def __init__(self, params: ParamsT, lr: float, **options: Any) -> None:
         check_torch_flags(type(self).__name__, options)
@@ -75,12 +75,12 @@ class PerParameterOptimizer(ClosureStep, ABC):
         super().__init__(params, {"lr": lr, **self.option_defaults, **options, **self.group_marks})
 
     def is_adamw(self, group: Group) -> bool:
-        """Whether the group's parameters are AdamW's, and not the rule's."""
+        """Return whether the group's parameters are AdamW's, and not the rule's."""
         return False
 
     @abstractmethod
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """What is kept for that parameter: state name → shape. All of it starts at zero."""
+        """Return the shapes of a parameter's state by name. All of it starts at zero."""
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """Move `weight`, and its state, in place by one step. A rule has this, or `update_batch`.
@@ -213,7 +213,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
 
 
 def matrices(tensor: Tensor, group: Group) -> Tensor:
-    """A weight of the group, or its gradient, as outputs × inputs, experts in front: a view.
+    """Return a weight of the group, or its gradient, as outputs × inputs, experts in front: a view.
 
     The group's `output_axis` says which of the last two dimensions counts outputs: 0 for `nn.Linear`, 1 for GPT-2's
     `Conv1D`.
@@ -261,20 +261,20 @@ def adam_directions(gradients: list[Tensor], states: list[State], group: Group) 
 
 
 def adam_debias(state: State, group: Group) -> float:
-    """What Adam's 1 - b^t terms multiply its direction with at this step, eps apart: 2.24 at the first with b1 = 0.9
-    and b2 = 0.95."""
+    """Return the factor of Adam's 1 - b^t terms on its direction at this step, eps apart: 2.24 at the first with b1 =
+    0.9 and b2 = 0.95."""
     (beta1, beta2), step = group["betas"], int(state["step"])
     factor: float = (1.0 - beta2**step) ** 0.5 / (1.0 - beta1**step)
     return factor
 
 
 def adam_shapes(parameter: Tensor) -> dict[str, tuple[int, ...]]:
-    """The state of `adam_direction`."""
+    """Return the state of `adam_direction`."""
     return {"exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
 
 
 def _step_adamw(batch: Batch, group: Group) -> None:
-    """One step of AdamW, by torch's fused kernel where the catalog's `adamw` has it."""
+    """Take a step of AdamW, by torch's fused kernel if the catalog's `adamw` has it."""
     averages, squares = ([state[key] for state in batch.states] for key in ("exp_avg", "exp_avg_sq"))
     # The kernel goes through memory as it lies: all four must lie alike.
     moved = (*batch.weights, *batch.gradients, *averages, *squares)

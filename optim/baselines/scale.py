@@ -37,7 +37,7 @@ class Scale(PerParameterOptimizer):
         return {"exp_avg": tuple(parameter.shape)} if group["last"] else {}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One normalised step."""
+        """Take a normalised step."""
         direction = gradient
         if group["last"]:
             direction = state["exp_avg"].lerp_(gradient, 1.0 - group["momentum"])

@@ -59,7 +59,7 @@ class Shampoo(PerParameterOptimizer):
         return shapes
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One preconditioned step."""
+        """Take a preconditioned step."""
         adam = adam_direction(gradient, state, group)
         sides = [side for side, _ in _sides(weight, group)]
         if not sides:
@@ -88,7 +88,7 @@ def _sides(parameter: Tensor, group: Group) -> list[tuple[str, int]]:
 
 
 def _precondition(momentum: Tensor, state: State, sides: list[str]) -> Tensor:
-    """A m B."""
+    """Return a m B."""
     found = momentum
     if "left" in sides:
         found = state["root_left"] @ found

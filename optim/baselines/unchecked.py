@@ -24,14 +24,14 @@ _BETAS = ("beta1", "beta2", "beta3")
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """What builds the class of that name."""
+    """Return a factory of the class of that name."""
     if name.startswith("_"):
         raise AttributeError(name)
     return partial(_build, name)
 
 
 def _build(name: str, model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.Optimizer:
-    """The optimizer on every trainable parameter.
+    """Return the optimizer on every trainable parameter.
 
     Raises:
         UnknownOptimizerError: the library has no such class.

@@ -36,7 +36,7 @@ Factory = Callable[..., torch.optim.Optimizer]
 
 
 def _join_betas(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a class, whose `betas` are several options of an entry: an option is a scalar."""
+    """Return the options of a class, whose `betas` are several options of an entry: an option is a scalar."""
     rest = {name: value for name, value in options.items() if name not in _BETAS}
     betas = tuple(options[name] for name in _BETAS if name in options)
     return {**rest, "betas": betas} if betas else rest
@@ -81,7 +81,7 @@ def _of_library(name: str, *, decays: bool = True, matrices: bool = False, plain
 
 
 def _without_lists(factory: Factory) -> Factory:
-    """The same, which on a CPU works on one tensor at a time: there lists of tensors save no launch, and their
+    """Return the same, which on a CPU works on one tensor at a time: there lists of tensors save no launch, and their
     temporaries are as large as the model, mapped anew at each step."""
 
     def made(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
@@ -166,7 +166,8 @@ def mars(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) ->
 
 
 def _hidden_factory(cls: type[PerParameterOptimizer], mark: str = "projected", **fixed: Any) -> Factory:
-    """What builds that class for attention and MLP matrices, in groups with the mark, and AdamW elsewhere."""
+    """Return a factory that builds that class for attention and MLP matrices, in groups with the mark, and AdamW
+    elsewhere."""
 
     def factory(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> PerParameterOptimizer:
         return cls(_hidden_groups(model, weight_decay, mark), lr, **fixed, **_join_betas(options))
@@ -198,7 +199,7 @@ def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Gro
 
 
 def _groups_of_vectors(model: nn.Module, weight_decay: float) -> list[Group]:
-    """The groups of `decay_groups`, each with whether it is the one of `vectors`."""
+    """Return the groups of `decay_groups`, each with whether it is the one of `vectors`."""
     vectors = {one.name for one in matrix_groups(model).vectors}
     groups = decay_groups(model, weight_decay)
     return [{**group, "vectors": any(name in vectors for name in group["param_names"])} for group in groups]

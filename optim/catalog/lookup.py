@@ -31,32 +31,34 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def entries() -> tuple[OptimizerEntry, ...]:
-    """All optimizers: ours, then those of installed packages that the operator allows, in the environment's order.
+    """Return all optimizers: ours, then those of installed packages that the operator allows, in the environment's
+    order.
 
-    Raises `OwnOptimizerError` where an allowed name is in no installed package, is taken, or its entry cannot be used.
+    Raises `OwnOptimizerError` if an allowed name is in no installed package, is taken, or its entry cannot be used.
     """
     return CATALOG + _own_entries(os.environ.get(VARIABLE, ""))
 
 
 def names() -> tuple[str, ...]:
-    """The names of all optimizers, in catalog order."""
+    """Return the names of all optimizers, in catalog order."""
     return tuple(entry.name for entry in entries())
 
 
 def knows(name: str) -> bool:
-    """Whether an entry has that name; packages are loaded for names only that we do not ship."""
+    """Return whether an entry has that name; packages are loaded for names only that we do not ship."""
     return _find_known(name) is not None
 
 
 def entry(name: str) -> OptimizerEntry:
-    """The entry of that name; raises `UnknownOptimizerError`."""
+    """Return the entry of that name; raises `UnknownOptimizerError`."""
     if (found := _find_known(name)) is not None:
         return found
     raise UnknownOptimizerError(unknown("optimizer", name, names()))
 
 
 def find(name: str) -> OptimizerEntry | None:
-    """The entry of that name; None where this process has none, as of what was stored when another was allowed."""
+    """Return the entry of that name; None if this process has none, as of what was stored when another was
+    allowed."""
     try:
         return entry(name)
     except (UnknownOptimizerError, OwnOptimizerError):
@@ -73,7 +75,7 @@ def _find(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None
 
 @lru_cache(maxsize=4)
 def _own_entries(allowed: str) -> tuple[OptimizerEntry, ...]:
-    """The entries that the environment allows in these words; each package is loaded once a process."""
+    """Return the entries that the environment allows in these words; each package is loaded once a process."""
     names = dict.fromkeys(name.strip() for name in allowed.split(",") if name.strip())
     offered = {point.name: point for point in entry_points(group=GROUP)} if names else {}
     return tuple(_own_entry(name, offered) for name in names)
@@ -114,7 +116,8 @@ def _own_entry(name: str, offered: Mapping[str, EntryPoint]) -> OptimizerEntry:
 
 
 def _is_entry(value: object) -> TypeGuard[OptimizerEntry]:
-    """Whether it describes an optimizer, under either of this package's names: `optim`'s entry will do for `adapm`."""
+    """Return whether it describes an optimizer, under either of this package's names: `optim`'s entry will do for
+    `adapm`."""
     kind = type(value)
     path = f"{kind.__module__}.{kind.__qualname__}"
     return path in ("optim.catalog.records.OptimizerEntry", "adapm.catalog.records.OptimizerEntry")

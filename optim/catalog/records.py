@@ -1,4 +1,4 @@
-"""How the catalog describes one optimizer and its typed options, as frozen records."""
+"""Frozen records of an optimizer in the catalog and its typed options."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ OptionKind = Literal["float", "int", "bool", "choice"]
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One typed option of an optimizer, with its bounds and default."""
+    """A typed option of an optimizer, with its bounds and default."""
 
     name: str
     kind: OptionKind
@@ -31,12 +31,12 @@ class Option:
     """Whether some devices know no difference between its values."""
 
     def fault(self, value: object) -> str | None:
-        """Say what is allowed where `value` is not; None where it is fine."""
+        """Say what is allowed where `value` is not; None if it is fine."""
         is_allowed = self.nullable if value is None else self._admits(value)
         return None if is_allowed else f"must be {self.allowed_values()}"
 
     def allowed_values(self) -> str:
-        """The allowed values in words: `a number in [0, 1)`, `one of subspace, svd`."""
+        """Return the allowed values in words: `a number in [0, 1)`, `one of subspace, svd`."""
         null = " or null" if self.nullable else ""
         if self.kind == "bool":
             return "true or false" + null
@@ -68,7 +68,7 @@ class Option:
 
 
 class Need(StrEnum):
-    """What a training loop must do for an optimizer besides calling `step`."""
+    """A duty of a training loop besides calling `step`."""
 
     MODES = "modes"
     """Call its `eval()` before the weights are evaluated and its `train()` before the next step
@@ -78,8 +78,8 @@ class Need(StrEnum):
 
 
 class Claim(StrEnum):
-    """What an entry says of its optimizer's steps without weight decay, where its paper says so too; `adapm-bench
-    optimizer check` holds it to that."""
+    """A property of an optimizer's steps without weight decay that its paper states, too; `adapm-bench optimizers
+    --check` tests it."""
 
     STEADY = "steady"
     """Under a constant gradient every step is the same: moments are corrected for their bias."""
@@ -93,7 +93,7 @@ class Claim(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerEntry:
-    """One optimizer of the catalog."""
+    """An optimizer of the catalog."""
 
     name: str
     """The name in specs: lower case, hyphens."""
@@ -115,7 +115,7 @@ class OptimizerEntry:
     has_more_options: bool = False
     """Whether it takes options that are not listed here, which are known when it is built."""
     package: str | None = None
-    """What it imports besides torch."""
+    """The package that it imports besides torch."""
     extra: str | None = None
     """The extra of this distribution that installs the package."""
 
@@ -130,7 +130,7 @@ class OptimizerEntry:
         return self.option("unknown") is not None
 
     def sharding_fault(self, options: Mapping[str, object]) -> str | None:
-        """Why it cannot train a model that FSDP2 has sharded; None where it can."""
+        """Return the reason why it cannot train a model that FSDP2 has sharded; None if it can."""
         if not (self.elementwise or self.has_plan):
             return f"{self.name} needs whole parameters"
         solver = self.option("solver")
@@ -139,7 +139,7 @@ class OptimizerEntry:
         return None
 
     def option(self, name: str) -> Option | None:
-        """The option of that name, or None."""
+        """Return the option of that name, or None."""
         return next((option for option in self.options if option.name == name), None)
 
     def faults(self, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -152,5 +152,5 @@ class OptimizerEntry:
                 yield name, f"unknown option of {self.name}; {hint(name, (option.name for option in self.options))}"
 
     def defaults(self) -> dict[str, Scalar]:
-        """Every option at its default."""
+        """Return every option at its default."""
         return {option.name: option.default for option in self.options}

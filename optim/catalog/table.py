@@ -15,22 +15,22 @@ from .records import Claim, Need, OptimizerEntry, Option
 
 
 def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maximum: float | None = None) -> Option:
-    """A number in [minimum, maximum]."""
+    """Return a number in [minimum, maximum]."""
     return Option(name=name, kind="float", default=default, meaning=meaning, minimum=minimum, maximum=maximum)
 
 
 def _positive_number(name: str, default: float, meaning: str, maximum: float | None = None) -> Option:
-    """A number in (0, maximum]."""
+    """Return a number in (0, maximum]."""
     return replace(_number(name, default, meaning, maximum=maximum), exclusive_minimum=True)
 
 
 def _rate(name: str, default: float, meaning: str) -> Option:
-    """A decay rate in [0, 1)."""
+    """Return a decay rate in [0, 1)."""
     return replace(_number(name, default, meaning, maximum=1.0), exclusive_maximum=True)
 
 
 def _count(name: str, default: int | None, meaning: str, minimum: int = 1, maximum: int = 10**9) -> Option:
-    """A whole number; or null, where that is the default."""
+    """Return a whole number; or null, where that is the default."""
     return Option(
         name=name,
         kind="int",
@@ -51,7 +51,7 @@ def _flag(name: str, default: bool, meaning: str) -> Option:
 
 
 def _choice(name: str, default: str | None, meaning: str, *choices: str) -> Option:
-    """One of some words; or null, where that is the default."""
+    """Return an option with some words as values; or null, if that is the default."""
     nullable = default is None
     return Option(name=name, kind="choice", default=default, meaning=meaning, choices=choices, nullable=nullable)
 
@@ -84,7 +84,7 @@ _of_torchao = partial(OptimizerEntry, licence="BSD-3-Clause (torchao)", package=
 
 
 def _projection_options(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
-    """The options of Adam in a subspace."""
+    """Return the options of Adam in a subspace."""
     rank = "rank of the projection over min(m, n)"
     return (
         *_ADAM,
@@ -525,13 +525,14 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         needs=frozenset({Need.MODES}),
     ),
 )
-"""What this project ships."""
+"""The optimizers of this project."""
 
 _CLASS = re.compile(r"pytorch_optimizer\.([A-Za-z]\w*)", re.ASCII)
 
 
 def unchecked(name: str) -> OptimizerEntry | None:
-    """The entry of a class of `pytorch_optimizer` by its name, `pytorch_optimizer.Prodigy`; None for any other name.
+    """Return the entry of a class of `pytorch_optimizer` by its name, `pytorch_optimizer.Prodigy`; None for any other
+    name.
 
     Whether there is such a class is known where it is built: nothing here imports the library.
     """

@@ -1,5 +1,5 @@
-"""From a model to its block plan: which weights are query, key, MLP, …, and what is kept for each of them. Nothing here
-moves a weight or keeps a state.
+"""From a model to its block plan: its query, key, MLP, … weights, and the state of each. Nothing here moves a weight or
+keeps a state.
 """
 
 from .blocks import Block as Block

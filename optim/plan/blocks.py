@@ -53,7 +53,7 @@ class BlockKind(StrEnum):
 
 
 class FirstMoment(StrEnum):
-    """What is kept of the momentum."""
+    """The momentum that is kept."""
 
     FULL = "full"
     LOW_RANK = "low rank"
@@ -65,11 +65,11 @@ class SecondMoment(StrEnum):
 
     ELEMENT = "element"
     ROW = "row"
-    """One per token or position of an embedding, one per token of an LM head."""
+    """One value a token or position of an embedding, one a token of an LM head."""
     NEURON = "neuron"
-    """One per output neuron."""
+    """One value an output neuron."""
     HEAD = "head"
-    """One per attention head."""
+    """One value an attention head."""
 
 
 PAPER_FIRST_MOMENTS: Mapping[BlockKind, FirstMoment] = MappingProxyType(
@@ -129,7 +129,7 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One block and everything that is kept for it."""
+    """A block and its state."""
 
     parameter: str
     """The parameter's qualified name in the model."""
@@ -145,13 +145,14 @@ class Block:
     head_size: int = 1
     """Neighbouring output neurons that share one second moment where that is per head; else 1."""
     state_dtype: torch.dtype
-    """Of all that is kept; `EIGHT_BIT` is that of momentum, its factors, and second moments of one value an element."""
+    """The type of all state; `EIGHT_BIT` is that of momentum, its factors, and second moments of one value an
+    element."""
     part: Slice | None = None
-    """None where the block is a whole matrix."""
+    """None if the block is a whole matrix."""
     index: int | None = None
-    """Which matrix of a stack (experts × m × n) the block lies in; None where the parameter is no stack."""
+    """The matrix of a stack (experts × m × n) that is this block; None if the parameter is no stack."""
     label: str = ""
-    """Tells the blocks of one parameter apart, `gate` or `3.up`; empty where the kind does, or there is one only."""
+    """Tells the blocks of one parameter apart, `gate` or `3.up`; empty if the kind does, or there is one only."""
 
     @property
     def name(self) -> str:
@@ -183,11 +184,12 @@ class Block:
         return sum(prod(shape) * self.state_dtypes[name].itemsize for name, shape in self.state_shapes.items())
 
     def key(self, state_name: str) -> str:
-        """Where the optimizer keeps that state tensor: `exp_avg_sq`, or `query.exp_avg_sq` in a fused parameter."""
+        """Return the optimizer's name of that state tensor: `exp_avg_sq`, or `query.exp_avg_sq` in a fused
+        parameter."""
         return f"{self._label}.{state_name}" if self._label else state_name
 
     def view(self, tensor: Tensor) -> Tensor:
-        """This block of a parameter-shaped tensor (parameter or gradient), without a copy."""
+        """Return this block of a parameter-shaped tensor (parameter or gradient), without a copy."""
         matrix = tensor if self.index is None else tensor[self.index]
         if self.part is None:
             return matrix
@@ -198,7 +200,7 @@ class Block:
         return self.label or ("" if self.part is None else str(self.kind))
 
     def _is_coded(self, shape: tuple[int, ...]) -> bool:
-        """Whether state of that shape is kept in 8 bits: vectors are not, which are small."""
+        """Return whether state of that shape is kept in 8 bits: vectors are not, which are small."""
         return self.state_dtype is EIGHT_BIT and len(shape) > 1
 
     def _dtype_of(self, name: str, shape: tuple[int, ...]) -> torch.dtype:
@@ -252,7 +254,8 @@ class BlockPlan:
         return sum(block.state_bytes for block in self.blocks)
 
     def __str__(self) -> str:
-        """The plan as a table: parameter, slice, shape, block, first moment, second moment, rank, state bytes."""
+        """Return the plan as a table: parameter, slice, shape, block, first moment, second moment, rank, state
+        bytes."""
         total = ("total", *[""] * (len(_HEADINGS) - 2), f"{self.state_bytes:,}")
         rows = [_HEADINGS, *map(_row, self.blocks), total]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]

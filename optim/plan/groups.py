@@ -1,6 +1,5 @@
-"""Which of a model's parameters are hidden matrices, embeddings, heads or vectors, for optimizers without a block plan
-of their own; and parameter groups as `torch.optim` takes them: one list or several groups, of parameters with names or
-without."""
+"""Groups for optimizers without a block plan of their own: a model's hidden matrices, embeddings, heads and vectors;
+and parameter groups as `torch.optim` takes them: one list or several groups, of parameters with names or without."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ class Weight:
     value: Tensor
     kinds: frozenset[BlockKind]
     output_axis: int
-    """Of its matrices, the axis that counts outputs: 0 for out × in, 1 for in × out."""
+    """The axis of its matrices that counts outputs: 0 for out × in, 1 for in × out."""
     is_vector: bool
     """Whether it is one, or a stack of such (the biases of experts): vectors never decay."""
     is_stack: bool
@@ -97,7 +96,8 @@ def matrix_groups(model: nn.Module) -> MatrixGroups:
 
 
 def weights(model: nn.Module) -> list[Weight]:
-    """The trainable parameters of a model in their order, as the block plan sees them; without any that are empty."""
+    """Return the trainable parameters of a model in their order, as the block plan sees them; without any that are
+    empty."""
     blocks = plan_blocks(model, unknown="full").by_parameter
     return [
         Weight(
@@ -129,17 +129,18 @@ def decay_groups(
 
 
 def drop_empty_groups(groups: list[Group]) -> list[Group]:
-    """The groups that have parameters."""
+    """Return the groups that have parameters."""
     return [group for group in groups if group["params"]]
 
 
 def params(chosen: Iterable[Weight]) -> Group:
-    """A group of these, with their names."""
+    """Return a group of these, with their names."""
     return as_group({"params": [(one.name, one.value) for one in chosen]})
 
 
 def as_groups(params: ParamsT) -> list[Group]:
-    """The same parameters as groups whose `params` are lists of tensors, beside `param_names` where they have names."""
+    """Return the same parameters as groups whose `params` are lists of tensors, beside `param_names` where they have
+    names."""
     if isinstance(params, Tensor):
         raise TypeError(f"the parameters to train are one tensor {tuple(params.shape)}; give a list of (name, tensor)")
     if isinstance(params, Mapping):
@@ -159,7 +160,7 @@ def names(groups: list[Group]) -> Iterator[tuple[str, Tensor]]:
 
 
 def name_groups(model: nn.Module, groups: list[Group]) -> list[Group]:
-    """The groups with the names that their parameters have in the model.
+    """Return the groups with the names that their parameters have in the model.
 
     Raises:
         ValueError: a parameter is not the model's.
@@ -174,7 +175,7 @@ def name_groups(model: nn.Module, groups: list[Group]) -> list[Group]:
 
 
 def as_group(group: Group) -> Group:
-    """The group with names and tensors apart, as torch itself has done since 2.6; an empty one has names, too.
+    """Return the group with names and tensors apart, as torch itself has done since 2.6; an empty one has names, too.
 
     Torch takes an empty group for one without names, and refuses it beside others that have them.
     """

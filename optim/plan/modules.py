@@ -22,7 +22,7 @@ _KEY_VALUE_HEADS = (
 _HEAD_SIZES = ("head_dim", "head_size", "attention_head_size", "d_head", "dim_head", "key_value_proj_dim")
 _HEAD_NUMBERS = (_HEADS, _KEY_VALUE_HEADS, _HEAD_SIZES)
 WRAPPED = "base_layer"
-"""Where an adapter's wrapper keeps the linear map that it adapts."""
+"""The attributes under which an adapter's wrapper keeps the linear map that it adapts."""
 _TURNED_MAPS = frozenset({"c_attn", "q_attn", "c_fc", "c_proj"})
 """Kept inputs × outputs (`Conv1D`) by Hugging Face's GPT-2, outputs × inputs by nanoGPT."""
 _FORWARDED = re.compile(r"\d+|linear|ln|default|modules_to_save|original_module")
@@ -55,11 +55,11 @@ class Heads:
 
 @dataclass(kw_only=True)
 class _Names:
-    """What holds for a whole model of which only names are known."""
+    """The properties of a whole model of which only names are known."""
 
     heads: int | None
     is_turned: bool | None = None
-    """Whether GPT-2's maps are inputs × outputs; None where no shape tells."""
+    """Whether GPT-2's maps are inputs × outputs; None if no shape tells."""
 
 
 @dataclass(eq=False)
@@ -67,17 +67,17 @@ class Part:
     """A module, or what names tell of it. What is wrapped (by an adapter, a compiler) takes its wrapper's place."""
 
     name: str = ""
-    """What its parent calls it; empty for the root."""
+    """Its name in its parent; empty for the root."""
     parent: "Part | None" = None
     module: nn.Module | None = None
     names: _Names | None = None
-    """Only where there is no module."""
+    """The names, if there is no module."""
     own: dict[str, Tensor] = field(default_factory=dict)
     children: dict[str, "Part"] = field(default_factory=dict)
 
     @property
     def lineage(self) -> "Iterator[Part]":
-        """It and the parts around it, the root last."""
+        """This part and those around it, the root last."""
         part: Part | None = self
         while part is not None:
             yield part
@@ -98,7 +98,7 @@ class Part:
 
     @cached_property
     def output_axis(self) -> int | None:
-        """The axis of its weight that counts outputs; None where nothing tells."""
+        """The axis of its weight that counts outputs; None if nothing tells."""
         if self.module is not None:
             return 1 if is_conv1d(self.module) else 0
         is_turned = self.names.is_turned if self.names is not None and self.name in _TURNED_MAPS else False
@@ -140,7 +140,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a parameter lives. A tied parameter has several."""
+    """The place of a parameter. A tied parameter has several."""
 
     tensor: Tensor
     name: str
@@ -164,13 +164,13 @@ class Site:
 
     @cached_property
     def path(self) -> str:
-        """Where it lives, with `N` for numbers and without `.weight`: `model.layers.N.self_attn.q_proj`."""
+        """Its path, with `N` for numbers and without `.weight`: `model.layers.N.self_attn.q_proj`."""
         names = [*self.part.path, *([] if self.name == "weight" else [self.name])]
         return ".".join("N" if name.isdigit() else name for name in names)
 
 
 def tree(model: nn.Module) -> Part:
-    """The parts of a model."""
+    """Return the parts of a model."""
     root = Part(module=model)
     _grow(root, model, ())
     return root
@@ -193,7 +193,8 @@ def _grow(part: Part, module: nn.Module, path: tuple[str, ...]) -> None:
 
 
 def tree_of_names(parameters: Mapping[str, Tensor], heads: int | None) -> Part:
-    """The parts that the names of parameters tell of; `heads` is the number of query heads of every attention."""
+    """Return the parts that the names of parameters tell of; `heads` is the number of query heads of every
+    attention."""
     root = Part(names=_Names(heads=heads))
     for name, parameter in parameters.items():
         *path, own = plain_name(name).split(".")
@@ -214,7 +215,8 @@ def _walk(part: Part) -> Iterator[Part]:
 
 
 def _is_stored_by_inputs(parts: list[Part]) -> bool | None:
-    """Whether GPT-2's maps are inputs × outputs: `c_attn` leads to more than it comes from; None if nothing tells."""
+    """Return whether GPT-2's maps are inputs × outputs: `c_attn` leads to more than it comes from; None if nothing
+    tells."""
     fused = [part.own["weight"].shape for part in parts if part.name == "c_attn" and "weight" in part.own]
     found = {columns > rows for rows, columns in fused}
     if any(part.name == "c_q" for part in parts):  # nanochat's, which are `nn.Linear`
@@ -232,12 +234,12 @@ def sites(root: Part) -> dict[int, list[Site]]:
 
 
 def embeddings(root: Part) -> Iterable[Tensor]:
-    """Every table of embeddings."""
+    """Yield every table of embeddings."""
     return (part.own["weight"] for part in _walk(root) if part.is_embedding and "weight" in part.own)
 
 
 def linear_map(module: nn.Module) -> Map | None:
-    """The map that a module is; None for any other module."""
+    """Return the map that a module is; None for any other module."""
     if isinstance(module, nn.Linear):
         return Map(module.in_features, module.out_features)
     if is_conv1d(module):
@@ -246,18 +248,19 @@ def linear_map(module: nn.Module) -> Map | None:
 
 
 def is_conv1d(module: nn.Module) -> bool:
-    """Whether it is GPT-2's `Conv1D`: a linear map stored in × out (known by its two sizes, `nx` and `nf`)."""
+    """Return whether it is GPT-2's `Conv1D`: a linear map stored in × out (known by its two sizes, `nx` and `nf`)."""
     return hasattr(module, "nx") and hasattr(module, "nf")
 
 
 def read_heads(module: nn.Module) -> Heads | None:
-    """Its heads, where it or its configuration says how many and how wide."""
+    """Return the heads, if the module or its configuration says how many and how wide."""
     query, key_value, size = (read_number(module, names) for names in _HEAD_NUMBERS)
     return Heads(query=query, key_value=key_value or query, size=size) if query and size else None
 
 
 def read_number(module: nn.Module, names: Iterable[str]) -> int | None:
-    """The first of these whole numbers that the module itself, else its `config`, has; some configurations raise."""
+    """Return the first of these whole numbers that the module itself, else its `config`, has; some configurations
+    raise."""
     for holder in (module, getattr(module, "config", None)):
         for name in names:
             try:
@@ -270,7 +273,7 @@ def read_number(module: nn.Module, names: Iterable[str]) -> int | None:
 
 
 def expert_stacks(module: nn.Module) -> tuple[Tensor, Tensor] | None:
-    """The stacks of a module that is all experts: gate and up projections, down projections, experts × m × n."""
+    """Return the stacks of a module that is all experts: gate and up projections, down projections, experts × m × n."""
     own = dict(module.named_parameters(recurse=False))
     gate_up, down = own.get("gate_up_proj"), own.get("down_proj")
     if gate_up is None or down is None or (gate_up.ndim, down.ndim) != (3, 3):
@@ -286,13 +289,14 @@ _AROUND_ALL = "module"
 
 
 def is_wrapped(path: Sequence[str]) -> bool:
-    """Whether the module there is what its parent wraps; `path` are its plain names from the root, its own last."""
+    """Return whether the module there is what its parent wraps; `path` are its plain names from the root, its own
+    last."""
     return path[-1] in TRANSPARENT or list(path) == [_AROUND_ALL]
 
 
 @cache
 def plain_name(parameter: str) -> str:
-    """A parameter's name without wrappers: `module._orig_mod.lm_head.weight` is `lm_head.weight`."""
+    """Return a parameter's name without wrappers: `module._orig_mod.lm_head.weight` is `lm_head.weight`."""
     *path, own = parameter.split(".")
     plain: list[str] = []
     for name in path:

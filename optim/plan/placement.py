@@ -1,4 +1,4 @@
-"""From a model, or from names and shapes where there is no model, to its block plan; the user's rules last.
+"""From a model, or from names and shapes, to its block plan; the user's rules last.
 
 `roles.py` says which blocks a parameter is; here each gets what its kind keeps. What fits no role is never guessed: all
 such weights keep Adam's moments, and one warning, or with `unknown="error"` one error, names them.
@@ -115,7 +115,7 @@ def _report(unplaced: Sequence[str], unknown: Unknown) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Policy:
-    """What blocks keep: the options of a plan, with their defaults."""
+    """The options of a plan, with their defaults."""
 
     rank_ratio: float = 0.05  # paper, section 5.1
     first_moments: Mapping[BlockKind, FirstMoment] = field(default_factory=lambda: PAPER_FIRST_MOMENTS)

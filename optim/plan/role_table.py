@@ -20,7 +20,7 @@ from .blocks import BlockKind, Slice
 from .modules import Heads, Site, read_heads
 
 Repeats = int | Literal["query head", "key-value head", "expert"]
-"""How often the kinds of a fused weight follow each other: once, a fixed number of times, for every head or expert."""
+"""The repetition of a fused weight's kinds: once, a fixed number of times, for every head or expert."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class BlockRole:
     """Whether others of its kind lie apart in the same matrix, as the heads' queries where query and key alternate."""
 
     def shape(self, parameter: tuple[int, ...]) -> tuple[int, ...]:
-        """The block's shape in a parameter of that shape."""
+        """Return the block's shape in a parameter of that shape."""
         sizes = list(parameter if self.index is None else parameter[1:])
         if self.part is not None:
             sizes[self.part.axis] = self.part.length
@@ -46,7 +46,7 @@ class BlockRole:
 
 @dataclass(frozen=True)
 class Role:
-    """What the weights of that name are in modules of that class.
+    """The role of the weights of that name in modules of that class.
 
     A fused weight is several kinds in a row. Query, key and value are as wide as their heads say, other kinds share the
     outputs equally. With `repeats` that row follows itself: GPT-NeoX has query, key and value of the first head, then
@@ -58,11 +58,11 @@ class Role:
     weight: str
     """A shell pattern for the weight's name from that module on: `query_key_value.weight`."""
     kinds: BlockKind | tuple[BlockKind, ...]
-    """What it is; several in their order along the outputs, experts along the first dimension."""
+    """Its kind; several in their order along the outputs, experts along the first dimension."""
     _: KW_ONLY
     repeats: Repeats = 1
     heads: Heads | Callable[[nn.Module], Heads | None] | None = None
-    """The module's heads; None where it has them under one of the usual names (`num_heads`, `num_kv_heads`, …)."""
+    """The module's heads; None if it has them under one of the usual names (`num_heads`, `num_kv_heads`, …)."""
     output_axis: int | None = None
     """The axis of a matrix that counts outputs; None for 0, and 1 for GPT-2's `Conv1D`."""
     is_stack: bool = False
@@ -85,11 +85,11 @@ class Role:
         return (self.kinds,) if isinstance(self.kinds, BlockKind) else tuple(self.kinds)
 
     def fits_class(self, cls: type) -> bool:
-        """Whether it speaks of modules of that class."""
+        """Return whether it speaks of modules of that class."""
         return any(fnmatchcase(base.__name__, self.module) for base in cls.__mro__)
 
     def blocks(self, site: Site, module: nn.Module) -> tuple[BlockRole, ...]:
-        """The blocks of the weight that lives there, in a module that the role speaks of.
+        """Return the blocks of the weight that lives there, in a module that the role speaks of.
 
         Raises:
             RuleError: the weight cannot be divided as the role says.
@@ -181,7 +181,7 @@ class Role:
 
 
 def _kind_of(part: BlockRole) -> str:
-    """The kind, where the matrix of an expert is several blocks."""
+    """Return the kind, where the matrix of an expert is several blocks."""
     return "" if part.part is None else str(part.kind)
 
 
@@ -196,7 +196,7 @@ def register_role(role: Role) -> None:
 
 
 def table_roles(site: Site) -> tuple[BlockRole, ...]:
-    """What the table says of the weight that lives there; empty where it says nothing.
+    """Return the roles of the weight there according to the table; empty if it has none.
 
     A weight that its shipped row cannot divide is `OTHER`: names alone, which say nothing of its order, would mislead.
     """
@@ -237,7 +237,7 @@ _EXPERTS = ("moe_num_experts", "num_experts")
 
 
 def _jetmoe_heads(attention: nn.Module) -> Heads | None:
-    """Of one expert, who has as many queries as all have keys."""
+    """Return the heads of one expert, who has as many queries as all have keys."""
     number, size = getattr(attention, "num_key_value_heads", None), getattr(attention, "head_dim", None)
     return (
         Heads(query=number, key_value=number, size=size) if isinstance(number, int) and isinstance(size, int) else None
@@ -245,7 +245,8 @@ def _jetmoe_heads(attention: nn.Module) -> Heads | None:
 
 
 def _litgpt_heads(attention: nn.Module) -> Heads | None:
-    """Of litgpt's before its fused map was called `qkv`: others give the common class that map in another order."""
+    """Return the heads of litgpt's attention before its fused map was called `qkv`: others give the common class that
+    map in another order."""
     return read_heads(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
 
 

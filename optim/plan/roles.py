@@ -1,4 +1,4 @@
-"""Which blocks a parameter is: rules in order, the first that answers is right.
+"""Roles of a parameter's blocks: rules in order, the first that answers is right.
 
     adapter · vector · the table (`role_table.py`) · position bias · mixer · embedding · convolution · attention
     · router · experts · LM head · task head · projection · MLP · by shape: LM head, MLP
@@ -83,7 +83,7 @@ _KINDS = (BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE)
 
 
 def find_roles(where: Sequence[Site], known: Vocabularies) -> tuple[BlockRole, ...]:
-    """The blocks of the parameter that lives there, perhaps at several places."""
+    """Return the blocks of the parameter that lives there, perhaps at several places."""
     for rule in _RULES:
         for site in where:
             if found := tuple(rule(site)):
@@ -96,7 +96,7 @@ def find_roles(where: Sequence[Site], known: Vocabularies) -> tuple[BlockRole, .
 
 
 def vocabularies(root: Part) -> Vocabularies:
-    """For every width, the largest embedding is taken for the tokens': others count positions, or token types."""
+    """Return the largest embedding of every width as the tokens': others count positions, or token types."""
     largest: dict[int, int] = {}
     for table in embeddings(root):
         if table.ndim == 2:
@@ -106,7 +106,7 @@ def vocabularies(root: Part) -> Vocabularies:
 
 
 def _adapter(site: Site) -> Iterator[BlockRole]:
-    """A factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank; and its kin.
+    """Yield a factor of a LoRA update W + B A (Hu et al., arXiv 2106.09685): A is rank × in, B out × rank; and its kin.
 
     So are prompts that are trained in front of a frozen model (Lester et al., arXiv 2104.08691) and what makes them, as
     PEFT's `prompt_encoder`: a table of vectors, all of which every step reads, unlike a table of tokens.
@@ -124,13 +124,14 @@ def _vector(site: Site) -> Iterator[BlockRole]:
 
 
 def _is_lone(site: Site) -> bool:
-    """Whether one dimension alone is above 1, in what is neither a map nor a kernel."""
+    """Return whether one dimension alone is above 1, in what is neither a map nor a kernel."""
     is_own = site.name != "weight" or (site.tensor.ndim > 2 and not _is_convolution(site.part))
     return is_own and site.tensor.numel() == max(site.tensor.shape, default=1)
 
 
 def _position_bias(site: Site) -> Iterator[BlockRole]:
-    """A table of attention biases by relative position, as T5 and Swin have it, or the small map that makes it."""
+    """Yield a table of attention biases by relative position, as T5 and Swin have it, or the small map that makes
+    it."""
     around = _attention_around(site) if site.part.is_embedding else None
     is_column_a_head = around is not None and site.tensor.shape[-1] == around.head_counts[0]
     if (is_column_a_head or _POSITION_BIAS.search(site.path)) and site.map is None:
@@ -140,7 +141,7 @@ def _position_bias(site: Site) -> Iterator[BlockRole]:
 
 
 def _mixer(site: Site) -> Iterator[BlockRole]:
-    """A weight of a recurrence. What is no `weight` there decays no more than a bias does."""
+    """Yield a weight of a recurrence. What is no `weight` there decays no more than a bias does."""
     if any(
         _MIXER_STATE & part.own.keys() or _MIXER_CLASS.fullmatch(type(part.module).__name__)
         for part in site.part.lineage
@@ -149,7 +150,7 @@ def _mixer(site: Site) -> Iterator[BlockRole]:
 
 
 def _embedding(site: Site) -> Iterator[BlockRole]:
-    """A table of tokens or learned positions."""
+    """Yield a table of tokens or learned positions."""
     if site.part.is_embedding and site.tensor.ndim == 2:
         yield BlockRole(kind=BlockKind.EMBEDDING)
     elif site.name != "weight" and _POSITIONS.fullmatch(site.name):
@@ -162,7 +163,7 @@ def _embedding(site: Site) -> Iterator[BlockRole]:
 
 
 def _convolution(site: Site) -> Iterator[BlockRole]:
-    """The kernel of a convolution: patches of an image, frames of sound, the taps of a short one."""
+    """Yield the kernel of a convolution: patches of an image, frames of sound, the taps of a short one."""
     if _is_convolution(site.part) and site.name == "weight":
         yield BlockRole(kind=BlockKind.CONVOLUTION)
 
@@ -172,7 +173,7 @@ def _is_convolution(part: Part) -> bool:
 
 
 def _attention_around(site: Site) -> Part | None:
-    """The attention that the weight belongs to: by its name or class, or by the maps that it holds."""
+    """Return the attention that the weight belongs to: by its name or class, or by the maps that it holds."""
     around = [part for part in site.part.lineage if part.name and not part.name.isdigit()]
     if site.name == "weight":
         around = list(site.part.lineage)[1:]
@@ -203,7 +204,7 @@ def _kind_of(word: str) -> BlockKind | None:
 
 
 def _attention(site: Site) -> Iterator[BlockRole]:
-    """A weight of attention: query, key, value or all in one, output, latents, gates, relative positions."""
+    """Yield a weight of attention: query, key, value or all in one, output, latents, gates, relative positions."""
     if site.tensor.ndim > 3 or site.part.output_axis is None or (attention := _attention_around(site)) is None:
         return
     axis, outputs, word = site.output_axis, site.tensor.shape[site.output_axis], site.word
@@ -232,7 +233,7 @@ def _attention(site: Site) -> Iterator[BlockRole]:
 
 
 def heads_of(attention: Part) -> Heads | None:
-    """Its heads: as the module, its configuration or the caller says, and as wide as its maps; None where unknown.
+    """Return the heads: as the module, its configuration or the caller says, and as wide as its maps; None if unknown.
 
     Where nobody says how many, every neuron is one: blocks are divided rightly all the same.
     """
@@ -288,7 +289,7 @@ _CODEGEN = frozenset({"qkv_proj", "out_proj"})
 
 
 def _fused(kinds: Sequence[BlockKind], heads: Heads | None, axis: int, outputs: int) -> Iterator[BlockRole]:
-    """These kinds in this order along the output axis; nothing where the widths do not add up."""
+    """These kinds in this order along the output axis; nothing if the widths do not add up."""
     if heads is None or outputs != sum(heads.width(kind) for kind in kinds):
         return
     start = 0
@@ -299,7 +300,8 @@ def _fused(kinds: Sequence[BlockKind], heads: Heads | None, axis: int, outputs: 
 
 
 def _router(site: Site) -> Iterator[BlockRole]:
-    """A row for every expert, beside the experts; one row, the gate of a shared expert; a map of such a choice."""
+    """Yield a row for every expert, beside the experts; one row, the gate of a shared expert; a map of such a
+    choice."""
     if site.tensor.ndim != 2:
         return
     holder = site.part.parent
@@ -310,7 +312,7 @@ def _router(site: Site) -> Iterator[BlockRole]:
 
 
 def _experts(site: Site) -> Iterator[BlockRole]:
-    """A stack of expert matrices, every expert's a block or, where gate and up projection are fused, two.
+    """Yield a stack of expert matrices, every expert's a block or, where gate and up projection are fused, two.
 
     Stored experts × out × in (Mixtral, Qwen) or experts × in × out (gpt-oss, Llama 4): the two stacks' shapes tell.
     """
@@ -340,7 +342,7 @@ def _gate_and_up(axis: int, outputs: int, expert: int | None = None) -> Iterator
 
 
 def _name_rule(pattern: re.Pattern[str], kind: BlockKind) -> "_Rule":
-    """The rule that a matrix at such a path is of that kind."""
+    """Return the rule that a matrix at such a path is of that kind."""
 
     def rule(site: Site) -> Iterator[BlockRole]:
         if site.tensor.ndim == 2 and pattern.search(site.path):
@@ -350,7 +352,7 @@ def _name_rule(pattern: re.Pattern[str], kind: BlockKind) -> "_Rule":
 
 
 def _mlp(site: Site) -> Iterator[BlockRole]:
-    """A map that is named as those of an MLP, or stands in one; two in one where the way back is half as wide."""
+    """Yield a map that is named as those of an MLP, or stands in one; two in one where the way back is half as wide."""
     if site.map is None or site.part.parent is None or _attention_around(site) is not None:
         return
     around = [part.name for part in site.part.lineage if not part.name.isdigit()][:3]
@@ -364,7 +366,7 @@ def _mlp(site: Site) -> Iterator[BlockRole]:
 
 
 def _mlp_by_shape(site: Site) -> Iterator[BlockRole]:
-    """A map d → h beside one that leads h → d, whatever their names."""
+    """Yield a map d → h beside one that leads h → d, whatever their names."""
     if site.map is None or _attention_around(site) is not None:
         return
     inputs, outputs = site.map

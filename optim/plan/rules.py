@@ -16,7 +16,7 @@ from .blocks import Block, FirstMoment, SecondMoment
 
 @dataclass(frozen=True)
 class Rule:
-    """What the blocks that fit `pattern` keep; None leaves it as it is."""
+    """The state of the blocks that fit `pattern`; None leaves it as it is."""
 
     pattern: str
     """A shell pattern (`*`, `?`, `[…]`) for parameters (`*.mlp.*.weight`) or blocks (`*.c_attn.weight:key`)."""
@@ -45,12 +45,12 @@ class Rule:
             )
 
     def fits(self, parameter: str, block: str) -> bool:
-        """Whether it speaks of the block of that name in that parameter."""
+        """Return whether it speaks of the block of that name in that parameter."""
         return fnmatchcase(parameter, self.pattern) or fnmatchcase(block, self.pattern)
 
 
 def rule_of(text: str) -> Rule:
-    """The rule that a text states, `*.mlp.*.weight=rank:8,per:neuron`; raises `RuleError` for any other form."""
+    """Return the rule that a text states, `*.mlp.*.weight=rank:8,per:neuron`; raises `RuleError` for any other form."""
     pattern, _, wishes = text.rpartition("=")
     first: FirstMoment | None = None
     second: SecondMoment | None = None
@@ -72,11 +72,11 @@ def rule_of(text: str) -> Rule:
 
 
 AskedMoments = tuple[FirstMoment | None, SecondMoment | None, int | None]
-"""First moment, second moment and rank that rules ask for; None where they leave it as it is."""
+"""First moment, second moment and rank that rules ask for; None if they leave it as it is."""
 
 
 def merge_rules(rules: Sequence[Rule], parameter: str, block: str) -> AskedMoments:
-    """All that the rules say about one block: those that fit, in order."""
+    """Return all that the rules say about one block: those that fit, in order."""
     first: FirstMoment | None = None
     second: SecondMoment | None = None
     rank: int | None = None
@@ -105,7 +105,7 @@ def check_rules(rules: Sequence[Rule], blocks: Sequence[Block]) -> None:
 
 
 def _fault(block: Block) -> str | None:
-    """Why the block cannot be kept as it says; None where it can."""
+    """Return the reason why the block cannot have that state; None if it can."""
     if block.first_moment is FirstMoment.LOW_RANK:
         if len(block.shape) != 2:
             return "is no matrix and has no low-rank momentum"

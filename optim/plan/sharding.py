@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def refuse_sharded(
     named: Iterable[tuple[str, Tensor]], optimizer: str, *, elementwise: bool = False, by_parts: bool = False
 ) -> None:
-    """Raise `ShardedParametersError` where that optimizer cannot train one of these parameters.
+    """Raise `ShardedParametersError` if that optimizer cannot train one of these parameters.
 
     Args:
         named: Names and parameters.
@@ -56,7 +56,7 @@ def refuse_sharded(
 
 
 def is_distributed(value: object) -> "TypeGuard[DTensor]":
-    """Whether it is a `DTensor`."""
+    """Return whether it is a `DTensor`."""
     distributed = sys.modules.get(_DTENSOR_MODULE)  # nobody has made one where it was never imported
     return distributed is not None and isinstance(value, distributed.DTensor)
 
@@ -68,12 +68,12 @@ _SHARDS_SINCE = "2.6"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Portion:
-    """What this process holds of a block: a range of each axis."""
+    """The part of a block in this process: a range of each axis."""
 
     ranges: tuple[range, ...]
     """Along each axis of the block."""
     groups: "tuple[tuple[ProcessGroup, ...], ...]"
-    """The processes that an axis is divided among; none where all of it is here."""
+    """The processes that an axis is divided among; none if all of it is here."""
     axes: tuple[int | None, ...]
     """The axis of the block that each dimension of the mesh divides, if it does."""
     is_even: bool
@@ -86,7 +86,7 @@ class Portion:
 
 
 def portion_of(block: Block, parameter: "DTensor") -> Portion:
-    """Which part of the block this process holds; the parameter is the block's."""
+    """Return the part of the block in this process; the parameter is the block's."""
     ranges = [*local_ranges(parameter)]
     stacked = block.index is not None
     axes: list[int | None] = []
@@ -135,7 +135,7 @@ def refuse_divided_blocks(blocks: Iterable[Block], parameter: "DTensor", optimiz
 
 
 def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: Tensor) -> Tensor:
-    """The part of the block that is here, of the parameter or its gradient, without a copy."""
+    """Return the part of the block that is here, of the parameter or its gradient, without a copy."""
     assert is_distributed(tensor)  # as the gradient of a `DTensor` is
     if tensor.placements != parameter.placements:
         tensor = tensor.redistribute(placements=parameter.placements)
@@ -152,7 +152,7 @@ def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: Ten
 
 
 def local_ranges(parameter: "DTensor") -> tuple[range, ...]:
-    """Which of its numbers are here, along each dimension."""
+    """Return the ranges of the parameter in this process, along each dimension."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # a second to import
 
     lengths, starts = compute_local_shape_and_global_offset(
@@ -196,7 +196,7 @@ _SPLIT = "FSDP2 or tensor parallelism has split"
 
 
 def _how(parameter: Tensor) -> str | None:
-    """How the parameter is sharded; None where it is whole."""
+    """Return the sharding of the parameter; None if it is whole."""
     if getattr(parameter, "_fsdp_flattened", False):  # torch.distributed.fsdp's own mark
         return _FLAT
     if hasattr(parameter, "ds_id"):  # as DeepSpeed itself tells its own

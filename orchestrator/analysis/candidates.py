@@ -22,14 +22,14 @@ class SettingRuns:
     """Runs of one candidate at one setting: those of a trial, or the judged ones."""
 
     lr: float
-    """Of replicates, whose settings differ, the first one's."""
+    """The learning rate; of replicates, whose settings differ, the first one's."""
     runs: tuple[RunFact, ...]
     setting: Setting
     looks: Mapping[int, Look] | None = None
-    """Where seeds are added while verdicts are open."""
+    """The looks, if seeds are added while verdicts are open."""
     replicates: int = 1
     seeds: tuple[int, ...] = ()
-    """Of the design, which say whose replicate a run is."""
+    """The seeds of the design, which say whose replicate a run is."""
 
     @cached_property
     def lost(self) -> frozenset[int]:
@@ -41,7 +41,7 @@ class SettingRuns:
         return {run.seed: run.loss for run in self.runs if run.loss is not None}
 
     def units(self) -> dict[int, float]:
-        """What is compared: losses by seed, or their means by replicate."""
+        """Return the compared values: losses by seed, or their means by replicate."""
         losses = self.losses()
         if self.replicates == 1:
             return losses
@@ -63,7 +63,7 @@ class SettingRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateSummary:
-    """One candidate over all of its runs."""
+    """A candidate over all of its runs."""
 
     candidate: CandidateDesign
     rates: tuple[SettingRuns, ...]
@@ -74,7 +74,7 @@ class CandidateSummary:
     is_at_edge: bool
     """Whether the best trial is the lowest or highest rate that was tried."""
     records: Mapping[str, RunRecord]
-    """Run id → its record; empty where others trained the runs."""
+    """Run id → its record; empty if others trained the runs."""
 
     @property
     def chosen(self) -> SettingRuns:
@@ -89,23 +89,23 @@ class CandidateSummary:
         return SettingRuns(lr=self.chosen.lr, runs=(), setting={})
 
     def best_records(self) -> tuple[RunRecord, ...]:
-        """The records of the runs that are compared."""
+        """Return the records of the runs that are compared."""
         return tuple(self.records[run.id] for run in self.best.runs if run.id in self.records)
 
     def runs(self) -> tuple[RunFact, ...]:
-        """Every run of the candidate."""
+        """Return every run of the candidate."""
         trials = tuple(run for rate in self.rates for run in rate.runs)
         return trials if self.final is None else (*trials, *self.final.runs)
 
     def judged(self) -> JudgedRuns:
-        """What the estimator takes."""
+        """Return the estimator's input."""
         best = self.best
         ended = frozenset(run.seed for run in best.runs if run.has_ended())
         return JudgedRuns(losses=best.units(), lost=best.lost, ended=ended, is_at_edge=self.is_at_edge)
 
 
 def summaries(design: ComparisonDesign, runs: Iterable[RunRecord]) -> tuple[CandidateSummary, ...]:
-    """Every candidate over its runs, in the order of the design."""
+    """Return every candidate over its runs, in the order of the design."""
     records = {run.id: run for run in runs}
     return summarize_facts(design, map(run_fact, records.values()), records)
 
@@ -113,7 +113,8 @@ def summaries(design: ComparisonDesign, runs: Iterable[RunRecord]) -> tuple[Cand
 def summarize_facts(
     design: ComparisonDesign, runs: Iterable[RunFact], records: Mapping[str, RunRecord] | None = None
 ) -> tuple[CandidateSummary, ...]:
-    """Every candidate over its runs, in the order of the design. `records`: those of runs of ours, by their ids."""
+    """Return every candidate over its runs, in the order of the design. `records`: those of runs of ours, by their
+    ids."""
     by_candidate: dict[str, list[RunFact]] = {}
     for run in runs:
         by_candidate.setdefault(run.candidate, []).append(run)
@@ -124,19 +125,19 @@ def summarize_facts(
 
 
 def design_looks(design: ComparisonDesign, comparisons: int = 1) -> Mapping[int, Look] | None:
-    """The levels of its looks where it adds seeds, for each of so many intervals; None where all run at once."""
+    """Return the levels of its looks where it adds seeds, for each of so many intervals; None if all run at once."""
     if design.first_seeds is None:
         return None
     return looks(design.first_seeds, len(design.seeds), SIGNIFICANCE / max(comparisons, 1))
 
 
 def loss_of(run: RunRecord) -> float | None:
-    """The final loss of a run that was not lost."""
+    """Return the final loss of a run that was not lost."""
     return run.result.judged_loss() if run.result else None
 
 
 def run_fact(run: RunRecord) -> RunFact:
-    """A run of ours as tuning and analysis take it."""
+    """Return a run of ours as tuning and analysis take it."""
     return RunFact(
         id=run.id,
         candidate=run.candidate,
@@ -196,7 +197,8 @@ def _setting_runs(
 
 
 def _is_at_edge(design: ComparisonDesign, candidate: CandidateDesign, rates: Sequence[SettingRuns]) -> bool:
-    """Of any replicate's tuning; where several rates are judged by their own seeds, of the best one."""
+    """Return whether the best rate is at an edge of any replicate's tuning; if several rates are judged by their own
+    seeds, of the best one."""
     if not design.is_tuned:
         tried = [rate for rate in rates if any(run.verdict is not None for run in rate.runs)]
         return len(tried) > 1 and _best_trial(tried) in (tried[0], tried[-1])

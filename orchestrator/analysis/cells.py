@@ -11,14 +11,14 @@ from orchestrator.records import CellRecord, ExperimentRecord, ExperimentWithRun
 
 
 def comparisons(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[ExperimentWithRuns, ...]:
-    """The comparison of each of its cells; the experiment itself where it has none."""
+    """Return the comparison of each of its cells; the experiment itself where it has none."""
     cells = experiment.spec.cells()
     return tuple(_cell_experiment(experiment, runs, cell) for cell in cells) if cells else ((experiment, runs),)
 
 
 def select_cell(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> ExperimentWithRuns:
-    """The comparison of the cell that `key` names; without a key that of the largest model at its largest budget.
-    Raises `NotFoundError` for a key that names none."""
+    """Return the comparison of the cell that `key` names; without a key that of the largest model at its largest
+    budget. Raises `NotFoundError` for a key that names none."""
     cells = experiment.spec.cells()
     if not cells:
         if key:
@@ -34,7 +34,8 @@ def select_cell(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: st
 
 
 def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[CellRecord, ...]:
-    """Every cell with its leaderboard, the smallest first; raises `ConflictError` for another kind of experiment."""
+    """Return every cell with its leaderboard, the smallest first; raises `ConflictError` for another kind of
+    experiment."""
     cells = experiment.spec.cells()
     if not cells:
         raise ConflictError(f"experiment {experiment.id} is a {experiment.kind} and has no cells")

@@ -58,11 +58,11 @@ class ValidationCurve:
 
 
 Curves = Mapping[str, ValidationCurve]
-"""By run id. A run without one has no time to target."""
+"""The curves by run id. A run without one has no time to target."""
 
 
 def comparison_design(experiment: ExperimentRecord) -> ComparisonDesign:
-    """The design by which an experiment is judged. Raises `ConflictError` for a sweep."""
+    """Return the design by which an experiment is judged. Raises `ConflictError` for a sweep."""
     if (spec := experiment.spec.comparison()) is not None:
         return spec.design()
     raise ConflictError(
@@ -79,8 +79,8 @@ def compare(
     *,
     baseline: str | None = None,
 ) -> Comparison:
-    """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last.
-    `baseline`: held against another candidate than was planned, with intervals that allow for the choice."""
+    """Return the leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss
+    last. `baseline`: held against another candidate than was planned, with intervals that allow for the choice."""
     runs = tuple(runs)
     design = comparison_design(experiment)
     if baseline is not None and baseline != design.baseline:
@@ -143,7 +143,7 @@ def _bounds(difference: Difference | None) -> tuple[float, float]:
 
 
 def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) -> list[CandidateRow]:
-    """The rows of a leaderboard with their verdicts, not yet in words."""
+    """Return the rows of a leaderboard with their verdicts, not yet in words."""
     fronts = pareto_front([standing.loss_and_bytes() for standing in standings])
     baseline = next(standing.summary for standing in standings if standing.is_baseline).judged()
     rows = []
@@ -168,28 +168,28 @@ def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) ->
 
 
 def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
-    """The ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
+    """Return the ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
     candidates = summaries(comparison_design(experiment), runs)
     return tuple(run.id for summary in candidates for run in summary.best.runs if run.verdict is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a candidate stands."""
+    """The rank and front of a candidate."""
 
     summary: CandidateSummary
     is_baseline: bool
     difference: Difference | None
     loss: float | None
-    """What it is ranked by: the baseline's loss and the difference to it, so that seeds that one of the two lacks
-    change no order. Where there is no difference, its own loss."""
+    """The loss by which it is ranked: the baseline's loss and the difference to it, so that seeds that one of the two
+    lacks change no order. Where there is no difference, its own loss."""
 
     def key(self) -> tuple[bool, float, tuple[int, float]]:
         """Sorts the best first; while nothing can be compared, by the best trial so far."""
         return self.loss is None, self.loss or 0.0, self.summary.chosen.rank()
 
     def loss_and_bytes(self) -> tuple[float, float] | None:
-        """What the Pareto front is drawn over; None for who is unstable, or whose memory nobody measured."""
+        """Return the coordinates of the Pareto front; None if the candidate is unstable, or its memory unmeasured."""
         sizes = [run.result.optimizer_state_bytes for run in self.summary.best_records() if run.result]
         if self.loss is None or self.summary.best.lost or not sizes:
             return None
@@ -197,7 +197,7 @@ class Standing:
 
 
 def standings_of(design: ComparisonDesign, candidates: Sequence[CandidateSummary]) -> list[Standing]:
-    """Every candidate, the best first."""
+    """Return every candidate, the best first."""
     baseline = next(summary for summary in candidates if summary.candidate.name == design.baseline)
     level = baseline.best.val_loss()
     standings = []
@@ -248,7 +248,8 @@ def _seeds_used(
 
 
 def _chance_of_verdict(design: ComparisonDesign, difference: Difference) -> float:
-    """That the last seed's interval decides, if differences go on as they are; 1 where nothing is known of that."""
+    """Return the probability that the last seed's interval decides if differences continue as they are; 1 if
+    unknown."""
     levels, most = design_looks(design, design.comparisons) or {}, len(design.seeds)
     if difference.sd is None or difference.n >= most or most not in levels:
         return 1.0
@@ -293,8 +294,8 @@ def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tupl
 def _all_pairs(
     design: ComparisonDesign, standings: Sequence[Standing], rows: Sequence[CandidateRow]
 ) -> tuple[CandidatePair, ...]:
-    """Every candidate against every other one, as each is against the baseline: who ranks before is held against who
-    ranks behind, and whoever it is against the baseline."""
+    """Return every candidate against every other one, as each is against the baseline: who ranks before is held against
+    who ranks behind, and whoever it is against the baseline."""
     pairs = []
     for (standing, row), (other, other_row) in itertools.combinations(zip(standings, rows, strict=True), 2):
         if standing.is_baseline:
@@ -336,8 +337,8 @@ def _time_to_target(
     baseline_summary: CandidateSummary,
     curves: Curves,
 ) -> TimeToTarget | None:
-    """When the candidate came down to the loss at which the baseline's run of the same seed ended, whatever the
-    verdict: told of better ones alone, speed-ups would be selected by their luck.
+    """Return the time at which the candidate reached the loss at which the baseline's run of the same seed ended,
+    whatever the verdict: of better ones alone, speed-ups would be selected by their luck.
 
     At the last step the interval is that of the difference of losses, so that both say the same."""
     best, baseline = summary.best, baseline_summary.best
@@ -384,7 +385,8 @@ def _time_to_target(
 
 
 def _above_targets(targeted_curves: Sequence[tuple[ValidationCurve, float]]) -> tuple[list[float], Array]:
-    """The steps at which all of these curves were evaluated, and how far each lies above its target: [run, step]."""
+    """Return the steps at which all of these curves were evaluated, and how far each lies above its target: [run,
+    step]."""
     by_step = [dict(zip(curve.steps, curve.losses, strict=True)) for curve, _ in targeted_curves]
     steps = sorted(set.intersection(*(set(losses) for losses in by_step)))
     above = np.array(
@@ -399,8 +401,8 @@ def _above_targets(targeted_curves: Sequence[tuple[ValidationCurve, float]]) -> 
 def _bounds_of_step(
     design: ComparisonDesign, row: CandidateRow, baseline_is_at_edge: bool, steps: Sequence[float], losses: Array
 ) -> tuple[float | None, float | None]:
-    """Until which step the candidate is shown to lie above the baseline's final losses, and from which on below. Whose
-    best trial lies at an edge might have been sooner."""
+    """Return the steps until which the candidate is shown to be above the baseline's final losses, and from which on
+    below. Whose best trial lies at an edge might have been sooner."""
     difference = row.difference
     if difference is None or difference.low is None or len(losses) != difference.n:
         return None, None
@@ -415,19 +417,19 @@ def _bounds_of_step(
 
 
 def tokens_per_step(run: RunRecord) -> float:
-    """Of a run with a result; a damaged specification does not matter for it."""
+    """Return the tokens a step of a run with a result; a damaged specification does not matter for it."""
     return run.result.tokens / run.result.steps if run.result and run.result.steps else 0.0
 
 
 def device_hours_until(run: RunRecord, steps: float) -> float:
-    """In proportion to the steps of the run, each of which counts once: what an attempt lost when its machine did is no
-    time of the optimizer's."""
+    """Return the device-hours until a step, in proportion to the steps of the run, each of which counts once: the time
+    that an attempt lost with its machine is no time of the optimizer's."""
     seconds = (run.result.productive_seconds if run.result else 0.0) or run.device_seconds
     return seconds / SECONDS_PER_HOUR * steps / run.steps_total
 
 
 def _row(summary: CandidateSummary) -> CandidateRow:
-    """One line of the leaderboard by itself; what it is to the others is still to be said."""
+    """Return the candidate's own line of the leaderboard, without the relation to others."""
     best = summary.best
     # Sizes and times are known even where no loss is finite, from whichever runs have a result.
     records = summary.best_records()
@@ -488,7 +490,7 @@ def _energy(results: Sequence[Result]) -> float | None:
 
 
 def _device(runs: Iterable[RunRecord]) -> str | None:
-    """The device of all results; several are named side by side."""
+    """Return the device of all results; several are named side by side."""
     environments = [run.result.environment for run in runs if run.result]
     names = {"cpu" if machine.device == "cpu" else machine.device_name for machine in environments}
     return ", ".join(sorted(names)) or None

@@ -1,4 +1,4 @@
-"""What a comparison can show before it is run, by the noise of earlier experiments of its workload."""
+"""The power of a comparison before it is run, by the noise of earlier experiments of its workload."""
 
 import math
 from collections.abc import Iterable
@@ -14,7 +14,8 @@ NOISE_UNKNOWN = "no earlier experiment trained two candidates on two seeds of th
 
 
 def design_power(design: ComparisonDesign, earlier: Iterable[ExperimentWithRuns] = ()) -> DesignPower | str:
-    """What the comparison can show, or why nobody knows. `earlier`: experiments with their runs of its workload."""
+    """Return the power of the comparison, or the reason why it is unknown. `earlier`: experiments with their runs of
+    its workload."""
     noise = paired_sd(_judged_losses(experiment, runs) for experiment, runs in earlier)
     if noise is None:
         return NOISE_UNKNOWN
@@ -39,7 +40,7 @@ def design_power(design: ComparisonDesign, earlier: Iterable[ExperimentWithRuns]
 
 
 def few_tuning_seeds(design: ComparisonDesign) -> str | None:
-    """A sentence where tuning has so few seeds beside the judging ones that its luck would rival their noise."""
+    """Return a sentence where tuning has so few seeds beside the judging ones that its luck would rival their noise."""
     needed, tuning_seeds = round(len(design.seeds) / 3), len(design.tuning_seeds)
     if not design.is_tuned or tuning_seeds >= needed:
         return None
@@ -50,7 +51,7 @@ def few_tuning_seeds(design: ComparisonDesign) -> str | None:
 
 
 def _judged_losses(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list[dict[int, float]]:
-    """Of each candidate of an earlier experiment, the losses by seed at the setting that was judged: the one with the
+    """Return the losses by seed of each candidate of an earlier experiment, at its judged setting: the one with the
     most seeds that count."""
     comparison = experiment.spec.comparison()
     seeds = {*comparison.seeds} if comparison is not None else set[int]()

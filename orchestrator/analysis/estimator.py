@@ -31,7 +31,7 @@ from orchestrator.records import SIGNIFICANCE, Conclusion, Difference, Instabili
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedRuns:
-    """What a candidate's judged runs came to."""
+    """The judged runs of a candidate."""
 
     losses: Mapping[int, float]
     """Seed, or replicate → final loss, of runs that were not lost."""
@@ -44,7 +44,7 @@ class JudgedRuns:
 
 
 def half_width(tail: float, n: int, sd: float, evaluation_error: float) -> float:
-    """Of the interval with this probability in each of its two tails."""
+    """Return half the width of the interval with this probability in each of its two tails."""
     return math.hypot(t_quantile(n - 1, 1 - tail) * sd / math.sqrt(n), normal_quantile(1 - tail) * evaluation_error)
 
 
@@ -57,8 +57,8 @@ def paired_difference(
     evaluation_error: float = 0.0,
     looks: Mapping[int, Look] | None = None,
 ) -> Difference | None:
-    """The mean of `losses - baseline_losses` over the seeds that both have, one of so many comparisons; None where they
-    have none.
+    """Return the mean of `losses - baseline_losses` over the seeds that both have, one of so many comparisons; None
+    where they have none.
 
     The standard error is at least half of a step of the recorded numbers, whose rounding may go the same way on every
     seed: differences below a step are equal. `looks`: of a sequential comparison, by the number of pairs; without
@@ -113,7 +113,7 @@ def paired_difference(
 
 
 def conclude(difference: Difference | None, judged: JudgedRuns, baseline: JudgedRuns) -> Conclusion:
-    """The verdict on a candidate. Who lost more runs is neither better nor as good, and the baseline likewise; a
+    """Return the verdict on a candidate. Who lost more runs is neither better nor as good, and the baseline likewise; a
     candidate at an edge of what was tried is not called worse, nothing better than a baseline there, and neither as
     good."""
     both = {*judged.ended} & {*baseline.ended}
@@ -132,7 +132,7 @@ def conclude(difference: Difference | None, judged: JudgedRuns, baseline: Judged
 
 
 def instability(judged: JudgedRuns, baseline: JudgedRuns | None, comparisons: int = 1) -> Instability | None:
-    """How many of a candidate's judged runs were lost, and whether that is more than the baseline lost on the same
+    """Return the number of lost runs among a candidate's judged ones, and whether it exceeds the baseline's on the same
     seeds (McNemar, exact), by a test among so many; None while no run has ended."""
     if not judged.ended:
         return None
@@ -146,7 +146,7 @@ def instability(judged: JudgedRuns, baseline: JudgedRuns | None, comparisons: in
 
 
 def clopper_pearson(count: int, total: int) -> tuple[float, float]:
-    """The exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934)."""
+    """Return the exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934)."""
     if total == 0:
         return 0.0, 1.0
     low = 0.0 if count == 0 else float(sp.special.betaincinv(count, total - count + 1, SIGNIFICANCE / 2))
@@ -162,7 +162,7 @@ def sign_test(first_lost: int, second_lost: int) -> float:
 
 
 def _two_sided_p(distance: float, n: int, sd: float, evaluation_error: float) -> float:
-    """The level of the interval whose end lies so far from its middle, to a millionth of itself."""
+    """Return the level of the interval whose end lies so far from its middle, to a millionth of itself."""
     if distance == 0:
         return 1.0
     low, high = math.log(sys.float_info.min), math.log(0.5)

@@ -48,7 +48,7 @@ UNKNOWN_RATE = 0.0
 
 
 def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: JudgementChoice) -> ExternalJudgement:
-    """The verdicts on the candidates. Raises `ConflictError` where there is nothing to judge, or to choose."""
+    """Return the verdicts on the candidates. Raises `ConflictError` if there is nothing to judge, or to choose."""
     runs, baseline = _select_workload(runs, choice.workload), choice.baseline
     metric = choice.metric or _usual_metric(runs)
     judgeable, left_out = _judgeable_runs(runs, metric)
@@ -127,7 +127,7 @@ def _usual_metric(runs: Iterable[ExternalRun]) -> str:
 
 
 def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[ExternalRun, ...], tuple[str, ...]]:
-    """The runs that can be judged, one for each candidate, rate and seed; and why the others cannot."""
+    """Return the runs that can be judged, one for each candidate, rate and seed; and why the others cannot."""
     why: dict[str, Counter[str]] = {}
     judged: dict[tuple[str, float | None, int | None], ExternalRun] = {}
     with_rates = {run.candidate for run in runs if run.lr is not None and metric in run.metrics}
@@ -160,7 +160,7 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
 
 
 def _rank(run: ExternalRun) -> str:
-    """What its launcher called its process; empty for the first one."""
+    """Return the launcher's name of the process; empty for the first one."""
     return next((str(run.config[name]) for name in RANK_VARIABLES if name in run.config), "")
 
 
@@ -168,7 +168,7 @@ def _rank(run: ExternalRun) -> str:
 
 
 def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | None) -> ComparisonDesign:
-    """The design of the comparison that these runs could have been of, against the first of the names.
+    """Return the design of the comparison that these runs could have been of, against the first of the names.
 
     Where all rates of a candidate have the same seeds, these chose its rate and judge it. Where some rates have fewer,
     it was tuned on those: they are set apart, if enough others are left at the rate with the most seeds.
@@ -205,7 +205,8 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
 
 
 def _tuning_seeds(grids: Sequence[Sequence[frozenset[int]]]) -> frozenset[int]:
-    """The seeds that only chose rates, given the seeds of each candidate's rates; none where the same seeds do both."""
+    """Return the seeds that only chose rates, given the seeds of each candidate's rates; none if the same seeds do
+    both."""
     if any(len(seeds) > 1 and len({*seeds}) == 1 for seeds in grids):
         return frozenset()
     judged = [max(seeds, key=len) for seeds in grids]
@@ -220,7 +221,7 @@ def _rate(run: ExternalRun) -> float:
 
 
 def _fact(run: ExternalRun, metric: str) -> RunFact:
-    """A judgeable run as the analysis of comparisons takes it."""
+    """Return a judgeable run as the analysis of comparisons takes it."""
     summary = run.metrics[metric]
     assert run.seed is not None
     has_diverged = _has_diverged(run, metric)
@@ -236,8 +237,9 @@ def _fact(run: ExternalRun, metric: str) -> RunFact:
 
 
 def _has_diverged(run: ExternalRun, metric: str) -> bool:
-    """As of our own runs: the loss is no number any more, or no lower than it was before training. A run that logged
-    no more of it, and then something that is no number, did not end at its last finite loss."""
+    """Return whether the run has diverged, by the rule for our own runs: the loss is no number any more, or no lower
+    than before training. A run that logged no more of it, and then something that is no number, did not end at its last
+    finite loss."""
     of_metric = run.metrics[metric]
     if of_metric.last is None or abs(of_metric.last) > LARGEST_LOSS:
         return True
@@ -252,15 +254,15 @@ def _has_diverged(run: ExternalRun, metric: str) -> bool:
 
 
 def _ends_early(run: ExternalRun, metric: str) -> bool:
-    """Whether the run went on behind its last value of the metric, for longer than two of its values are apart in the
-    mean."""
+    """Return whether the run went on behind its last value of the metric, for longer than two of its values are apart
+    in the mean."""
     of_metric = run.metrics[metric]
     first, gaps = (of_metric.first_step, of_metric.points - 1) if of_metric.points > 1 else (0, 1)
     return _last_step(run) - of_metric.last_step > (of_metric.last_step - first) / gaps
 
 
 def _last_step(run: ExternalRun) -> int:
-    """Of any metric but those of the machine, whose steps are numbers of samples."""
+    """Return the last step of any metric except the machine's, whose steps are numbers of samples."""
     return max((each.last_step for name, each in run.metrics.items() if not name.startswith(SAMPLES)), default=0)
 
 
@@ -320,7 +322,7 @@ def _concerns(
     metric: str,
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> Iterator[str]:
-    """What speaks against the verdicts, the gravest first."""
+    """Yield the objections to the verdicts, the gravest first."""
     few = [
         f"{row.candidate} {row.loss.n if row.loss else 0}"
         for row in rows
@@ -350,7 +352,7 @@ def _concerns(
 
 
 def _rewound_runs(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
-    """Whose values beyond a step are of a branch that was given up."""
+    """Yield a sentence on runs whose values beyond a step belong to an abandoned branch."""
     if rewound := Counter(run.candidate for run in runs if run.metrics[metric].left_out):
         yield (
             f"{pluralize(rewound.total(), 'run')} went back to an earlier step, as from a checkpoint: what was logged "
@@ -359,7 +361,7 @@ def _rewound_runs(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
 
 
 def _early_ends(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
-    """Whose last loss is not of the end of the training."""
+    """Yield a sentence on runs whose last loss is not of the end of the training."""
     early = [run for run in runs if _ends_early(run, metric) and not _has_diverged(run, metric)]
     if early:
         counts = Counter(run.candidate for run in early)
@@ -371,7 +373,7 @@ def _early_ends(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
 
 
 MOST_SETTINGS = 8
-"""So many are named."""
+"""The most settings that are named."""
 
 
 def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
@@ -394,15 +396,15 @@ def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str
 
 
 def _setting_text(value: JsonValue) -> str:
-    """Some trackers write every number with a point: 2.0 is 2."""
+    """Return a setting as text; some trackers write every number with a point: 2.0 is 2."""
     if value is None:
         return "not logged"
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, sort_keys=True)
 
 
 def _settings(run: ExternalRun) -> Iterator[tuple[str, JsonValue]]:
-    """A run's settings, those within others by `outer.inner`, without those that its own fields say, and without what
-    else its source knows of it."""
+    """Yield a run's settings, those within others by `outer.inner`, without those that its own fields say, and without
+    what else its source knows of it."""
     match run.config.get(IMPORTED):
         case {"map": dict(mapping)}:
             fields = map(str, mapping.values())

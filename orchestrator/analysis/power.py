@@ -1,4 +1,4 @@
-"""What a comparison can show before it is run: the power of the paired t-test.
+"""The power of the paired t-test: the differences that a comparison will show.
 
     earlier judged runs of a workload ─► standard deviation of paired differences ─► with n seeds the least difference
         that is shown with 80 %; the least n that shows a difference as large as the margin, or one of none within it
@@ -29,7 +29,8 @@ NODES = 32
 
 
 def chance_shown(difference: float, n: int, sd: float, level: float, evaluation_error: float = 0.0) -> float:
-    """The probability that n pairs show a true difference of this size as one of its sign, at a two-sided level."""
+    """Return the probability that n pairs show a true difference of this size as one of its sign, at a two-sided
+    level."""
     if n < 2:
         return 0.0
     error = math.hypot(sd / math.sqrt(n), evaluation_error)
@@ -42,7 +43,7 @@ def chance_shown(difference: float, n: int, sd: float, level: float, evaluation_
 def chance_within(
     margin: float, n: int, sd: float, level: float, evaluation_error: float = 0.0, difference: float = 0.0
 ) -> float:
-    """The probability that n pairs show a true difference to lie within the margin by two one-sided tests at
+    """Return the probability that n pairs show a true difference to lie within the margin by two one-sided tests at
     `level`."""
     if n < 2:
         return 0.0
@@ -57,8 +58,8 @@ def chance_within(
 
 
 def _half_widths(tail: float, n: int, sd: float, evaluation_error: float) -> tuple[Array, Array]:
-    """Of the interval with this probability in each tail, at quantiles of the observed standard deviation, and the
-    weights of these."""
+    """Return half the width of the interval with this probability in each tail, at quantiles of the observed standard
+    deviation, and the weights of these."""
     nodes, weights = _nodes()
     observed = sd * np.sqrt(sp.special.chdtri(n - 1, (1 - nodes) / 2) / (n - 1))
     half = np.hypot(
@@ -73,8 +74,8 @@ def _nodes() -> tuple[Array, Array]:
 
 
 def least_seeds(chance: Callable[[int], float], first: int = 2) -> int | None:
-    """The least number of seeds from `first` on with which the chance of a verdict is `POWER`; None above a thousand.
-    The chance grows with the seeds."""
+    """Return the least number of seeds from `first` on with which the chance of a verdict is `POWER`; None above a
+    thousand. The chance grows with the seeds."""
     if chance(MOST_SEEDS) < POWER:
         return None
     low, high = first - 1, MOST_SEEDS
@@ -85,7 +86,8 @@ def least_seeds(chance: Callable[[int], float], first: int = 2) -> int | None:
 
 
 def least_difference(n: int, sd: float, level: float, evaluation_error: float = 0.0) -> float | None:
-    """The least true difference that n pairs show with the chance `POWER`, in the unit of the loss; None below two."""
+    """Return the least true difference that n pairs show with the chance `POWER`, in the unit of the loss; None below
+    two."""
     if n < 2 or (error := math.hypot(sd / math.sqrt(n), evaluation_error)) == 0:
         return None
     low, high = 0.0, error
@@ -100,8 +102,8 @@ def least_difference(n: int, sd: float, level: float, evaluation_error: float = 
 def seeds_to_decide(
     difference: float, sd: float, level: float, evaluation_error: float, margin: float | None
 ) -> int | None:
-    """The pairs that decide a difference of this size and noise, either way, with the chance `POWER`; None where a
-    thousand would not."""
+    """Return the pairs that decide a difference of this size and noise, either way, with the chance `POWER`; None if
+    a thousand would not."""
     shown = least_seeds(lambda n: chance_shown(difference, n, sd, level, evaluation_error))
     within = (
         least_seeds(lambda n: chance_within(margin, n, sd, level, evaluation_error, difference))
@@ -113,7 +115,7 @@ def seeds_to_decide(
 
 def paired_sd(experiments: Iterable[Sequence[Mapping[int, float]]]) -> tuple[float, int] | None:
     """Standard deviation of the difference of two candidates with the same seed, pooled over experiments, and from how
-    many; None where none has two candidates with two seeds in common.
+    many; None if none has two candidates with two seeds in common.
 
     Args:
         experiments: Of each one, for every candidate its losses by seed.
@@ -136,5 +138,5 @@ def paired_sd(experiments: Iterable[Sequence[Mapping[int, float]]]) -> tuple[flo
 
 
 def level_of(comparisons: int) -> float:
-    """The two-sided level of each of so many comparisons."""
+    """Return the two-sided level of each of so many comparisons."""
     return SIGNIFICANCE / max(comparisons, 1)

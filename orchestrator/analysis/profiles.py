@@ -34,7 +34,7 @@ from worker.words import pluralize
 
 
 class WorkloadTime(Record):
-    """How long a candidate took on one workload, median over seeds; null where half of them never got there."""
+    """The time of a candidate on one workload, median over seeds; null if half of them never reached the target."""
 
     experiment_id: str
     """The first of its experiments."""
@@ -48,22 +48,23 @@ class WorkloadTime(Record):
 
 
 class ProfileRow(Record):
-    """One candidate over all workloads."""
+    """A candidate over all workloads."""
 
     candidate: str
     title: str
     is_baseline: bool
     score_tokens: float
-    """Of the profile over tokens to target: 0 to 1. It does not depend on the machine."""
+    """The score of the profile over tokens to target: 0 to 1. It does not depend on the machine."""
     score_device_hours: float
-    """Of the profile over device-hours to target: it does, and is fair on one kind of device only."""
+    """The score of the profile over device-hours to target: it depends on the machine, so compare it on one kind of
+    device only."""
     times: tuple[WorkloadTime, ...]
     behind: int = 0
     """Workloads on which it is shown to be worse than the best candidate there, or unstable."""
     runs: int = 0
-    """On the seeds that all candidates have."""
+    """The runs on the seeds that all candidates have."""
     lost_runs: int = 0
-    """Of `runs`, those that were lost: they reach no target."""
+    """The lost ones of `runs`: they reach no target."""
 
 
 class ProfileReport(Record):
@@ -78,7 +79,7 @@ class ProfileReport(Record):
 
 
 AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Evaluation(), "probes": None}
-"""What two experiments of one workload may do differently."""
+"""The differences that two experiments of one workload may have."""
 
 Measured = tuple[ExperimentRecord, Sequence[RunRecord], Curves]
 """A comparison, all of its runs, and the curves of those that `compared_runs` names."""
@@ -100,12 +101,12 @@ class _Trials:
     target: float
     by_name: dict[str, list[_Trial]]
     behind: frozenset[str]
-    """Who is shown to be worse than the best candidate, or unstable."""
+    """The candidates that are shown to be worse than the best one, or unstable."""
 
 
 def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
-    """The profile of every candidate; a pure function. Each workload counts once, however many experiments measured it,
-    and a candidate that was not trained on one never gets there."""
+    """Return the profile of every candidate; a pure function. Each workload counts once, however many experiments
+    measured it, and a candidate that was not trained on one never gets there."""
     comparisons = [compare(experiment, runs) for experiment, runs, _ in measured]
     rows_by_name = {row.candidate: row for comparison in reversed(comparisons) for row in comparison.rows}
     groups: dict[str, list[tuple[Comparison, _Trials]]] = {}
@@ -166,7 +167,7 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
 def _ranked_rows(
     rows: Iterable[CandidateRow], times: Mapping[str, Sequence[WorkloadTime]], behind: Iterable[Collection[str]]
 ) -> list[ProfileRow]:
-    """The candidates of these rows of leaderboards, the best first, by their times to target on every workload.
+    """Return the candidates of these rows of leaderboards, the best first, by their times to target on every workload.
     `behind`: of each workload, who is shown to be worse than the best there."""
     worse = Counter(name for names in behind for name in names)
     tokens = profile_scores({name: [time.tokens for time in workload_times] for name, workload_times in times.items()})
@@ -189,8 +190,8 @@ def _ranked_rows(
 
 
 def _trials(measured: Measured) -> _Trials:
-    """The judged runs of each candidate that has some, seed by seed, on the seeds that all of these have: more would be
-    an advantage.
+    """Return the judged runs of each candidate that has some, seed by seed, on the seeds that all of these have: more
+    would be an advantage.
 
     The target is one that everybody reaches who is not shown to be worse than the best: of these the highest median of
     the final losses, of two in the middle the higher one. So no score tells apart what the verdicts do not. Who ends
@@ -231,8 +232,8 @@ def _trials(measured: Measured) -> _Trials:
 
 
 def _find_worse_than_best(design: ComparisonDesign, runs: Iterable[RunRecord]) -> frozenset[str]:
-    """The candidates that are worse than the best one, or unstable beside it, whichever is the baseline. The best is
-    that with the lowest loss of those that lost the fewest runs."""
+    """Return the candidates that are worse than the best one, or unstable beside it, whichever is the baseline. The
+    best is that with the lowest loss of those that lost the fewest runs."""
     candidates = summaries(design, runs)
     losses = {
         summary.candidate.name: (len(summary.best.lost), loss.mean)
@@ -256,7 +257,7 @@ def _trained_workload(workload: Workload) -> str:
 
 
 def _profile_notes(groups: Sequence[Sequence[Comparison]]) -> tuple[str, ...]:
-    """What a fair reader must know of the comparisons, those of one workload together."""
+    """Return notes on the fairness of the comparisons, those of one workload together."""
     comparisons = [comparison for group in groups for comparison in group]
     notes = [
         "Target of each workload: the highest median final loss of the candidates that are not shown to be worse than "

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from orchestrator.analysis import scipy_parts as sp
 
 CELLS = 200
-"""Of |u| between zero and the boundary: levels to three digits."""
+"""The cells of |u| between zero and the boundary: levels to three digits."""
 FUTILE = 0.1
 """Below this chance of a verdict by the last seed, more seeds are not worth their runs."""
 NODES = 16
@@ -42,7 +42,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a test with so many pairs may spend."""
+    """The error that a test with so many pairs may spend."""
 
     level: float
     """Two-sided, of the t-test at this look."""
@@ -80,8 +80,8 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
 def chance_of_verdict(
     mean: float, sd: float, pairs: int, most: int, level: float, *, evaluation_error: float = 0.0, margin: float | None
 ) -> float:
-    """The probability that the interval of the last seed, at `level`, leaves zero out or lies within the margin, if
-    differences go on as the `pairs` so far. The truth is as likely anywhere that the pairs allow (a flat prior), and
+    """Return the probability that the interval of the last seed, at `level`, leaves zero out or lies within the margin,
+    if differences go on as the `pairs` so far. The truth is as likely anywhere that the pairs allow (a flat prior), and
     the spread is averaged over its chi-square."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     spread = sd * np.sqrt((pairs - 1) / sp.special.chdtri(pairs - 1, (1 - nodes) / 2))
@@ -101,7 +101,7 @@ def chance_of_verdict(
 
 
 def _spent_error(share: float, alpha: float) -> float:
-    """Of alpha, when so large a share of the seeds is in."""
+    """Return the part of alpha that is spent once that share of the seeds has ended."""
     return float(2 * sp.special.ndtr(sp.special.ndtri(alpha / 2) / math.sqrt(share)))
 
 

@@ -19,12 +19,12 @@ FLOAT32 = 2.0**-23
 
 
 def t_quantile(degrees: float, probability: float) -> float:
-    """The value that Student's t is below with that probability."""
+    """Return the value that Student's t is below with that probability."""
     return float(sp.special.stdtrit(degrees, probability))
 
 
 def normal_quantile(probability: float) -> float:
-    """The value that a standard normal is below with that probability."""
+    """Return the value that a standard normal is below with that probability."""
     return float(sp.special.ndtri(probability))
 
 
@@ -56,7 +56,7 @@ def mean_interval(
 
 
 def resolution(values: Sequence[float]) -> float:
-    """The step of recorded numbers: that of their last decimal where all of them have six or fewer, else that of
+    """Return the step of recorded numbers: that of their last decimal where all of them have six or fewer, else that of
     float32 at their size."""
     largest = max(map(abs, values), default=0.0)
     for digits in range(1, 7):
@@ -66,12 +66,12 @@ def resolution(values: Sequence[float]) -> float:
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """The median of the values that exist; None where none does."""
+    """Return the median of the values that exist; None if none does."""
     sample = finite_sample([value for value in values if value is not None])
     return None if sample is None else float(np.median(sample))
 
 
 def finite_sample(values: Sequence[float]) -> Array | None:
-    """The values as an array; None where there are none, or one is not finite."""
+    """Return the values as an array; None if there are none, or one is not finite."""
     sample = np.asarray(values, dtype=np.float64)
     return sample if sample.size and bool(np.isfinite(sample).all()) else None

@@ -1,4 +1,4 @@
-"""When a training reached a loss, which candidates nobody beats on both axes, and profiles over workloads.
+"""Times to a loss, the candidates that nobody beats on both axes, and profiles over workloads.
 
 Pure functions on arrays, without a word of runs or tables:
 
@@ -24,7 +24,8 @@ LARGEST_TAU = 4.0
 
 
 def first_reached(positions: Sequence[float], losses: Sequence[float], target: float) -> float | None:
-    """The first position (steps, tokens, …; ascending) at which a curve is at or below `target`; None if it never is.
+    """Return the first position (steps, tokens, …; ascending) at which a curve is at or below `target`; None if it
+    never is.
 
     Between the evaluation above the target and the first one below, the curve is taken as a straight line: otherwise a
     sparser evaluation would look slower. Losses that are not finite are evaluations that say nothing.
@@ -45,8 +46,8 @@ def first_reached(positions: Sequence[float], losses: Sequence[float], target: f
 def crossing_bounds(
     steps: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> tuple[float | None, float | None]:
-    """The evaluation until which a difference is shown to lie above zero, and the one from which on it is shown to lie
-    below: between the two it falls to zero. None for one that there is not.
+    """Return the evaluation until which a difference is shown to lie above zero, and the one from which on it is shown
+    to lie below: between the two it falls to zero. None for one that there is not.
 
     `low` and `high` are the ends of its interval at each evaluation, all of one level. Evaluations are tested in order,
     from the first on and from the last back, up to the first that is not shown. Of a difference that falls, an end can
@@ -58,15 +59,15 @@ def crossing_bounds(
 
 
 def median_time(times: Sequence[float]) -> float | None:
-    """The median, in which an infinite time, of who never got there, is later than all others; None where that one is
-    the middle, and where there are no times."""
+    """Return the median, in which an infinite time, of who never got there, is later than all others; None if that
+    one is the middle, and where there are no times."""
     median = statistics.median(times) if times else np.inf
     return median if median < np.inf else None
 
 
 def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
-    """The geometric mean of positive ratios with the 95 % t-interval of their logarithms, which holds together with
-    those of all `comparisons`; None for anything else."""
+    """Return the geometric mean of positive ratios with the 95 % t-interval of their logarithms, which holds together
+    with those of all `comparisons`; None for anything else."""
     if not ratios or min(ratios) <= 0:
         return None
     logs = mean_interval(np.log(ratios).tolist(), comparisons)
@@ -81,7 +82,7 @@ def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | 
 
 
 def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ...]:
-    """Which of the points (loss, bytes) no other one beats: none is as low on both and lower on one.
+    """Return a mask of the points (loss, bytes) that no other beats: none is as low on both and lower on one.
 
     None is a candidate without a figure: it is not on the front and beats nobody.
     """
@@ -96,7 +97,7 @@ def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ..
 def fronts_shown(
     points: Sequence[tuple[float, float] | None], differences: Mapping[tuple[int, int], tuple[float, float]]
 ) -> tuple[bool, ...]:
-    """Of each point (loss, bytes), whether it is shown to be on the front, or shown not to be.
+    """Return for each point (loss, bytes) whether it is shown to be on the front, or shown not to be.
 
     Args:
         points: As of `pareto_front`.
@@ -115,14 +116,15 @@ def fronts_shown(
 
 
 def profile(ratios: Sequence[float], tau: float) -> float:
-    """The share of workloads that a candidate finishes within `tau` times the fastest one's time."""
+    """Return the share of workloads that a candidate finishes within `tau` times the fastest one's time."""
     return float(np.mean(np.asarray(ratios, dtype=np.float64) <= tau)) if ratios else 0.0
 
 
 def profile_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
-    """Each candidate's performance profile, integrated over tau in [1, LARGEST_TAU] and divided by its width: 0 to 1.
+    """Return each candidate's performance profile, integrated over tau in [1, LARGEST_TAU] and divided by its width: 0
+    to 1.
 
-    `times[candidate][w]` is the time to target on workload w; None where the target was not reached. A workload on
+    `times[candidate][w]` is the time to target on workload w; None if the target was not reached. A workload on
     which nobody reached it counts for nobody, and stays in the denominator. The integral is exact: a workload with a
     ratio r to the fastest adds (LARGEST_TAU - r) / (LARGEST_TAU - 1). Raises `ValueError` for rows of different
     lengths.
@@ -141,7 +143,7 @@ def profile_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, flo
 
 
 def time_ratios(times: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]]:
-    """Each time by the fastest candidate's on the same workload; infinite where the target was not reached."""
+    """Return each time by the fastest candidate's on the same workload; infinite where the target was not reached."""
     rows = {name: [np.inf if time is None else time for time in row] for name, row in times.items()}
     fastest = [min(column) for column in zip(*rows.values(), strict=True)]
     return {

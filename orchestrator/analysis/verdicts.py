@@ -35,8 +35,8 @@ WORDS: dict[Conclusion, str] = {
 
 
 def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, sample: str = "seed") -> str:
-    """The verdict on a candidate as a sentence; `unit` follows a loss: " nats", or nothing. `sample`: what is paired,
-    a seed or a replicate."""
+    """Return the verdict on a candidate as a sentence; `unit` follows a loss: " nats", or nothing. `sample`: what is
+    paired, a seed or a replicate."""
     difference = row.difference
     effect = "" if difference is None else _effect(difference, row, baseline, unit, sample)
     match row.conclusion:
@@ -64,7 +64,7 @@ def interval_words(low: float | None, high: float | None, text: Callable[[float]
 
 
 def signed_text(value: float) -> str:
-    """A difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
+    """Return a difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
     digits = 4
     if value and abs(value) < 0.5e-4:
         digits = math.ceil(-math.log10(abs(value)))
@@ -105,7 +105,7 @@ def effect_text(difference: Difference, unit: str) -> str:
 
 
 def interval_of_effect(difference: Difference) -> str:
-    """The interval in the direction of the effect: `0.0080 to 0.0610`, `-0.0130 to 0.0210`; empty where there is
+    """Return the interval in the direction of the effect: `0.0080 to 0.0610`, `-0.0130 to 0.0210`; empty if there is
     none."""
     if difference.low is None or difference.high is None:
         return ""
@@ -114,7 +114,7 @@ def interval_of_effect(difference: Difference) -> str:
 
 
 def notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> tuple[str, ...]:
-    """At most three, the gravest first."""
+    """Return at most three notes, the gravest first."""
     return tuple(islice(_all_notes(design, runs, rows), MOST_NOTES))
 
 
@@ -165,7 +165,7 @@ def _equal_hours_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows:
 
 
 def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
-    """What different micro-batches mean for times and memory; empty where all runs took the same."""
+    """Return the effect of different micro-batches on times and memory; empty if all runs took the same."""
     sizes: dict[str, list[int]] = {}
     for run in runs:
         if run.result is not None and run.result.micro_batch_sequences is not None:
@@ -205,7 +205,8 @@ def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterat
 
 
 def _is_chosen_earlier(design: ComparisonDesign, runs: Sequence[RunRecord], row: CandidateRow) -> bool:
-    """Whether tuning finds another setting than the judged one: an earlier version chose it, or a trial was retried."""
+    """Return whether tuning finds another setting than the judged one: an earlier version chose it, or a trial was
+    retried."""
     if not design.is_tuned or row.final is None or design.replicates > 1:
         return False
     trials = [run_fact(run) for run in runs if run.candidate == row.candidate and run.seed not in design.seeds]
@@ -215,7 +216,7 @@ def _is_chosen_earlier(design: ComparisonDesign, runs: Sequence[RunRecord], row:
 
 
 def note_on_baseline(design: ComparisonDesign, baseline: str, without_choice: str) -> str:
-    """What a reader must know of a baseline that is not the design's. `without_choice`: which one that is."""
+    """Return a note on a baseline that is not the design's. `without_choice`: which one that is."""
     planned, tested = design.comparisons, design.hold_against(baseline).comparisons
     wider = "" if planned == tested else f", so intervals are corrected for {tested} comparisons instead of {planned}"
     return f"The baseline {baseline} was chosen after the fact ({without_choice}){wider}."

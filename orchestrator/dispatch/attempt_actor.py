@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEVER_STARTED = "never started"
-"""What an adopted actor says whose dispatcher died before its call had arrived."""
+"""The answer of an adopted actor whose dispatcher died before its call had arrived."""
 
 
 class AttemptActor:
-    """On some node, holding what Ray gave it: has one attempt executed with the worker's code, and ends with it."""
+    """An actor on a node with Ray's resources: executes one attempt with the worker's code, and ends with it."""
 
     def __init__(self) -> None:
         self._outcome = NEVER_STARTED
 
     def last_word(self) -> str:
-        """What `execute` returned. Calls are carried out one after the other: this one waits for its end."""
+        """Return the result of `execute`. Calls are carried out one after the other: this one waits for its end."""
         return self._outcome
 
     def process_id(self) -> int:
-        """The process to signal."""
+        """Return the process to signal."""
         return os.getpid()
 
     def execute(
@@ -62,7 +62,7 @@ class AttemptActor:
 
 
 def _execute_here(service_url: str, run_id: str, attempt: int, token: str) -> str:
-    """In this process, whose imports are device time: the attempt waits for nothing else."""
+    """Execute the attempt in this process, whose imports are device time: it waits for nothing else."""
     clock = DeviceClock()
     from worker.attempt import execute  # its import is device time
 

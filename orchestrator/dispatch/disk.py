@@ -11,13 +11,13 @@ from worker.errors import is_disk_full
 
 GB = 1e9
 FULL_BYTES = 2**20
-"""With less free than this, the database's next write may find no room."""
+"""The free space below which the database's next write may fail."""
 START_BYTES = 16 * 2**20
-"""What a process of the service needs to start, Ray's sockets and logs included."""
+"""The space that a process of the service needs to start, Ray's sockets and logs included."""
 
 
 def shortage(folder: Path, floor_bytes: int) -> str | None:
-    """Why no run is begun now, in a sentence; None where there is space enough."""
+    """Return the reason why no run starts now, in a sentence; None if there is enough space."""
     try:
         free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
@@ -36,7 +36,8 @@ def shortage(folder: Path, floor_bytes: int) -> str | None:
 
 
 def lack_of_room(folders: Iterable[Path]) -> str | None:
-    """Why a process of the service cannot start now, in a sentence; None where there is room in each of the folders.
+    """Return the reason why a process of the service cannot start now, in a sentence; None if there is room in each of
+    the folders.
 
     Room is set aside and given back, so that a quota counts, too. What else may be wrong with a folder is not told.
     """
@@ -54,5 +55,5 @@ def lack_of_room(folders: Iterable[Path]) -> str | None:
 
 
 def nearest_folder(folder: Path) -> Path:
-    """The folder, or the nearest one above it that there is."""
+    """Return the folder, or the nearest one above it that there is."""
     return next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -29,14 +29,15 @@ REAP_SECONDS = 1.0
 """Leases last 30 s; looking for expired ones more often than this would only cost."""
 
 GRACE_SECONDS = 10.0
-"""How long attempts whose process cannot outlive this one may write a checkpoint when it ends."""
+"""The time for attempts whose process cannot outlive this one to write a checkpoint when it ends."""
 
 MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
-"""How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
-stuck, and otherwise: with many waiting runs it is too much for every tick."""
+"""The intervals between two searches of all waiting runs for those that no node could ever hold, while the head of the
+queue is stuck, and otherwise: with many waiting runs it is too much for every tick."""
 
 MOST_CLAIMS = 64
-"""In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""
+"""The most claims in one transaction: the runs of a large cluster start in several ticks, each of which has settled the
+ended ones."""
 
 AttemptKey = tuple[RunId, int]
 """Run and attempt."""
@@ -49,7 +50,7 @@ class EndedAttempt:
     run_id: RunId
     attempt: int
     interrupted: bool
-    """It left because it was asked to; this does not count against the run."""
+    """Whether it left because it was asked to; this does not count against the run."""
     message: str
     out_of_memory: bool = False
     """The machine had no memory left for it."""
@@ -61,7 +62,8 @@ class Runner(Protocol):
     """The port to what executes attempts. Every method returns at once or within about a second."""
 
     def nodes(self) -> Sequence[Node]:
-        """The machines that there are, occupied or not. Raises `ClusterError` where there will never be one again."""
+        """Return the machines that there are, occupied or not. Raises `ClusterError` if there will never be one
+        again."""
 
     def start(self, lease: Lease, node: NodeId) -> None:
         """Start one attempt in a process of its own on that node."""
@@ -96,7 +98,7 @@ class Dispatcher(Duty):
         follow_up: Callable[[], object] = lambda: None,
     ) -> None:
         """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
-        `dispatch_blocker` tells why nothing may be begun now, a full disk for instance; None where everything may.
+        `dispatch_blocker` tells why nothing may be begun now, a full disk for instance; None if everything may.
         `follow_up` queues what follows from runs that have ended."""
         self._follow_up = follow_up
         self._dispatch_blocker, self._is_blocker_logged = dispatch_blocker, False

@@ -20,11 +20,13 @@ from orchestrator.jobs import RunId
 log = structlog.get_logger(__name__)
 
 WATCH_SECONDS: Final = 30.0
-"""How long after an attempt's end its group may still appear: its controller dies a little later than its actor."""
+"""The time after an attempt's end within which its group may still appear: its controller dies a little later than its
+actor."""
 
 
 def reserved_bytes(run_id: str, attempt: int) -> int:
-    """What each process of that attempt reserves of its node's memory: at most a mebibyte, and another for each."""
+    """Return the memory that each process of that attempt reserves on its node: at most a mebibyte, different for
+    each."""
     return 1 + zlib.crc32(f"{run_id} {attempt}".encode()) % 2**20
 
 
@@ -36,7 +38,7 @@ class EndedPlacements:
         """When each ended, for as long as it is watched."""
 
     def watch(self, run_id: RunId, attempt: int) -> None:
-        """That attempt has ended, or is about to: its group is nobody's any more."""
+        """Watch the placement of an attempt that has ended, or is about to: its group has no owner any more."""
         self._ended[run_id, attempt] = time.monotonic()
 
     def free(self, live: Collection[tuple[RunId, int]]) -> None:

@@ -1,4 +1,4 @@
-"""This process's Ray: start one, join one, stop it.
+"""This process's Ray: start, join or stop it.
 
 Ray reads its environment while it is imported, and the path of its token depends on the data folder. So Ray is imported
 in here after the environment is set, and modules that import it at their top are themselves imported after that.
@@ -12,12 +12,12 @@ from orchestrator.dispatch.ray_session import RaySession, close_session, open_se
 from orchestrator.errors import ClusterError
 
 OBJECT_STORE_BYTES = 100 * 2**20
-"""Nothing of size travels through Ray: specs go in, one word comes back."""
+"""The object store: nothing large travels through Ray, only specifications and one word as answer."""
 
 NAMESPACE = "adapm-bench"
 
 _embedded: list[RaySession] = []
-"""Of this process's Ray: a process has one at most."""
+"""This process's Ray: a process has one at most."""
 
 
 def start_embedded_ray(data_folder: Path, cpus: int) -> None:

@@ -43,7 +43,7 @@ class _LiveActor:
     run_id: RunId
     attempt: int
     node: NodeId | None
-    """Where it was begun."""
+    """The node on which it started."""
     actor: Any
     process_id: Any
     outcome: Any
@@ -62,7 +62,8 @@ class RayRunner:
         self._out_of_sight: set[tuple[RunId, int]] = set()
 
     def nodes(self) -> Sequence[Node]:
-        """The nodes alive. Raises `ClusterError` where an embedded Ray has lost its only one: it gets no other."""
+        """Return the nodes alive. Raises `ClusterError` if an embedded Ray has lost its only one: it gets no
+        other."""
         alive = tuple(
             Node(
                 id=NodeId(node["NodeID"]),
@@ -88,7 +89,7 @@ class RayRunner:
         self._call(lease, node, new_actor(name, node, cpus=cpus, gpus=gpus, detached=self._detached), group)
 
     def address(self) -> str:
-        """Where other processes join this Ray."""
+        """Return the address at which other processes join this Ray."""
         return str(ray.get_runtime_context().gcs_address)
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
@@ -136,7 +137,7 @@ class RayRunner:
         return [replace(ended, interrupted=True) for ended in settled]
 
     def _forget(self, run_id: RunId, attempt: int) -> _LiveActor | None:
-        """Its attempt has ended; what it was, where that is known."""
+        """Forget an ended attempt; returns its actor, if known."""
         started = self._started.pop((run_id, attempt), None)
         if started is not None and started.may_have_placement:
             self._placements.watch(run_id, attempt)
@@ -181,12 +182,12 @@ class RayRunner:
         return lost + [ended for ended in settled if ended is not None]
 
     def _lose_with_node(self, started: _LiveActor) -> EndedAttempt:
-        """The end of an attempt whose machine is no more: none of it is the run's doing."""
+        """Return the end of an attempt whose machine is no more: none of it is the run's doing."""
         self.kill(started.run_id, started.attempt)
         return replace(_ended_attempt(started, interrupted=True, message=NODE_DIED), node_died=True)
 
     def _settle(self, started: _LiveActor) -> EndedAttempt | None:
-        """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
+        """Return the end of an attempt; None if Ray itself does not know it, and the lease must decide."""
         key = started.run_id, started.attempt
         try:
             word = ray.get(started.outcome)
@@ -217,7 +218,8 @@ class RayRunner:
 
 
 def new_actor(name: str, node: NodeId, *, cpus: int, gpus: int, detached: bool) -> Any:
-    """A fresh process that occupies so much of that node; where the node has died since it was chosen, of another."""
+    """Return a fresh process that occupies so much of that node; where the node has died since it was chosen, of
+    another."""
     remote = ray.remote(num_cpus=cpus, num_gpus=gpus)(AttemptActor)
     return remote.options(
         name=name,
@@ -240,7 +242,7 @@ def end_actor(actor: Any, created: Any) -> None:
 
 
 def _has_died(node: NodeId | None) -> bool:
-    """Whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
+    """Return whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
     return node is not None and not any(each["Alive"] and each["NodeID"] == node for each in ray.nodes())
 
 

@@ -32,7 +32,7 @@ NOTE = "ray_folder"
 MOST_SOCKET_BYTES = 107
 """A Unix socket's path on Linux."""
 SOCKET_BYTES = len(f"/{PREFIX}12345678/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
-"""What we and Ray add to the folder for temporary files in the longest path of a socket."""
+"""The length that we and Ray add to the folder for temporary files in the longest path of a socket."""
 MOST_BASE_BYTES = MOST_SOCKET_BYTES - SOCKET_BYTES
 
 END_SECONDS = 30.0
@@ -48,7 +48,7 @@ class RaySession:
 
     @property
     def temp_dir(self) -> Path:
-        """What Ray may take for its own: it opens this one to everybody."""
+        """The folder for Ray's temporary files, which Ray opens to everybody."""
         return self.folder / "r"
 
     def close(self) -> None:
@@ -61,7 +61,8 @@ class RaySession:
 
 
 def open_session(data_folder: Path) -> RaySession:
-    """A fresh folder for this process's Ray; what dead services have left is ended first. Raises `ClusterError`."""
+    """Return a fresh folder for this process's Ray; what dead services have left is ended first. Raises
+    `ClusterError`."""
     end_leftovers(data_folder)
     base = folder_for_sockets()
     while True:
@@ -84,7 +85,7 @@ def close_session(session: RaySession, data_folder: Path) -> None:
 def end_leftovers(data_folder: Path) -> None:
     """End each Ray of ours whose owner is dead, with all of its processes, and remove its folder.
 
-    Raises `ClusterError` where a process does not end.
+    Raises `ClusterError` if a process does not end.
     """
     own: Path | None = None
     with suppress(OSError):
@@ -98,7 +99,7 @@ def end_leftovers(data_folder: Path) -> None:
 
 
 def folder_for_sockets() -> Path:
-    """Where temporary files go, or `/tmp` where that path is too long for sockets. Raises `ClusterError`."""
+    """Return the folder for temporary files, or `/tmp` if that path is too long for sockets. Raises `ClusterError`."""
     for base in _bases():
         if len(os.fsencode(base)) <= MOST_BASE_BYTES and _keeps_strangers_out(base):
             return base
@@ -113,7 +114,7 @@ def _bases() -> tuple[Path, ...]:
 
 
 def _keeps_strangers_out(base: Path) -> bool:
-    """Whether nobody else can put a folder of theirs in the place of ours: sticky, or not open to everybody."""
+    """Return whether nobody else can put a folder of theirs in the place of ours: sticky, or not open to everybody."""
     try:
         modes = [path.stat().st_mode for path in (base.resolve(), *base.resolve().parents)]
     except OSError:
@@ -130,7 +131,7 @@ def _session_folders(data_folder: Path) -> Iterator[Path]:
 
 
 def _lock_if_orphaned(folder: Path) -> RaySession | None:
-    """The session of a folder that this module made for this user, and whose owner is dead."""
+    """Return the session of a folder that this module made for this user, and whose owner is dead."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -149,7 +150,7 @@ def _lock_if_orphaned(folder: Path) -> RaySession | None:
 
 
 def _is_at(lock: int, folder: Path) -> bool:
-    """Whether what is locked is still what the path names."""
+    """Return whether what is locked is still what the path names."""
     try:
         return os.path.samestat(os.fstat(lock), folder.stat(follow_symlinks=False))
     except FileNotFoundError:
@@ -170,7 +171,7 @@ def _end_writers(folder: Path) -> None:
 
 
 def _writers(folder: Path) -> set[psutil.Process]:
-    """Our processes, but for this one, that have a file below `folder` open for writing, and their descendants.
+    """Return our other processes that have a file below `folder` open for writing, and their descendants.
 
     Each of Ray's has its log open, whatever it calls itself in the list of processes; who reads a log is spared.
     """

@@ -22,7 +22,7 @@ from worker.rank_attempt import follow, lead
 from worker.records.protocol import Assignment
 
 LAST_WORD_SECONDS = 60.0
-"""Where a process dies, the first one gets so long to tell the service why, before all are ended."""
+"""The time that the first process gets to report the reason to the service after another died, before all are ended."""
 
 LOOK_SECONDS = 0.2
 
@@ -41,7 +41,7 @@ RAY_TRAIN = {
 
 @dataclass(frozen=True, kw_only=True)
 class RankArguments:
-    """What every process is given."""
+    """The arguments of every process."""
 
     service_url: str
     assignment: str
@@ -49,7 +49,7 @@ class RankArguments:
     token: str
     folder: str
     started_at: float
-    """When the devices were taken: seconds since 1970, since the processes share no other clock."""
+    """The time when the devices were taken: seconds since 1970, because the processes share no other clock."""
 
 
 def train(arguments: RankArguments, shape: ProcessGroupShape, memory_bytes: int) -> str | None:
@@ -98,7 +98,7 @@ class _Patience(UserCallback):  # type: ignore[misc]  # Ray publishes no types
 
 
 def _run_rank(config: dict[str, Any]) -> None:
-    """What Ray Train calls in every process, in a thread of its own."""
+    """Run a rank for Ray Train, in every process, in a thread of its own."""
     arguments: RankArguments = config["arguments"]
     context, device = ray.train.get_context(), ray.train.torch.get_device()
     group = ProcessGroup(

@@ -38,7 +38,7 @@ AT_ONCE = 64
 """Messages that are posted at the same time."""
 TIDY_SECONDS = 60.0
 ROLE = "webhooks"
-"""Of all senders on one database one posts."""
+"""The role of the sender: one of all senders on a database posts."""
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 5.0
 USER_AGENT = "adapm-bench"

@@ -1,4 +1,4 @@
-"""What stands in a table's cell, and the forms that tables are written in."""
+"""The cells of a table, and the formats of tables."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Format(StrEnum):
-    """What a table is written as."""
+    """The format of a written table."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -28,5 +28,5 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def spreadsheet_safe(value: Any) -> Any:
-    """A text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
+    """Return a text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value

@@ -16,34 +16,34 @@ from worker.records.result import Environment, Record
 
 
 class Provenance(Record):
-    """What somebody needs to make the same figures again, or to know why theirs differ."""
+    """The data that somebody needs to make the same figures again, or to explain different ones."""
 
     experiment_id: str
     name: str
     kind: str
     cloned_from: str | None = None
-    """The experiment whose specification was queued once more; null where none was."""
+    """The experiment whose specification was queued once more; null if none was."""
     spec_hash: str
     """SHA-256 of the canonical specification."""
     data_hashes: tuple[str, ...]
-    """Of the tokens that the runs read; one, unless a note says otherwise."""
+    """The hashes of the tokens that the runs read; one, unless a note says otherwise."""
     environments: tuple[Environment, ...]
-    """Of all results, each once; their commits stand below."""
+    """The environments of all results, without duplicates; their commits stand below."""
     commits: tuple[str, ...]
-    """Of the code that trained, where it is known."""
+    """The commits of the training code, where known."""
     bench_version: str
-    """Of the service that wrote this."""
+    """The version of the service that wrote this."""
     submitted_at: float
     ended_at: float | None
     written_at: float
     runs: int
     results: int
     device_seconds: float
-    """Of every attempt of every run."""
+    """The device time of every attempt of every run."""
 
 
 def provenance(experiment: ExperimentRecord, runs: Iterable[RunRecord], bench_version: str) -> Provenance:
-    """From all runs of an experiment."""
+    """Return the provenance from all runs of an experiment."""
     every = tuple(runs)
     results = [run.result for run in every if run.result is not None]
     machines = [each.environment.model_copy(update={"commit": None}) for each in results]
@@ -68,25 +68,25 @@ def provenance(experiment: ExperimentRecord, runs: Iterable[RunRecord], bench_ve
 
 
 class ExperimentDocument(Record):
-    """Everything about an experiment but for the series of its runs, which are exported as tables."""
+    """An experiment without the series of its runs, which are exported as tables."""
 
     provenance: Provenance
     experiment: ExperimentRecord
     comparison: Comparison | None
-    """Of a scaling experiment that of its largest model; null for a sweep."""
+    """The comparison; of a scaling experiment that of its largest model; null for a sweep."""
     sweep: SweepReport | None = None
-    """What a sweep found; null for other experiments."""
+    """The results of a sweep; null for other experiments."""
     cells: tuple[CellRecord, ...] = ()
-    """Of a scaling experiment."""
+    """The cells of a scaling experiment."""
     fit: FitReport | None = None
-    """Of a scaling experiment; null where its losses cannot be fitted."""
+    """The law of a scaling experiment; null if its losses cannot be fitted."""
     runs: tuple[RunRecord, ...]
 
 
 def document(
     experiment: ExperimentRecord, runs: Sequence[RunRecord], analysis: Analysis, bench_version: str
 ) -> ExperimentDocument:
-    """The document of an experiment with all of its runs."""
+    """Return the document of an experiment with all of its runs."""
     experiment_id = experiment.id
     answer = experiment.spec.answer
     return ExperimentDocument(

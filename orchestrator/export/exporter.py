@@ -24,7 +24,8 @@ POLL_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 """While nothing can be delivered, one entry is tried this often."""
 ROLE = "mlflow export"
-"""Of all exporters on one database one delivers: two at once would both miss a run in MLflow, and both make it."""
+"""The role of the exporter: one of all exporters on a database delivers, because two at once would both miss a run in
+MLflow, and both create it."""
 LEASE_SECONDS = 120.0
 """Longer than the longest call to MLflow: a try and another one, each given up after 20 s."""
 RENEW_SECONDS = 5.0

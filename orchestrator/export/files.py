@@ -31,7 +31,7 @@ def write_results(runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> N
 
 
 def _columns(runs: Iterable[RunRecord]) -> tuple[dict[str, list[Any]], int]:
-    """The leaves of all runs by name, a shorter list where the last ones have none, and how many runs there are.
+    """Return the leaves of all runs by name, a shorter list where the last ones have none, and how many runs there are.
 
     Only the kinds of all values tell the type of a column, so all of them are held; texts, which are most of it and
     nearly all equal, once.
@@ -49,7 +49,7 @@ def _columns(runs: Iterable[RunRecord]) -> tuple[dict[str, list[Any]], int]:
 
 
 def _in_one_word(run: RunRecord) -> dict[str, str | int | None]:
-    """What the flat columns say in several."""
+    """Return the values that the flat columns say in several."""
     peak_bytes = run.result.peak_tensor_bytes() if run.result else None
     return {"outcome": run.state_word(), "peak_tensor_bytes": peak_bytes}
 
@@ -72,7 +72,7 @@ def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file
 
 
 def _uniform(values: list[Any], form: Format) -> list[Any]:
-    """A column of one type: where kinds are mixed, all as text."""
+    """Return a column of one type: where kinds are mixed, all as text."""
     kinds = {type(value) for value in values} - {type(None)}
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]

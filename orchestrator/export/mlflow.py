@@ -50,7 +50,7 @@ SYSTEM_METRICS = {
     "gpu_memory_bytes": ("system/gpu_0_memory_usage_megabytes", 1e-6),
     "gpu_power_watts": ("system/gpu_0_power_usage_watts", 1.0),
 }
-"""What MLflow itself measures of machines has these names and units there, and a tab of its own in its pages."""
+"""The names and units under which MLflow shows metrics of the machine in a tab of its own."""
 SQLITE = "sqlite:///"
 ENDED_AS = {RunStatus.SUCCEEDED: "FINISHED", RunStatus.FAILED: "FAILED", RunStatus.CANCELLED: "KILLED"}
 
@@ -103,7 +103,7 @@ class MlflowCopy:
             self._client.set_terminated(parent, "FINISHED", end_time=_milliseconds(experiment.ended_at))
 
     def _parent(self, experiment: AnyExperiment) -> tuple[str, str]:
-        """The ids of MLflow's experiment and of the parent run."""
+        """Return the ids of MLflow's experiment and of the parent run."""
         folder = self._folder(f"bench/{experiment.name}")
         tags = {
             "bench.experiment_id": experiment.id,
@@ -147,7 +147,7 @@ class MlflowCopy:
     def _run_id(
         self, folder: str, tag: str, record: AnyExperiment | RunRecord, name: str, tags: dict[str, str]
     ) -> tuple[str, bool]:
-        """The id of the run with that tag, and whether it was made just now."""
+        """Return the id of the run with that tag, and whether it was made just now."""
         # A child carries its own tag only, so that a search by the parent's tag finds the parent alone.
         found = self._client.search_runs([folder], filter_string=f"tags.`{tag}` = '{record.id}'", max_results=1)
         if found:
@@ -182,7 +182,7 @@ class MlflowCopy:
             self._client.log_artifacts(run_id, folder)
 
     def _last_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
-        """The last one; none of a run that succeeded, whose checkpoints are deleted."""
+        """Return the last one; none of a run that succeeded, whose checkpoints are deleted."""
         return () if run.status is RunStatus.SUCCEEDED else self._runs.checkpoints(run.id)[-1:]
 
     def _tags(self, run: RunRecord) -> dict[str, str]:
@@ -223,8 +223,8 @@ def point_metrics(columns: Columns, start: int) -> Iterator[tuple[str, float, in
 
 
 def result_metrics(run: RunRecord, at: int) -> Iterator[tuple[str, float, int, int]]:
-    """Every number of the result but its environment's, and the device-hours of all attempts; `result.` stands before
-    those that points have, too."""
+    """Yield every number of the result but its environment's, and the device-hours of all attempts; `result.` stands
+    before those that points have, too."""
     step = run.result.steps if run.result else run.step
     if run.result is not None:
         for name, value in leaves(run.result.model_dump(mode="json", exclude={"environment"})):
@@ -240,7 +240,7 @@ def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
 
 
 def _moment(run: RunRecord) -> str:
-    """Which of its endings a run has had: no two are at the same moment."""
+    """Return the moment of the run's end, which differs for each of its endings."""
     return repr(run.ended_at)
 
 

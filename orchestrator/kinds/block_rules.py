@@ -18,18 +18,18 @@ PREFIX = "rule:"
 PLAN = "plan"
 """The value that leaves the blocks to the optimizer's own plan: the default of every such hyperparameter."""
 SUGGESTED: tuple[str, ...] = (PLAN, "full", "low-rank", "none")
-"""What the catalog's range of a rule is: the plan's own, and each kind of first moment."""
+"""The catalog's range of a rule: the plan's own, and each kind of first moment."""
 
 _RULE: TypeAdapter[str] = TypeAdapter(RuleText)
 
 
 def is_rule(name: object) -> TypeGuard[str]:
-    """Whether a hyperparameter of that name is a rule."""
+    """Return whether a hyperparameter of that name is a rule."""
     return isinstance(name, str) and name.startswith(PREFIX)
 
 
 def pattern_fault(name: str) -> str | None:
-    """What is wrong with the pattern in the name of a rule, as what would be allowed."""
+    """Return the fault of the pattern in a rule's name, as the allowed forms."""
     pattern = name.removeprefix(PREFIX)
     if "/" in pattern:
         return "must have no / in its pattern: no block's name has one"
@@ -37,19 +37,19 @@ def pattern_fault(name: str) -> str | None:
 
 
 def value_fault(name: str, value: Scalar) -> str | None:
-    """What is wrong with a value of a rule, as what would be allowed."""
+    """Return the fault of a rule's value, as the allowed values."""
     fine = isinstance(value, str) and (value == PLAN or _is_text(f"{name.removeprefix(PREFIX)}={value}"))
     return None if fine else "must be plan, full, low-rank, none, rank:N or per:element, per:row, per:neuron, per:head"
 
 
 def rules_of(parameters: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """The rules that the hyperparameters state, in their order: later ones win."""
+    """Return the rules that the hyperparameters state, in their order: later ones win."""
     assignments = ((name.removeprefix(PREFIX), value) for name, value in parameters.items() if is_rule(name))
     return tuple(f"{pattern}={value}" for pattern, value in assignments if value != PLAN)
 
 
 def values_of(names: Iterable[str], rules: Iterable[str]) -> dict[str, Scalar]:
-    """The values that rules of those names have in a run with these rules."""
+    """Return the values that rules of those names have in a run with these rules."""
     stated = {pattern: words for pattern, _, words in (rule.rpartition("=") for rule in rules)}
     return {name: stated.get(name.removeprefix(PREFIX), PLAN) for name in names if is_rule(name)}
 

@@ -43,11 +43,11 @@ EQUIVALENCE_MARGIN = 0.01
 MOST_SEQUENTIAL_SEEDS = 64
 """Reckoning the levels of so many looks takes a second."""
 MAX_RUNS = 10_000
-"""One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""
+"""The most runs of one experiment: 10,000 runs keep the submitting transaction below a few seconds."""
 
 
 class Candidate(Spec):
-    """One optimizer of a comparison."""
+    """An optimizer of a comparison."""
 
     optimizer: OptimizerName
     """A name of the catalog: `adapm-bench optimizers`."""
@@ -60,7 +60,7 @@ class Candidate(Spec):
     schedule: OwnSchedule | None = omit_default(None)
     """Schedule after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
     ema_decay: EmaDecay | None = omit_default(None)
-    """This candidate's `workload.ema_decay`; null: the workload's."""
+    """The candidate's own `workload.ema_decay`; null: the workload's."""
     rules: Rules = omit_default(())
     """Moments of some blocks instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
     label: CandidateName | None = None
@@ -69,7 +69,7 @@ class Candidate(Spec):
     @model_validator(mode="before")
     @classmethod
     def _write_out_schedule(cls, fields: Any) -> Any:
-        """A stored comparison must mean the same when the catalog has changed."""
+        """Return a stored comparison must mean the same when the catalog has changed."""
         return fields if is_stored() else write_out_schedule(fields)
 
     @model_validator(mode="after")
@@ -81,20 +81,20 @@ class Candidate(Spec):
         return self
 
     def name(self) -> str:
-        """What tables, figures and colours call this candidate."""
+        """Return the candidate's name in tables, figures and colours."""
         return self.label or self.optimizer
 
     def title(self) -> str:
-        """What sentences call it."""
+        """Return the candidate's name in sentences."""
         entry = catalog.find(self.optimizer)
         return self.label or (entry.title if entry else self.optimizer)
 
     def own_rate(self) -> float:
-        """The middle one of its learning rates, at which tuning starts."""
+        """Return the middle one of its learning rates, at which tuning starts."""
         return sorted(self.learning_rates)[len(self.learning_rates) // 2]
 
     def planned_run(self, workload: Workload, resources: Resources, *, seed: int, setting: Setting) -> PlannedRun:
-        """One run of the candidate at a setting. Nothing is checked: it follows from what was."""
+        """Return a run of the candidate at a setting. Nothing is checked: it follows from what was."""
         changed, lr = dict(setting), rate_of(setting)
         workload = self.own_workload(workload)
         if (warmup := changed.pop("warmup_steps", None)) is not None:
@@ -109,14 +109,15 @@ class Candidate(Spec):
         return PlannedRun.model_construct(candidate=self.name(), spec=spec)
 
     def fix_setting(self, setting: Setting) -> "Candidate":
-        """The same at one setting that tuning found; what all candidates share, the clipping norm, stays as it is."""
+        """Return the same at one setting that tuning found; what all candidates share, the clipping norm, stays as it
+        is."""
         own = {name: value for name, value in setting.items() if name not in ("lr", "clip_grad_norm")}
         warmup_steps = own.pop("warmup_steps", self.warmup_steps)
         changed = {"learning_rates": (setting["lr"],), "warmup_steps": warmup_steps, "options": {**self.options, **own}}
         return self.model_copy(update=changed)
 
     def own_training(self) -> str:
-        """What it does otherwise than the workload says, in words; empty where it does nothing otherwise."""
+        """Return the candidate's differences from the workload, in words; empty if there are none."""
         words = [str(self.schedule)] if self.schedule is not None else []
         if self.warmup_steps is not None:
             words.append(f"warm-up of {pluralize(self.warmup_steps, 'step')}")
@@ -125,7 +126,7 @@ class Candidate(Spec):
         return ", ".join(words)
 
     def own_workload(self, workload: Workload) -> Workload:
-        """With the candidate's own warm-up, schedule and average."""
+        """Return the workload with the candidate's own warm-up, schedule and average."""
         own = {} if self.schedule is None else self.schedule.model_dump(exclude_none=True)
         if self.warmup_steps is not None:
             own["warmup_steps"] = self.warmup_steps
@@ -162,7 +163,7 @@ AllPairs = Annotated[
 
 
 class TunedExperiment(Experiment):
-    """What comparisons and scaling experiments ask for alike: candidates, tuned or at one setting each, over seeds."""
+    """The common part of comparisons and scaling experiments: candidates, tuned or at one setting each, over seeds."""
 
     candidates: Candidates
     """The optimizers to compare."""
@@ -194,15 +195,15 @@ class TunedExperiment(Experiment):
         return self
 
     def further_faults(self) -> list[SpecFault]:
-        """What only this kind refuses, looked for where nothing else is wrong."""
+        """Return the faults of this kind alone, if there are no others."""
         return []
 
     def grows(self) -> bool:
-        """Where it tunes first: further trials and the judged runs are added then."""
+        """Return whether it tunes first: further trials and the judged runs are added then."""
         return self.tuning is not None
 
     def tuning_method(self) -> str:
-        """How settings are chosen, on which seeds; what candidates have of their own instead of the workload's."""
+        """Return the method of tuning and its seeds, and the candidates' own settings instead of the workload's."""
         own = self.own_trainings()
         return f"{self._tuning_method()} Instead of the workload's: {own}." if own else self._tuning_method()
 
@@ -224,31 +225,31 @@ class TunedExperiment(Experiment):
         return f"{sentences} {origin}" if origin else sentences
 
     def grid_rates(self) -> frozenset[float]:
-        """The learning rates of all candidates."""
+        """Return the learning rates of all candidates."""
         return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
 
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """The baseline, and what candidates have of their own instead of the workload's."""
+        """Return the baseline, and what candidates have of their own instead of the workload's."""
         own = self.own_trainings()
         return (("baseline", self.baseline_name()), *([("of their own", own)] if own else []))
 
     def own_trainings(self) -> str:
-        """`adamw-linear: linear, to 0 of the rate; …`; empty where all train as the workload says."""
+        """`adamw-linear: linear, to 0 of the rate; …`; empty if all train as the workload says."""
         return "; ".join(
             f"{candidate.name()}: {words}" for candidate in self.candidates if (words := candidate.own_training())
         )
 
     def baseline_name(self) -> str:
-        """The candidate that the others are held against."""
+        """Return the candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()
 
     def replicates(self) -> int:
-        """How many times everything is tuned and judged."""
+        """Return the number of times that everything is tuned and judged."""
         return self.tuning.replicates if self.tuning else 1
 
 
 class ComparisonSpec(TunedExperiment):
-    """Which optimizer is best on this workload, at which setting, how sure."""
+    """The best optimizer on this workload, its setting, and how sure that is."""
 
     title: ClassVar[str] = "comparison"
 
@@ -284,8 +285,9 @@ class ComparisonSpec(TunedExperiment):
         return []
 
     def fix_settings(self, settings: Mapping[str, Setting]) -> "ComparisonSpec":
-        """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
-        have several clipping norms, which no comparison without a search can have, or other numbers of steps."""
+        """Return the comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError`
+        where they have several clipping norms, which no comparison without a search can have, or other numbers of
+        steps."""
         if self.equal == "device_hours":
             raise ValueError("the steps of its judged runs come from the pace in tuning")
         workload = self.workload
@@ -301,24 +303,24 @@ class ComparisonSpec(TunedExperiment):
         return self.model_copy(update=update)
 
     def grows(self) -> bool:
-        """Where it tunes first, and where seeds are added."""
+        """Return whether it tunes first, or adds seeds."""
         return super().grows() or self.adds_seeds()
 
     def adds_seeds(self) -> bool:
-        """Where it is sequential."""
+        """Return whether it is sequential."""
         return self.sequential is not None
 
     def may_need_less(self) -> bool:
-        """Where verdicts may need fewer seeds."""
+        """Return whether verdicts may need fewer seeds."""
         return self.adds_seeds()
 
     def first_seeds(self) -> tuple[int, ...]:
-        """Those that judged runs begin with."""
+        """Return the first judging seeds."""
         return self.seeds[: self.sequential.first_seeds] if self.sequential else self.seeds
 
     def run_count(self) -> int:
-        """How many runs there will be: trials × tuning seeds + seeds for each candidate; at most, where seeds are
-        added, and where every trial of a candidate is lost."""
+        """Return the number of runs: trials × tuning seeds + seeds for each candidate; at most, if seeds are added, or
+        every trial of a candidate is lost."""
         return sum(self._run_count_of(candidate) for candidate in self.candidates)
 
     def run_sum(self) -> str:
@@ -354,11 +356,11 @@ class ComparisonSpec(TunedExperiment):
         )
 
     def names(self) -> tuple[str, ...]:
-        """The candidates' names."""
+        """Return the candidates' names."""
         return tuple(candidate.name() for candidate in self.candidates)
 
     def tuner(self, name: str, replicate: int = 0) -> Tuner:
-        """The tuning of a candidate. Raises `ValueError` where nothing is tuned."""
+        """Return the tuning of a candidate. Raises `ValueError` if nothing is tuned."""
         if self.tuning is None:
             raise ValueError(f"{self.name} tunes nothing")
         candidate, trials = self.candidate(name), self.tuning.trials
@@ -374,12 +376,12 @@ class ComparisonSpec(TunedExperiment):
                 return CoordinateDescent(priors=self.priors(name), trials=trials)
 
     def replicate_seeds(self, replicate: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The tuning seeds and the judging seeds that are dealt to a replicate."""
+        """Return the tuning seeds and the judging seeds that are dealt to a replicate."""
         count = self.replicates()
         return (self.tuning.seeds if self.tuning else ())[replicate::count], self.seeds[replicate::count]
 
     def priors(self, name: str) -> Mapping[Axis, Prior]:
-        """The ranges that a search has for a candidate."""
+        """Return the ranges that a search has for a candidate."""
         if self.tuning is None:
             return {}
         candidate = self.candidate(name)
@@ -402,14 +404,14 @@ class ComparisonSpec(TunedExperiment):
         return run.model_copy(update={"spec": spec})
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
-        """The searched fields, as the run has them; none where the rate alone is tuned."""
+        """Return the searched fields, as the run has them; none if the rate alone is tuned."""
         if self.tuning is None or not self.tuning.search:
             return {}
         return searched_values(run, self.tuning.search)
 
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
-        """For each candidate whose tuning runs have ended: its next trials, or the setting found on the seeds that
-        judge."""
+        """Return for each candidate whose tuning runs have ended its next trials, or the tuned setting on the judging
+        seeds."""
         return tuple(
             planned
             for name in self.names()
@@ -418,7 +420,8 @@ class ComparisonSpec(TunedExperiment):
         )
 
     def _next_runs(self, name: str, replicate: int, runs: Sequence[RunFact]) -> Iterator[PlannedRun]:
-        """Nothing once it is judged, while a trial goes on, where one was cancelled, and where none gave a result."""
+        """Yield the next runs: none once it is judged, while a trial goes on, if one was cancelled, or none gave a
+        result."""
         tuning_seeds, judging_seeds = self.replicate_seeds(replicate)
         trial_runs = self._ended_trials(name, replicate, runs)
         if not trial_runs or any(run.candidate == name and run.seed in judging_seeds for run in runs):
@@ -451,7 +454,7 @@ class ComparisonSpec(TunedExperiment):
         return steps_at_equal_time(self.workload.budget.steps, trials, rivals)
 
     def shares(self) -> tuple[Share, ...]:
-        """One a candidate."""
+        """Return the budget of each candidate."""
         return tuple(
             Share(
                 candidate=candidate.name(),
@@ -482,7 +485,7 @@ class ComparisonSpec(TunedExperiment):
         return self
 
     def design(self) -> ComparisonDesign:
-        """The facts that its runs are judged by."""
+        """Return the facts that its runs are judged by."""
         task, tuning, looks, margin = self.workload.task, self.tuning, self.sequential, self.equivalence_margin
         if margin is None and task.loss_unit:
             margin = EQUIVALENCE_MARGIN
@@ -515,7 +518,7 @@ class ComparisonSpec(TunedExperiment):
         )
 
     def candidate(self, name: str) -> Candidate:
-        """The candidate of that name."""
+        """Return the candidate of that name."""
         return next(candidate for candidate in self.candidates if candidate.name() == name)
 
 
@@ -533,7 +536,8 @@ def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> 
 
 
 def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None) -> list[SpecFault]:
-    """What would make the answer unfair: unequal trial budgets, and settings chosen on the seeds that judge them."""
+    """Return the faults that make the answer unfair: unequal trial budgets, and settings chosen on the judging
+    seeds."""
     faults: list[SpecFault] = []
     most = max(len(candidate.learning_rates) for candidate in candidates)
     for position, candidate in enumerate(candidates if tuning is None or tuning.method == "grid" else ()):

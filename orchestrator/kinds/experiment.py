@@ -1,4 +1,4 @@
-"""What an experiment of any kind answers for itself: its runs, what follows from them, what it comes to.
+"""The answers of an experiment of any kind about itself: its runs, their follow-ups, its result.
 
 A kind is a class beside this one and its line in `registry.py`. Where this answers, ask it and not which kind it is:
 queue, pages, files, reports, REST and command line know no kind by its name.
@@ -22,7 +22,7 @@ from worker.spec.run import Resources, RunSpec, Workload
 
 
 class AnswerKind(StrEnum):
-    """What an experiment comes to. The tables of pages, figures and reports have a row for each."""
+    """The kind of an experiment's answer. The tables of pages, figures and reports have a row for each."""
 
     COMPARISON = "comparison"
     """A leaderboard."""
@@ -33,7 +33,7 @@ class AnswerKind(StrEnum):
 
 
 class PlannedRun(Spec):
-    """One run of an expansion, with the candidate that it belongs to."""
+    """A run of an expansion, with its candidate."""
 
     candidate: str
     spec: RunSpec
@@ -46,27 +46,27 @@ class Share:
     candidate: str
     optimizer: str
     options: Mapping[str, Scalar]
-    """Those that all of its runs have."""
+    """The options that all of its runs have."""
     searched: frozenset[str]
     """Hyperparameters that differ from run to run, but for the learning rate."""
     has_rules: bool
     """Whether some blocks keep something else than what the optimizer's plan says."""
     workload: Workload
     runs: int
-    """At most, where the experiment may grow."""
+    """The number of runs, at most if the experiment may grow."""
 
     def tokens(self) -> int:
-        """Of all of its runs."""
+        """Return the tokens of all of its runs."""
         return self.runs * self.workload.tokens()
 
 
 class Experiment(Spec):
-    """What a user submits. Every kind has `candidates` and `seeds` as well."""
+    """The specification that a user submits. Every kind has `candidates` and `seeds` as well."""
 
     title: ClassVar[str]
-    """What sentences call the kind."""
+    """The name of the kind in sentences."""
     run_noun: ClassVar[str] = "run"
-    """What sentences call one of its runs."""
+    """The name of its runs in sentences."""
     answer: ClassVar[AnswerKind] = AnswerKind.COMPARISON
     has_driver: ClassVar[bool] = False
     """Whether a process of its own adds its runs one after another (`orchestrator/sweeps/driver.py`). Else they are
@@ -78,7 +78,7 @@ class Experiment(Spec):
     name: Name
     """The experiment's name in tables."""
     workload: Workload
-    """What is trained: the same for every candidate."""
+    """The training, the same for every candidate."""
     resources: Resources = Resources()
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
     """Waiting runs of higher priority start first."""
@@ -89,22 +89,22 @@ class Experiment(Spec):
 
     @abstractmethod
     def run_count(self) -> int:
-        """How many runs there will be, at most where it grows."""
+        """Return the number of runs, at most if it grows."""
 
     def run_sum(self) -> str:
-        """How that number comes about; empty where nothing says."""
+        """Return the sum behind that number; empty if there is none."""
         return ""
 
     @abstractmethod
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """The runs that it begins with, in the order of the queue."""
+        """Return the runs that it begins with, in the order of the queue."""
 
     @abstractmethod
     def shares(self) -> tuple[Share, ...]:
-        """What it asks for: the runs of each candidate on each workload, in the order of its cells and candidates."""
+        """Return the runs of each candidate on each workload, in the order of its cells and candidates."""
 
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each thing that keeps it from what it is for, though it can be submitted."""
+        """Return a sentence for each thing that keeps it from what it is for, though it can be submitted."""
         return ()
 
     @abstractmethod
@@ -113,54 +113,54 @@ class Experiment(Spec):
 
     @abstractmethod
     def tuning_method(self) -> str:
-        """How hyperparameters are chosen: sentences for a report."""
+        """Return the method of tuning hyperparameters: sentences for a report."""
 
     @abstractmethod
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "Experiment | None":
-        """The `ComparisonSpec` as which its runs are judged, or those of one of its cells; None where nothing can be
-        compared. `rates`: what candidates have taken over, where the cell tries none itself."""
+        """Return the `ComparisonSpec` as which its runs are judged, or those of one of its cells; None if nothing
+        can be compared. `rates`: what candidates have taken over, where the cell tries none itself."""
 
     def step_count(self) -> int:
-        """How many steps all of its runs have, at most where it grows."""
+        """Return the number of steps of all of its runs, at most if it grows."""
         return sum(share.runs * share.workload.budget.steps for share in self.shares())
 
     def grows(self) -> bool:
-        """Whether runs are added after the submission."""
+        """Return whether runs are added after the submission."""
         return False
 
     def adds_seeds(self) -> bool:
-        """Whether looks at the results so far add seeds (`analysis.comparison.added_seeds`)."""
+        """Return whether looks at the results so far add seeds (`analysis.comparison.added_seeds`)."""
         return False
 
     def may_need_less(self) -> bool:
-        """Whether `run_count`, and what the runs do, are upper bounds: verdicts may need fewer seeds, a sweep stops
-        trials early or runs out of its device-hours."""
+        """Return whether `run_count`, and what the runs do, are upper bounds: verdicts may need fewer seeds, a sweep
+        stops trials early or runs out of its device-hours."""
         return False
 
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
-        """The runs that follow from all of its runs so far; none where it has a driver, which adds them."""
+        """Return the runs that follow from all of its runs so far; none if it has a driver, which adds them."""
         return ()
 
     def device_hours_budget(self) -> float | None:
-        """What it gives itself: it begins nothing that would not fit any more. None: it has no such limit."""
+        """Return its own limit of device-hours: it starts nothing that would exceed it. None: it has no such limit."""
         return None
 
     def models(self) -> tuple[str, ...]:
-        """What is trained, in the order of the runs."""
+        """Return the trained models, in the order of the runs."""
         return (self.workload.model,)
 
     def cells(self) -> tuple[Cell, ...]:
-        """Every size at every budget, the smallest first; none where there is one workload."""
+        """Return every size at every budget, the smallest first; none if there is one workload."""
         return ()
 
     def origin_of_rates(self) -> str | None:
-        """A sentence on where learning rates are from, where some are not from grids of their own."""
+        """Return a sentence on where learning rates are from, where some are not from grids of their own."""
         return None
 
     def grid_rates(self) -> frozenset[float]:
-        """The learning rates of all grids; none where rates are searched."""
+        """Return the learning rates of all grids; none if rates are searched."""
         return frozenset()
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
-        """The hyperparameters that were searched, at their values in the run of that position."""
+        """Return the hyperparameters that were searched, at their values in the run of that position."""
         return {}

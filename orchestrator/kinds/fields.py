@@ -49,7 +49,7 @@ class OwnSchedule(Spec):
         return ", ".join(parts)
 
     def faults(self, workload: Workload, where: tuple[str | int, ...]) -> list[SpecFault]:
-        """A share that its shape does not decay over, located there."""
+        """Return a share that its shape does not decay over, located there."""
         if self.decay_share is None or (self.shape or workload.schedule.shape) == "wsd":
             return []
         allowed = "says when `wsd` decays; leave it out, or give the candidate the shape wsd"
@@ -57,8 +57,8 @@ class OwnSchedule(Spec):
 
 
 def write_out_schedule(fields: Any) -> Any:
-    """A candidate's fields with the schedule that its optimizer needs, where they name none: schedule-free AdamW's rate
-    stays constant (Defazio et al., "The Road Less Scheduled", 2024)."""
+    """Return a candidate's fields with the schedule that its optimizer needs, where they name none: schedule-free
+    AdamW's rate stays constant (Defazio et al., "The Road Less Scheduled", 2024)."""
     if not isinstance(fields, dict) or fields.get("schedule") is not None:
         return fields
     optimizer = fields.get("optimizer")

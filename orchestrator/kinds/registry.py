@@ -17,7 +17,7 @@ from worker.schema import first_fault, read_stored
 
 
 def kind(value: Any) -> Any:
-    """The kind of a specification, of its JSON or of whatever was sent instead. Faults call it by this name."""
+    """Return the kind of a specification, of its JSON or of whatever was sent instead. Faults call it by this name."""
     return value.get("kind", "comparison") if isinstance(value, dict) else getattr(value, "kind", "comparison")
 
 
@@ -27,7 +27,7 @@ ExperimentSpec = Annotated[
     | Annotated[SweepSpec, Tag("sweep")],
     Discriminator(kind),
 ]
-"""What a user may submit."""
+"""A specification that a user may submit."""
 
 KINDS: Final[Mapping[str, type[Experiment]]] = {
     spec.model_fields["kind"].default: spec for spec, _ in map(get_args, get_args(get_args(ExperimentSpec)[0]))
@@ -38,24 +38,24 @@ _SPECS: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 
 
 def read_spec(text: str | bytes) -> ExperimentSpec:
-    """A specification from its JSON, as the kind that it is."""
+    """Return a specification from its JSON, as the kind that it is."""
     return _SPECS.validate_json(text)
 
 
 def validate_spec(fields: Any) -> ExperimentSpec:
-    """A specification from its fields, as the kind that it is; raises `ValidationError` with all faults."""
+    """Return a specification from its fields, as the kind that it is; raises `ValidationError` with all faults."""
     return _SPECS.validate_python(fields)
 
 
 def read_stored_spec(text: str | bytes) -> ExperimentSpec:
-    """A stored specification, as it stands, whether or not it would be refused today."""
+    """Return a stored specification, as it stands, whether or not it would be refused today."""
     spec: ExperimentSpec = read_stored(ExperimentSpec, text)
     spec.models()  # those of a scaling experiment are ordered by sizes that only the catalog knows
     return spec
 
 
 def refusal(text: str | bytes) -> str | None:
-    """Why the specification would be refused today: its first fault; None where it would be taken."""
+    """Return the reason why the specification would be refused today: its first fault; None if it would be accepted."""
     try:
         _SPECS.validate_json(text)
     except ValidationError as error:

@@ -27,7 +27,7 @@ from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, raise_faults
 from worker.spec.run import Workload
 
 RULES = {"kept": "keep them", "inverse-width": "have them times their width's share"}
-"""What a larger size does with the smallest one's rates, as a verb."""
+"""The rule of a larger size for the smallest one's rates, as a verb."""
 MICRO = "micro_batch_sequences"
 MOST_STEPS = 1_000_000_000
 """The bound of `worker.spec.run.Count`."""
@@ -57,7 +57,7 @@ class ScalingTuning(Tuning):
         return self
 
     def transferred_rate(self, rate: float, smallest: str, model: str) -> float:
-        """The rate of a larger model, from the one that won at the smallest."""
+        """Return the rate of a larger model, from the one that won at the smallest."""
         if self.transfer != "inverse-width":
             return rate
         width, wider = (presets.preset(name).hidden_size for name in (smallest, model))
@@ -72,16 +72,16 @@ class TransferredSpec(ComparisonSpec):
     rule: str
 
     def origin_of_rates(self) -> str | None:
-        """Whose rates these are."""
+        """Return the origin of these rates."""
         return _origin_of_rates(self.rates_from, self.rule)
 
 
 class Size(Spec):
-    """One model of a scaling experiment."""
+    """A model of a scaling experiment."""
 
     model: str
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
-    """As in `execution`, for this size; null: the workload's."""
+    """The micro-batch as in `execution`, for this size; null: the workload's."""
     learning_rates: dict[str, LearningRates] = Field(default_factory=dict)
     """Candidate's name → its learning rates at this size."""
 
@@ -92,7 +92,7 @@ class Size(Spec):
 
 
 class TokenBudget(Spec):
-    """How much each size is trained on: give one of the two."""
+    """The training budget of each size: give one of the two."""
 
     tokens: Annotated[int, Field(ge=1, le=TOKENS), WHOLE_NUMBER] | None = None
     tokens_per_parameter: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
@@ -105,12 +105,12 @@ class TokenBudget(Spec):
         return self
 
     def tokens_for(self, parameters: int) -> float:
-        """The tokens for a model with so many parameters."""
+        """Return the tokens for a model with so many parameters."""
         return float(self.tokens) if self.tokens is not None else (self.tokens_per_parameter or 0.0) * parameters
 
 
 class ScalingSpec(TunedExperiment):
-    """How loss falls with size and data for each optimizer: a law with intervals and predictions."""
+    """The fall of the loss with size and data for each optimizer: a law with intervals and predictions."""
 
     title: ClassVar[str] = "scaling experiment"
     answer: ClassVar[AnswerKind] = AnswerKind.LAW
@@ -127,7 +127,7 @@ class ScalingSpec(TunedExperiment):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_first_cell(cls, fields: Any) -> Any:
-        """The workload with model and steps of the first cell, so that it is a whole one."""
+        """Return the workload with model and steps of the first cell, so that it is a whole one."""
         if is_stored() or not isinstance(fields, dict) or not isinstance(fields.get("workload"), dict):
             return fields
         template = fields["workload"]
@@ -144,7 +144,7 @@ class ScalingSpec(TunedExperiment):
         return fields | {"workload": _complete_workload(template, model, steps)}
 
     def further_faults(self) -> list[SpecFault]:
-        """What is wrong with sizes, budgets, and the cells that they make."""
+        """Return the faults of sizes, budgets, and the cells that they make."""
         faults: list[SpecFault] = []
         names = {candidate.name() for candidate in self.candidates}
         for position, size in enumerate(self.sizes):
@@ -192,7 +192,7 @@ class ScalingSpec(TunedExperiment):
         return faults
 
     def run_count(self) -> int:
-        """How many runs there will be."""
+        """Return the number of runs."""
         return sum(share.runs for share in self.shares())
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
@@ -203,24 +203,24 @@ class ScalingSpec(TunedExperiment):
         return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)
 
     def shares(self) -> tuple[Share, ...]:
-        """One a candidate and cell."""
+        """Return the budget of each candidate in each cell."""
         return tuple(share for cell in self.cells() for share in self.comparison(cell).shares())
 
     def _transfers_rates(self) -> bool:
-        """Whether larger sizes take over the rates of the smallest."""
+        """Return whether larger sizes take over the rates of the smallest."""
         return self.tuning is not None and self.tuning.at == "smallest-size"
 
     def smallest(self) -> Size:
-        """The size of the first cell."""
+        """Return the size of the first cell."""
         vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
         return min(self.sizes, key=lambda size: (parameter_count(presets.preset(size.model), vocabulary), size.model))
 
     def tries_rates(self, cell: Cell) -> bool:
-        """Whether the cell has grids of its own."""
+        """Return whether the cell has grids of its own."""
         return not self._transfers_rates() or cell.model == self.smallest().model
 
     def cells(self) -> tuple[Cell, ...]:
-        """Every size at every budget, the smallest model first, each with its smallest budget first."""
+        """Return every size at every budget, the smallest model first, each with its smallest budget first."""
         step_tokens = self.workload.budget.batch_sequences * self.workload.data.sequence_length_tokens
         vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
         cells = []
@@ -233,12 +233,12 @@ class ScalingSpec(TunedExperiment):
         return tuple(sorted(cells, key=lambda cell: (cell.parameters, cell.model, cell.steps)))
 
     def models(self) -> tuple[str, ...]:
-        """The smallest first."""
+        """Return the smallest first."""
         return tuple(dict.fromkeys(cell.model for cell in self.cells()))
 
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
-        """What follows in each cell that tunes, and in the larger cells of its budget where these take over the rates
-        of the smallest."""
+        """Return the next runs of each cell that tunes, and of the larger cells of its budget if these take over the
+        rates of the smallest."""
         planned_runs: list[PlannedRun] = []
         for cell in filter(self.tries_rates, self.cells()):
             cell_runs = [run for run in runs if cell.holds(run.model, run.steps)]
@@ -247,7 +247,7 @@ class ScalingSpec(TunedExperiment):
         return tuple(planned_runs)
 
     def _runs_that_take_over(self, smallest: Cell, planned: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
-        """The same winners at the larger sizes; nothing while tuning goes on, and where each size is tuned."""
+        """Yield the same winners at the larger sizes; nothing while tuning goes on, and where each size is tuned."""
         larger = [cell for cell in self.cells() if cell.budget == smallest.budget and not self.tries_rates(cell)]
         winners = [run for run in planned if run.spec.seed in self.seeds]
         for cell in larger:
@@ -258,19 +258,19 @@ class ScalingSpec(TunedExperiment):
                 yield comparison.planned_run(run.candidate, seed=run.spec.seed, setting={"lr": rate})
 
     def origin_of_rates(self) -> str | None:
-        """Whose rates the larger sizes have."""
+        """Return the origin of the larger sizes' rates."""
         if self.tuning is None or self.tuning.transfer is None or len(self.sizes) == 1:
             return None
         return _origin_of_rates(self.smallest().model, self.tuning.transfer)
 
     def grid_rates(self) -> frozenset[float]:
-        """Of all candidates, and of sizes with grids of their own."""
+        """Return the rates of all candidates, and of sizes with grids of their own."""
         own = (rates for size in self.sizes for rates in size.learning_rates.values())
         return super().grid_rates().union(*own)
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
-        """The comparison at one size and budget; without a cell at the largest ones. `rates`: what candidates have
-        taken over, where the cell tries none itself. Nothing is checked: each cell was, with the whole."""
+        """Return the comparison at one size and budget; without a cell at the largest ones. `rates`: what candidates
+        have taken over, where the cell tries none itself. Nothing is checked: each cell was, with the whole."""
         cell = cell or self.cells()[-1]
         own, execution = self.workload, self.workload.execution
         size = next(size for size in self.sizes if size.model == cell.model)
@@ -314,7 +314,7 @@ class ScalingSpec(TunedExperiment):
 
 
 def _replace_grid(candidate: Candidate, rates: tuple[float, ...] | None) -> Candidate:
-    """The candidate with another grid, where there is another."""
+    """Return the candidate with another grid, where there is another."""
     return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
 
 
@@ -323,12 +323,12 @@ def _origin_of_rates(smallest: str, rule: str) -> str:
 
 
 def _complete_workload(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:
-    """A template of a workload with its model and its steps."""
+    """Return a template of a workload with its model and its steps."""
     return {**template, "model": model, "budget": {**template.get("budget", {}), "steps": steps}}
 
 
 def _first_cell(fields: Mapping[str, Any]) -> tuple[str, int]:
-    """Its model and steps; where the fields are faulty, what lets their own faults be told."""
+    """Return the first cell's model and steps; if the fields are faulty, a cell that lets their own faults be shown."""
     model, steps = presets.names()[0], MOST_STEPS
     try:
         sizes = [Size.model_validate(size) for size in fields["sizes"]]

@@ -48,14 +48,15 @@ LR = "lr"
 WARMUP = "warmup_steps"
 """Hyperparameters that are no options of the optimizer."""
 MOST_TRIALS = 1_000
-"""Of one sweep: a driver that is started again tells all of them to Tune once more, a few tenths of a second each."""
+"""The most trials of a sweep: a driver that is started again reports all of them to Tune once more, a few tenths of a
+second each."""
 DEFAULT_TRIALS = 16
 STOPPING = frozenset({"asha", "tpe-hyperband"})
 """Algorithms that end trials before their budget."""
 
 
 class SearchedCandidate(Spec):
-    """One optimizer of a sweep."""
+    """An optimizer of a sweep."""
 
     optimizer: OptimizerName
     """A name of the catalog: `adapm-bench optimizers`."""
@@ -114,7 +115,7 @@ class SearchedCandidate(Spec):
         return [((), value, fault) for value, fault in wrong[:1]]
 
     def _rule_misfits(self, name: str, domain: Domain) -> list[SpecFault]:
-        """What is wrong with a search for what some blocks should keep."""
+        """Return the faults of a search for the state of some blocks."""
         if not catalog.entry(self.optimizer).has_plan:
             return [((), name, f"cannot be searched: {self.optimizer} keeps to no block plan")]
         if (fault := pattern_fault(name)) is not None:
@@ -138,26 +139,26 @@ class SearchedCandidate(Spec):
         return option.fault(value)
 
     def name(self) -> str:
-        """What tables, figures and colours call this candidate."""
+        """Return the candidate's name in tables, figures and colours."""
         return self.label or self.optimizer
 
     def title(self) -> str:
-        """What sentences call it."""
+        """Return the candidate's name in sentences."""
         entry = catalog.find(self.optimizer)
         return self.label or (entry.title if entry else self.optimizer)
 
     def ranges(self) -> dict[str, Range]:
-        """The space of a valid candidate, in one order however it was written: the learning rate first."""
+        """Return the space of a valid candidate, in one order however it was written: the learning rate first."""
         named = sorted(self.space.items(), key=lambda item: (item[0] != LR, item[0] != WARMUP, item[0]))
         return {name: domain for name, domain in named if not isinstance(domain, FromCatalog)}
 
     def default_rate(self) -> float:
-        """The learning rate where none is looked for."""
+        """Return the learning rate where none is looked for."""
         return self.lr if self.lr is not None else catalog.entry(self.optimizer).learning_rate
 
     def defaults(self, workload: Workload) -> dict[str, Scalar]:
-        """The hyperparameters that are looked for, at the values that they would have otherwise; without those of which
-        the catalog knows none any more."""
+        """Return the hyperparameters that are looked for, at the values that they would have otherwise; without those
+        of which the catalog knows none any more."""
         if (entry := catalog.find(self.optimizer)) is None:
             return {}
         usual = entry.defaults() | {LR: entry.learning_rate, WARMUP: workload.schedule.warmup_steps}
@@ -165,23 +166,23 @@ class SearchedCandidate(Spec):
         return {name: usual[name] for name in self.ranges() if name in usual}
 
     def includes_defaults(self, workload: Workload) -> bool:
-        """Whether a trial at all of the defaults is possible."""
+        """Return whether a trial at all of the defaults is possible."""
         ranges, usual = self.ranges(), self.defaults(workload)
         return ranges.keys() == usual.keys() and all(contains(ranges[name], value) for name, value in usual.items())
 
     def parameters_of(self, run: RunSpec) -> dict[str, Scalar]:
-        """The hyperparameters that a trial's run has."""
+        """Return the hyperparameters that a trial's run has."""
         values = {**run.optimizer.options, LR: run.optimizer.lr, WARMUP: run.workload.schedule.warmup_steps}
         values |= values_of(self.ranges(), run.optimizer.rules)
         return {name: values[name] for name in self.ranges()}
 
     def grid_size(self) -> int:
-        """How many points a grid over the space has."""
+        """Return the number of points of a grid over the space."""
         return grid_size(self.ranges().values())
 
 
 class SweepSpec(Experiment):
-    """Which hyperparameters are good for each optimizer on this workload."""
+    """Good hyperparameters of each optimizer on this workload."""
 
     title: ClassVar[str] = "sweep"
     run_noun: ClassVar[str] = "trial"
@@ -273,7 +274,7 @@ class SweepSpec(Experiment):
         return self.trials_each() * len(self.candidates)
 
     def run_count(self) -> int:
-        """How many runs there will be, at most: a trial is a run."""
+        """Return the number of runs, at most: a trial is a run."""
         return self.trial_count()
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
@@ -285,15 +286,15 @@ class SweepSpec(Experiment):
         return True
 
     def may_need_less(self) -> bool:
-        """Where trials are stopped early, or none is begun beyond the device-hours."""
+        """Return whether trials are stopped early, or limited by device-hours."""
         return self.may_stop_early() or self.device_hours is not None
 
     def device_hours_budget(self) -> float | None:
-        """No trial is begun that would probably not fit any more."""
+        """Return the device-hours that no starting trial may probably exceed."""
         return self.device_hours
 
     def shares(self) -> tuple[Share, ...]:
-        """One a candidate."""
+        """Return the budget of each candidate."""
         return tuple(
             Share(
                 candidate=searched.name(),
@@ -308,22 +309,22 @@ class SweepSpec(Experiment):
         )
 
     def grace_steps(self) -> int:
-        """The first rung of early stopping: a ninth of the budget, at least one evaluation."""
+        """Return the first rung of early stopping: a ninth of the budget, at least one evaluation."""
         return max(self.workload.evaluation.every_steps, self.workload.budget.steps // 9, 1)
 
     def may_stop_early(self) -> bool:
-        """Whether a trial may be ended before its budget."""
+        """Return whether a trial may be ended before its budget."""
         return self.algorithm in STOPPING
 
     def candidate_of(self, number: int) -> SearchedCandidate:
-        """Whose trial that is."""
+        """Return the candidate of that trial."""
         return self.candidates[number % len(self.candidates)]
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> None:
         """None: its trials have one seed and say nothing of chance."""
 
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """The algorithm and its trials."""
+        """Return the algorithm and its trials."""
         return (
             (
                 "sweep",
@@ -332,7 +333,7 @@ class SweepSpec(Experiment):
         )
 
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each candidate whose space has fewer settings than it has trials."""
+        """Return a sentence for each candidate whose space has fewer settings than it has trials."""
         trials = self.trials_each()
         counts = {one.name(): settings_count(one.ranges().values()) for one in self.candidates}
         return tuple(
@@ -343,16 +344,16 @@ class SweepSpec(Experiment):
         )
 
     def tuning_method(self) -> str:
-        """The algorithm, its trials and their seed."""
+        """Return the algorithm, its trials and their seed."""
         return f"{self.algorithm}, {pluralize(self.trials_each(), 'trial')} of each optimizer, all on seed {self.seed}."
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
-        """Those of the trial of that number."""
+        """Return the searched hyperparameters of the trial of that number."""
         return self.candidate_of(position).parameters_of(run)
 
 
 def _explicit_range(entry: OptimizerEntry, name: object, domain: object) -> object:
-    """A range instead of `kind: catalog`, where the catalog has one."""
+    """Return a range instead of `kind: catalog`, where the catalog has one."""
     if not (isinstance(domain, Mapping) and dict(domain) == {"kind": "catalog"}) and not isinstance(
         domain, FromCatalog
     ):

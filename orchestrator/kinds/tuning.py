@@ -1,4 +1,4 @@
-"""What a user asks of tuning.
+"""Tuning, as a user asks for it.
 
 Each candidate is tuned on seeds of its own (`orchestrator/tuning/`), and judged at one setting on the seeds that count:
 a setting that was chosen because it was lowest on a seed is flattered by that seed.
@@ -20,15 +20,15 @@ TRIALS = 8
 """Enough to find best rates 4 to 16 times as high as the first one tried; near theirs, ten candidates need six
 (docs/comparisons.md)."""
 FEWEST_REPLICATES = 3
-"""Of a search over several hyperparameters. A single search calls equal optimizers different in 9 to 68 % of
-experiments, five replicates of 16 trials in 4 to 11 % (docs/comparisons.md); the t-interval of two would be 13 standard
-errors wide."""
+"""The fewest replicates of a search over several hyperparameters. A single search calls equal optimizers different in 9
+to 68 % of experiments, five replicates of 16 trials in 4 to 11 % (docs/comparisons.md); the t-interval of two would be
+13 standard errors wide."""
 
 Method = Literal["line", "random", "coordinate", "grid"]
 METHODS: Mapping[Method, str] = {
     "line": "a line search", "random": "a random search", "coordinate": "coordinate descent", "grid": "the given rates",
 }  # fmt: skip
-"""What pages and sentences call each."""
+"""The names of the methods on pages and in sentences."""
 SEARCHES = frozenset({"random", "coordinate"})
 """Methods that tune several hyperparameters."""
 
@@ -52,7 +52,7 @@ class Tuning(Spec):
     @model_validator(mode="before")
     @classmethod
     def _name_old_method(cls, fields: Any) -> Any:
-        """A specification of the time when grids were extended ran its rates, and no other line was searched."""
+        """Return a specification of the time when grids were extended ran its rates, and no other line was searched."""
         is_old = is_stored() and isinstance(fields, dict) and "extend_grid" in fields
         return {"method": "grid"} | fields if is_old else fields
 

@@ -1,1 +1,1 @@
-"""Which checkpoints stay, here and in a remote folder, and how deleted experiments go for good."""
+"""Retention of checkpoints, here and in a remote folder, and removal of deleted experiments."""

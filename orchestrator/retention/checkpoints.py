@@ -36,10 +36,10 @@ log = structlog.get_logger(__name__)
 
 EVERY_SECONDS = 60.0
 FOLDER = "checkpoints"
-"""Where in a run's folder its worker keeps them (`worker/run.py`)."""
+"""The folder in a run's folder in which its worker keeps them (`worker/run.py`)."""
 LIVE_CHECKPOINTS: Mapping[Kind, int] = {"step": 2, "best": 1}
-"""That a live run keeps in a remote folder: the newest, and the one before in case the newest turns out damaged; as on
-a worker's disk."""
+"""The number of checkpoints that a live run keeps in a remote folder: the newest, and the one before in case the newest
+turns out damaged; as on a worker's disk."""
 Keep = Literal["best", "last", "none"]
 Told = Mapping[Kind, RemoteCheckpoint]
 """The newest checkpoint of each kind that the service has heard of; whether it is in the folder it cannot know."""
@@ -51,7 +51,7 @@ def kept_checkpoints(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
 
 
 def forget_checkpoints(connection: sa.Connection, run_id: str, kept: Mapping[Kind, int]) -> None:
-    """No checkpoint is told of that is not there."""
+    """Forget the checkpoints of a run that no longer exist."""
     this = checkpoints.c
     key = sa.tuple_(this.attempt, this.step)
     for kind, count in kept.items():
@@ -109,13 +109,14 @@ def _has_surplus(folder: Path, kept: Mapping[Kind, int]) -> bool:
 
 
 def _local_surplus(folder: Path, kept: Mapping[Kind, int]) -> list[Path]:
-    """The notices of what goes."""
+    """Return the notices of what goes."""
     notices = {kind: sorted(folder.glob(f"{kind}-*.json")) for kind in kept}
     return [notice for kind, count in kept.items() for notice in notices[kind][: max(len(notices[kind]) - count, 0)]]
 
 
 def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
-    """Whether it has still ended: it may have been retried since it was looked at, and needs its checkpoint then.
+    """Return whether it has still ended: it may have been retried since it was looked at, and needs its checkpoint
+    then.
 
     The files go under the run's lock, before anybody can retry it. Their number is small.
     """
@@ -158,7 +159,7 @@ def prune_remote(
 
 
 def remote_surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> list[str]:
-    """The files of one run that go."""
+    """Return the files of one run that go."""
     has_ended = status in TERMINAL
     kept = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
     # Before any of a kind is told of, each may be the one that will be.
@@ -167,7 +168,7 @@ def remote_surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Ke
 
 
 def _surplus_of_kind(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> list[str]:
-    """The files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
+    """Return the files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
     mine = [
         (name, found[0])
         for name in names
@@ -188,7 +189,7 @@ def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, Told]]:
-    """Of each of these runs that there is: its state, and what was told of."""
+    """Return the state and the known checkpoints of each of these runs that exists."""
     found: dict[str, tuple[RunStatus, Told]] = {}
     with database.reading() as connection:
         for some in id_slices(run_ids):
@@ -216,7 +217,8 @@ def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict
 
 
 def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
-    """The files of a run that go now that no row tells of them; none where it was retried since it was looked at.
+    """Return the files of a run that go now that no row tells of them; none if it was retried since it was looked
+    at.
 
     Rows go first: files that are left by a kill are found again, and nobody resumes from what is half deleted.
     """

@@ -18,7 +18,7 @@ from worker.remote.folder import RemoteFolder
 log = structlog.get_logger(__name__)
 
 RUNS_AT_ONCE = 20
-"""In one transaction: some hundred runs' points are many megabytes, and others want to write meanwhile."""
+"""The runs in one transaction: some hundred runs' points are many megabytes, and others want to write meanwhile."""
 
 
 def remove_deleted(
@@ -48,7 +48,7 @@ def _remove(
     stopping: Callable[[], bool],
     remote: RemoteFolder | None,
 ) -> bool:
-    """Whether all of it is gone: not where the process is about to end."""
+    """Return whether all of it is gone: not where the process is about to end."""
     if remote is None:  # otherwise every machine has a folder of runs of its own, and this one perhaps none
         _require_folders(database, runs_folder, experiment_id)
     while run_ids := runs_left(database, experiment_id, RUNS_AT_ONCE):

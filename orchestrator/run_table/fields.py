@@ -11,7 +11,7 @@ LONGEST_NAME = 200
 
 
 class FieldKind(StrEnum):
-    """What a field holds."""
+    """The type of a field."""
 
     NUMBER = "number"
     TIME = "time"
@@ -36,7 +36,7 @@ NAMED_FIELDS: dict[str, FieldKind] = (
     | dict.fromkeys(_TIMES, FieldKind.TIME)
 )
 DOCUMENTS = ("spec", "result", "config", "metric")
-"""Whose parts are fields: `spec.optimizer.lr`, `result.verdict`, an external run's `config.width`,
+"""The documents whose parts are fields: `spec.optimizer.lr`, `result.verdict`, an external run's `config.width`,
 `metric.val/loss`."""
 DEFAULT_COLUMNS = ("candidate", "val_loss", "lr", "seed", "state", "step", "experiment", "model", "created_at")
 
@@ -47,7 +47,7 @@ class FilterError(OrchestratorError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunField:
-    """One field of a run."""
+    """A field of a run."""
 
     name: str
     kind: FieldKind
@@ -57,7 +57,7 @@ class RunField:
 
 
 def find_field(name: str) -> RunField:
-    """The field of that name. Raises `FilterError`, with what may have been meant."""
+    """Return the field of that name. Raises `FilterError`, with what may have been meant."""
     if (kind := NAMED_FIELDS.get(name)) is not None:
         return RunField(name=name, kind=kind)
     document, _, rest = name.partition(".")
@@ -80,14 +80,14 @@ Value = str | int | float | None
 
 @dataclass(frozen=True, kw_only=True)
 class TableRow:
-    """One run of the table."""
+    """A run of the table."""
 
     id: str
     source: Literal["bench", "logged", "imported"]
     """Whether the bench measured it, or a loop or a tool outside of the bench told of it."""
     experiment_id: str
     values: tuple[Value, ...]
-    """One for each column."""
+    """The values, one for each column."""
 
     @property
     def is_external(self) -> bool:
@@ -95,7 +95,7 @@ class TableRow:
         return self.source != "bench"
 
     def cursor(self) -> str:
-        """What names the run among those of both origins."""
+        """Return the run's key among those of both origins."""
         return f"{EXTERNAL}{self.id}" if self.is_external else self.id
 
 

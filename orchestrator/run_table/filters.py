@@ -33,14 +33,14 @@ class Condition:
     field: RunField
     operator: str
     text: str | None
-    """In small letters; None is `null`."""
+    """The text in small letters; None is `null`."""
     number: float | None
     """The value as a number, where it is one and was not quoted."""
 
 
 @dataclass(frozen=True)
 class Negation:
-    """Not that."""
+    """The negation of a filter."""
 
     part: "Filter"
 
@@ -71,7 +71,8 @@ class _Token:
 
 
 def parse_filter(text: str) -> Filter | None:
-    """The filter that the text means; None where it is empty. Raises `FilterError` with the position of the fault."""
+    """Return the filter that the text means; None if it is empty. Raises `FilterError` with the position of the
+    fault."""
     if len(text) > LONGEST_FILTER:
         raise FilterError(f"the filter has {len(text):,} characters; at most {LONGEST_FILTER:,} are read")
     tokens = _tokens(text)
@@ -79,7 +80,7 @@ def parse_filter(text: str) -> Filter | None:
 
 
 def lower_ascii(text: str) -> str:
-    """A to Z in small letters, as both databases can do it."""
+    """Return a to Z in small letters, as both databases can do it."""
     return "".join(chr(ord(each) + 32) if "A" <= each <= "Z" else each for each in text)
 
 
@@ -116,7 +117,7 @@ class _Parser:
         self._tokens, self._next, self._end = tokens, 0, end
 
     def whole(self) -> Filter:
-        """The filter, and nothing behind it."""
+        """Return the filter, and nothing behind it."""
         found = self._disjunction(0)
         if (rest := self._peek()) is not None:
             raise _fault(
@@ -128,7 +129,7 @@ class _Parser:
         return self._tokens[self._next] if self._next < len(self._tokens) else None
 
     def _takes(self, *words: str) -> str | None:
-        """The keyword or bracket that comes next, if it is one of these; it is passed over."""
+        """Return the keyword or bracket that comes next, if it is one of these; it is passed over."""
         token = self._peek()
         if token is None or token.kind not in ("word", "bracket") or token.text.lower() not in words:
             return None

@@ -1,4 +1,4 @@
-"""What is asked of the table of all runs: columns, filter, order, groups and page, read from words and checked."""
+"""The query of the table of all runs: columns, filter, order, groups and page, parsed and checked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ LONGEST_CURSOR = 80
 
 @dataclass(frozen=True, kw_only=True)
 class TableQuery:
-    """What is asked of the table, checked."""
+    """The query of the table, checked."""
 
     columns: tuple[RunField, ...]
     where: Filter | None = None
@@ -36,7 +36,8 @@ class TableQuery:
 def read_query(
     *, columns: Sequence[str] = (), where: str = "", sort: str = "", group: str = "", limit: int = 100, after: str = ""
 ) -> TableQuery:
-    """What these words ask for; `sort` is a field, with `-` before it the largest first. Raises `FilterError`."""
+    """Return the query of these texts; `sort` is a field, with `-` before it the largest first. Raises
+    `FilterError`."""
     names = tuple(dict.fromkeys(columns)) or DEFAULT_COLUMNS
     if len(names) > MOST_COLUMNS:
         raise FilterError(f"{len(names)} columns; at most {MOST_COLUMNS} are shown at once")
@@ -55,7 +56,7 @@ def read_query(
 
 
 def group_filter(by: Sequence[RunField], group: RunGroup) -> str:
-    """The filter that finds the runs of a group."""
+    """Return the filter that finds the runs of a group."""
     each = [_value_filter(field, value) for field, value in zip(by, group.values, strict=True)]
     return " and ".join([*each, f"origin = {group.origin}"])
 

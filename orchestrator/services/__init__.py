@@ -1,1 +1,1 @@
-"""What users and pages can ask, each noun a service, made by `composition.py`. Workers: `store/queue/attempts.py`."""
+"""The service: verbs of users and pages by noun, made by `composition.py`. Workers: `store/queue/attempts.py`."""

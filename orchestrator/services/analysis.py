@@ -32,7 +32,7 @@ NO_CURVE = ValidationCurve(steps=(), losses=())
 
 
 def validation_curve(columns: Columns) -> ValidationCurve:
-    """The finite validation losses of a run."""
+    """Return the finite validation losses of a run."""
     finite = columns.rows(np.isfinite(columns.values["val_loss"]))
     return ValidationCurve(steps=tuple(finite.step.tolist()), losses=tuple(finite.values["val_loss"].tolist()))
 
@@ -40,7 +40,7 @@ def validation_curve(columns: Columns) -> ValidationCurve:
 class Analysis:
     """Answers from results, those of a database or of a bundle. Thread-safe where their source is.
 
-    Every method may raise what the source raises, and `NotFoundError` where an experiment does not exist.
+    Every method may raise what the source raises, and `NotFoundError` if an experiment does not exist.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Analysis:
         baseline: str | None = None,
         of: ExperimentWithRuns | None = None,
     ) -> Comparison:
-        """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
+        """Return the leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
         experiment that of one cell, by its key, or of its largest model. `baseline`: held against another candidate
         than the specification says, with intervals that allow for the choice; raises `NotFoundError` for none."""
         experiment, runs = select_cell(*(of or self._read(experiment_id)), cell)
@@ -74,23 +74,23 @@ class Analysis:
         return answer.model_copy(update={"notes": (note, *answer.notes)[:MOST_NOTES]})
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
-        """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
+        """Return every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
         baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
         return cell_records(*self._read(experiment_id))
 
     def sweep(self, experiment_id: str, *, importance: bool = True) -> SweepReport:
-        """What a sweep found so far; raises `ConflictError` where the experiment is none."""
+        """Return the report of a sweep so far; raises `ConflictError` if the experiment is none."""
         return report.report(*self._read(experiment_id), importance=importance)
 
     def sweep_comparison(self, experiment_id: str, seed_count: int, *, best: int = 1) -> ComparisonSpec:
-        """The comparison of the `best` trials of each of a sweep's optimizers over fresh seeds; raises `ConflictError`
-        before the sweep has ended, and where there are not so many."""
+        """Return the comparison of the `best` trials of each of a sweep's optimizers over fresh seeds; raises
+        `ConflictError` before the sweep has ended, and where there are not so many."""
         experiment, runs = self._read(experiment_id)
         sweep_report = report.report(experiment, runs)
         return report.comparison_of_the_best(sweep_report, report.sweep_spec(experiment), seed_count, best=best)
 
     def comparison_at_judged_settings(self, experiment_id: str) -> ComparisonSpec:
-        """A comparison with each candidate at the setting that it is judged at. Raises `ConflictError` where the
+        """Return a comparison with each candidate at the setting that it is judged at. Raises `ConflictError` if the
         experiment is no comparison, has not ended, or has a candidate without a loss."""
         experiment, runs = self._read(experiment_id)
         if not isinstance(experiment.spec, ComparisonSpec):
@@ -112,7 +112,7 @@ class Analysis:
             ) from error
 
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads."""
+        """Return the performance profiles of several comparisons' candidates over all of their workloads."""
         return performance_profiles(
             [
                 (experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
@@ -128,9 +128,9 @@ class Analysis:
         predict: Sequence[str] = (),
         wait: bool = True,
     ) -> FitReport:
-        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
-        `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of
-        a model may be missing the first time."""
+        """Return the scaling laws of the candidates over these experiments; raises `FitError` if they share no
+        candidate. `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a
+        model may be missing the first time."""
         measured = self._comparisons(experiment_ids)
         first = measured[0][0].spec
         targets = [target(question, first.workload.data.tokenizer) for question in predict]
@@ -146,8 +146,8 @@ class Analysis:
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
 
     def count_memory(self, question: FootprintQuestion) -> Footprint | None:
-        """What training a model keeps; None where it is still being counted. Raises KeyError for an unknown model, and
-        ConflictError where it cannot be counted."""
+        """Return the memory of training a model; None if it is still being counted. Raises KeyError for an unknown
+        model, and ConflictError where it cannot be counted."""
         footprint = self._count({("", ""): question}, wait=True).get(("", ""))
         if footprint is None and (failure := self._footprints.failure(question)) is not None:
             raise ConflictError(failure)
@@ -156,7 +156,7 @@ class Analysis:
     def _count(
         self, questions: Mapping[tuple[str, str], FootprintQuestion], *, wait: bool
     ) -> dict[tuple[str, str], Footprint]:
-        """The answers that there are, or that come while this waits; the others are counted meanwhile."""
+        """Return the answers that there are, or that come while this waits; the others are counted meanwhile."""
         footprints = {key: self._footprints.ask(question) for key, question in questions.items()}
         if wait and None in footprints.values():
             self._footprints.wait(questions.values())
@@ -164,7 +164,7 @@ class Analysis:
         return {key: footprint for key, footprint in footprints.items() if footprint is not None}
 
     def _comparisons(self, experiment_ids: Sequence[str]) -> list[ExperimentWithRuns]:
-        """The comparisons of these experiments, each once: of a scaling experiment its cells."""
+        """Return the comparisons of these experiments, each once: of a scaling experiment its cells."""
         unique = dict.fromkeys(experiment_ids)
         return [part for experiment_id in unique for part in comparisons(*self._read(experiment_id))]
 
@@ -176,14 +176,14 @@ class Analysis:
 
 
 class StoredExperiments:
-    """Those of one database. Thread-safe; every method may raise `StoreError`."""
+    """The experiments of a database. Thread-safe; every method may raise `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._curves: dict[str, ValidationCurve] = {}
 
     def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-        """An experiment and all of its runs, of one moment."""
+        """Return an experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
             runs = reads.run_page(connection, experiment_id=experiment_id)
             return reads.experiment(connection, experiment_id), runs
@@ -195,7 +195,7 @@ class StoredExperiments:
         return tuple(record for record in records if isinstance(record, ExperimentRecord))
 
     def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """The validation losses of ended runs: they never change again, so they are read once."""
+        """Return the validation losses of ended runs: they never change again, so they are read once."""
         curves = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
         if unknown := [run_id for run_id in run_ids if run_id not in curves]:
             read = dict.fromkeys(unknown, NO_CURVE)

@@ -41,7 +41,7 @@ class Services:
 
 
 def compose_services(database: Database, settings: Settings, policy: LeasePolicy | None = None) -> Services:
-    """The services on a migrated database."""
+    """Return the services on a migrated database."""
     policy, storage = policy or LeasePolicy(), settings.storage()
     runs, footprints = Runs(database, policy, storage), Footprints(storage.footprints_folder())
     source = StoredExperiments(database)

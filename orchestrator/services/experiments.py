@@ -34,7 +34,7 @@ DAY_SECONDS = 86_400.0
 class Experiments:
     """The experiments of one database. Thread-safe; every call is one transaction.
 
-    Every method may raise `StoreError`; those that name an experiment raise `NotFoundError` where it does not exist.
+    Every method may raise `StoreError`; those that name an experiment raise `NotFoundError` if it does not exist.
     What a change answers with is read in its own transaction: read after it, the experiment may be gone already.
     """
 
@@ -74,18 +74,17 @@ class Experiments:
         )
 
     def get(self, experiment_id: str) -> ExperimentRecord:
-        """One experiment with its counts and progress; raises `DamagedError` where it cannot be read."""
+        """Return an experiment with its counts and progress; raises `DamagedError` if it cannot be read."""
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id)
 
     def get_any(self, experiment_id: str, *, deleted_too: bool = False) -> AnyExperiment:
-        """One experiment with its counts and progress, damaged or not, and if asked for deleted or not."""
+        """Return an experiment with its counts and progress, damaged or not, and if asked for deleted or not."""
         with self._database.reading() as connection:
             return reads.any_experiment(connection, experiment_id, deleted_too=deleted_too)
 
     def find_any(self, experiment_id: str) -> Listed:
-        """One experiment of any source, damaged or not: measured here, or else logged or imported, which may be named,
-        too."""
+        """Return an experiment of any source, damaged or not: by its id, or an external one by its name, too."""
         try:
             return self.get_any(experiment_id)
         except NotFoundError as error:
@@ -95,27 +94,29 @@ class Experiments:
             raise
 
     def find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
-        """One experiment of any source; raises `DamagedError` where it cannot be read."""
+        """Return an experiment of any source; raises `DamagedError` if it cannot be read."""
         found = self.find_any(experiment_id)
         if isinstance(found, DamagedExperiment):
             raise DamagedError(found.damaged)
         return found
 
     def find_by_key(self, key: str) -> ExperimentRecord | None:
-        """The newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none was."""
+        """Return the newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none
+        was."""
         with self._database.reading() as connection:
             return reads.experiment_of_key(connection, key)
 
     def page(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
     ) -> tuple[AnyExperiment, ...]:
-        """A page of experiments, newest first; `before` is the last experiment of the page before it. Those that have
-        all of `labels`; those that were deleted and can be restored, instead of the others."""
+        """Return a page of experiments, newest first; `before` is the last experiment of the page before it. Those that
+        have all of `labels`; those that were deleted and can be restored, instead of the others."""
         with self._database.reading() as connection:
             return reads.experiment_page(connection, limit, before, labels, deleted=deleted)
 
     def version(self, experiment_id: str) -> int:
-        """A number that grows with every visible change of the experiment: a new state, points, progress. Cheap."""
+        """Return a number that grows with every visible change of the experiment: a new state, points, progress.
+        Cheap."""
         with self._database.reading() as connection:
             return reads.experiment_version(connection, experiment_id)
 
@@ -139,7 +140,7 @@ class Experiments:
             return reads.any_experiment(connection, experiment_id)
 
     def change_labels(self, experiment_id: str, change: LabelChange) -> Listed:
-        """Add labels to an experiment of any source, and take some away; raises `ConflictError` where they would be too
+        """Add labels to an experiment of any source, and take some away; raises `ConflictError` if they would be too
         many."""
         if isinstance(self.find_any(experiment_id), ExternalExperiment):
             return self._external_runs.change_labels(experiment_id, change)
@@ -154,7 +155,7 @@ class Experiments:
             return reads.any_experiment(connection, experiment_id, deleted_too=True)
 
     def restore(self, experiment_id: str) -> AnyExperiment:
-        """Undo a deletion; raises `ConflictError` where the time for that has passed. Repeating it changes nothing."""
+        """Undo a deletion; raises `ConflictError` if the time for that has passed. Repeating it changes nothing."""
         with self._database.writing() as connection:
             deletion.restore(self._database, connection, experiment_id)
             return reads.any_experiment(connection, experiment_id)
@@ -172,12 +173,12 @@ class Experiments:
         """Submit the same specification again, under another name if one is given, and over so many `fresh_seeds`: the
         next numbers, on which neither it nor another clone was tuned or judged; `keep_rates`: of each candidate only
         what it was judged at, without another tuning. The new experiment says what it is a clone of. Raises
-        `ConflictError` where the specification would be refused today."""
+        `ConflictError` if the specification would be refused today."""
         spec = self._clone_spec(experiment_id, name, key, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
         return self.submit(spec, key, by=by, cloned_from=experiment_id)
 
     def preview_clone(self, experiment_id: str, *, fresh_seeds: int | None, keep_rates: bool) -> Preview:
-        """What such a clone would mean. Raises `ConflictError` as `clone` does."""
+        """Return the preview of such a clone. Raises `ConflictError` as `clone` does."""
         spec = self._clone_spec(experiment_id, None, None, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
         return self._specifications.preview(spec.model_dump(mode="json"))
 
@@ -206,7 +207,8 @@ class Experiments:
             raise ConflictError(f"{clone} would be refused today: {first_fault(error)}; {way_out}") from error
 
     def _last_seed(self, experiment_id: str, key: str | None) -> int:
-        """The largest one that an experiment, what it was cloned from or any clone of these was tuned or judged on."""
+        """Return the largest one that an experiment, what it was cloned from or any clone of these was tuned or judged
+        on."""
         with self._database.reading() as connection:
             family = reads.clone_family(connection, experiment_id, key)
         grids = [spec for spec in family if isinstance(spec, TunedExperiment)]

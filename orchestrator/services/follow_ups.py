@@ -28,7 +28,7 @@ MOST_FOLLOWED = 16
 
 
 def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
-    """The runs on the next seeds of a sequential comparison; none where nothing is open."""
+    """Return the runs on the next seeds of a sequential comparison; none if nothing is open."""
     if (spec := experiment.spec.comparison()) is None:
         return ()
     return tuple(

@@ -14,39 +14,39 @@ DATABASE_FULL = (
     "the service goes on by itself"
 )
 MOST_WAITING = 1_000
-"""No more waiting runs are shown, however many are asked for."""
+"""The most waiting runs that are shown, however many are asked for."""
 
 
 class Monitor:
-    """One database and its data folder's disk, looked at. Thread-safe; every method may raise `StoreError`."""
+    """A monitor of a database and its data folder's disk. Thread-safe; every method may raise `StoreError`."""
 
     def __init__(self, database: Database, storage: Storage, *, free_bytes: int = 0) -> None:
         """`free_bytes`: with less free space no run is begun."""
         self._database, self._storage, self._free_bytes = database, storage, free_bytes
 
     def version(self) -> int:
-        """A number that grows with every visible change: a new state, points, progress. Cheap."""
+        """Return a number that grows with every visible change: a new state, points, progress. Cheap."""
         with self._database.reading() as connection:
             return reads.version(connection)
 
     def activity(self, *, waiting: int = 100) -> Activity:
-        """What is going on now: runs at work, the head of the queue, recent failures, who leads."""
+        """Return the current activity: runs at work, the head of the queue, recent failures, leaders."""
         with self._database.reading() as connection:
             return activity.activity(self._database, connection, waiting=max(1, min(waiting, MOST_WAITING)))
 
     def largest_nodes(self) -> tuple[Node, ...]:
-        """The largest machines of the cluster: what none of them holds has to wait for a larger one. None while nobody
-        dispatches: then nothing is known of it."""
+        """Return the largest machines of the cluster: what none of them holds has to wait for a larger one. None while
+        nobody dispatches: then nothing is known of it."""
         with self._database.reading() as connection:
             return read_largest_nodes(self._database, connection)
 
     def metrics(self) -> ServiceMetrics:
-        """How many runs, attempts and reports there are, for metrics."""
+        """Return the number of runs, attempts and reports, for metrics."""
         with self._database.reading() as connection:
             return activity.service_metrics(self._database, connection)
 
     def dispatch_blocker(self) -> str | None:
-        """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
+        """Return the reason why no waiting run starts now, for all to see; None if there is none."""
         if reason := shortage(nearest_folder(self._storage.runs_folder()), self._free_bytes):
             return reason
         return DATABASE_FULL if self._database.is_full() else None

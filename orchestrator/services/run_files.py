@@ -26,7 +26,7 @@ _CHECKPOINT: Final = re.compile(r"(step|best)-\d{9,16}\.pt")
 
 
 def list_files(storage: Storage, run: RunRecord, notices: Sequence[CheckpointNotice]) -> tuple[RunFile, ...]:
-    """What there is of a run; `kept` are the checkpoints that the service knows of."""
+    """Return the files of a run; `kept` are the checkpoints that the service knows of."""
     folder = storage.runs_folder() / run.id
     documents = ((FileKind.SPECIFICATION, SPECIFICATION), (FileKind.RESULT, RESULT))
     written = ((kind, name, _document(run, name)) for kind, name in documents)
@@ -40,7 +40,7 @@ def list_files(storage: Storage, run: RunRecord, notices: Sequence[CheckpointNot
 def open_file(
     storage: Storage, run: RunRecord, notices: Sequence[CheckpointNotice], name: str
 ) -> tuple[IO[bytes], int]:
-    """A file of the list, open, with its size in bytes. Raises `NotFoundError`."""
+    """Return a file of the list, open, with its size in bytes. Raises `NotFoundError`."""
     wanted = next((file for file in list_files(storage, run, notices) if file.name == name and file.is_here), None)
     if wanted is None:
         raise NotFoundError(f"run {run.id} has no file {name[:64]!r} here; `GET /v1/runs/{run.id}/files` lists them")
@@ -55,7 +55,7 @@ def open_file(
 
 
 def _document(run: RunRecord, name: str) -> bytes | None:
-    """The specification or the result as text; None where it is neither, or there is none."""
+    """Return the specification or the result as text; None if it is neither, or there is none."""
     record = {SPECIFICATION: run.spec, RESULT: run.result}.get(name)
     return None if record is None else f"{record.model_dump_json(indent=2)}\n".encode()
 
@@ -89,7 +89,7 @@ def _checkpoint(folder: Path, notice: CheckpointNotice) -> RunFile:
 
 
 def _size_bytes(path: Path) -> int | None:
-    """Of a plain file that no link leads to; None where there is none."""
+    """Return the size of a plain file that no link leads to; None if there is none."""
     try:
         descriptor = open_log(path)
     except OSError:

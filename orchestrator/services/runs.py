@@ -37,14 +37,14 @@ PAGE = 500
 class Runs:
     """The runs of one database. Thread-safe; every call is one transaction.
 
-    Every method may raise `StoreError`; those that name a run raise `NotFoundError` where it does not exist.
+    Every method may raise `StoreError`; those that name a run raise `NotFoundError` if it does not exist.
     """
 
     def __init__(self, database: Database, policy: LeasePolicy, storage: Storage) -> None:
         self._database, self._policy, self._storage = database, policy, storage
 
     def get(self, run_id: str) -> RunRecord:
-        """One run with its result, once there is one."""
+        """Return a run with its result, once there is one."""
         with self._database.reading() as connection:
             return reads.run(connection, run_id)
 
@@ -56,13 +56,13 @@ class Runs:
         after: str | None = None,
         **where: Unpack[RunFilter],
     ) -> tuple[RunRecord, ...]:
-        """A page of runs, of newer experiments first, each experiment's by position, or sorted by one of `SORT_KEYS`;
-        `after` is the last run of the page before it."""
+        """Return a page of runs, of newer experiments first, each experiment's by position, or sorted by one of
+        `SORT_KEYS`; `after` is the last run of the page before it."""
         with self._database.reading() as connection:
             return reads.run_page(connection, sort=sort, limit=limit, after=after, **where)
 
     def read_all(self, experiment_id: str) -> Iterator[RunRecord]:
-        """Every run of an experiment by position, read page by page."""
+        """Yield every run of an experiment by position, read page by page."""
         after: str | None = None
         while page := self.page(experiment_id=experiment_id, limit=PAGE, after=after):
             yield from page
@@ -70,40 +70,41 @@ class Runs:
 
     def apply(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
         """Cancel, pause, resume or retry one run, these two with another number of processes where one is given;
-        raises `ConflictError` where its state or its specification rules that out."""
+        raises `ConflictError` if its state or its specification rules that out."""
         return run_actions.apply_to_run(self._database, self._policy, run_id, action, processes)
 
     def queue_position(self, run_id: str) -> QueuePosition:
-        """Where a run stands in the queue, and when it may start."""
+        """Return the run's place in the queue, and when it may start."""
         with self._database.reading() as connection:
             return activity.queue_position(self._database, connection, run_id)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
-        """All attempts of a run, the first one first."""
+        """Return all attempts of a run, the first one first."""
         with self._database.reading() as connection:
             return reads.records_of_run(connection, run_id, AttemptRecord, attempts, "attempt")
 
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
-        """All changes of state of a run, the first one first."""
+        """Return all changes of state of a run, the first one first."""
         with self._database.reading() as connection:
             return reads.records_of_run(connection, run_id, EventRecord, events, "sequence")
 
     def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
-        """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
+        """Return the checkpoints that the service knows of, from which a later attempt would go on with the last
+        one."""
         with self._database.reading() as connection:
             return reads.records_of_run(connection, run_id, CheckpointNotice, checkpoints, "attempt", "step")
 
     def files(self, run_id: str) -> tuple[RunFile, ...]:
-        """The files of a run: specification, result, logs, and the checkpoints that are kept."""
+        """Return the files of a run: specification, result, logs, and the checkpoints that are kept."""
         return list_files(self._storage, self.get(run_id), self.checkpoints(run_id))
 
     def open_file(self, run_id: str, name: str) -> tuple[IO[bytes], int]:
-        """A file of a run, open, with its size in bytes; raises `NotFoundError` also where it lies elsewhere."""
+        """Return a file of a run, open, with its size in bytes; raises `NotFoundError` also where it lies elsewhere."""
         return open_file(self._storage, self.get(run_id), self.checkpoints(run_id), name)
 
     def log_tail(self, run_id: str, attempt: int, most_bytes: int) -> str:
-        """The end of what an attempt's process printed, from a line's beginning. Raises `NotFoundError` where there
-        is no log: the attempt has not begun, or its machine shares neither our data folder nor storage."""
+        """Return the end of what an attempt's process printed, from a line's beginning. Raises `NotFoundError` if
+        there is no log: the attempt has not begun, or its machine shares neither our data folder nor storage."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)  # from here on the id is one of ours, and no path
         return log_tail(self._storage, run_id, attempt, most_bytes)
@@ -111,9 +112,9 @@ class Runs:
     def search_log(
         self, run_id: str, attempt: int, text: str, level: LogLevel, most_bytes: int
     ) -> tuple[tuple[LogLine, ...], int]:
-        """The lines of an attempt's log that contain the text and are of that level or a worse one, the last ones of so
-        many bytes; and how many such lines were found in its last `SEARCHED_BYTES`. Where all lines are asked for, no
-        more is read than is given."""
+        """Return the lines of an attempt's log that contain the text and are of that level or a worse one, the last
+        ones of so many bytes; and how many such lines were found in its last `SEARCHED_BYTES`. Where all lines are
+        asked for, no more is read than is given."""
         is_searched = bool(text) or level is not LogLevel.INFO
         tail = self.log_tail(run_id, attempt, SEARCHED_BYTES if is_searched else most_bytes)
         matching = find_lines(tail.splitlines(), text, level)
@@ -122,24 +123,24 @@ class Runs:
         return matching[len(matching) - count :], len(matching)
 
     def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
-        """The series of a run beyond `after_step` as records, at most `limit` of them."""
+        """Return the series of a run beyond `after_step` as records, at most `limit` of them."""
         return tuple(self.series(run_id, after_step=after_step).rows(slice(limit)).points())
 
     def series(self, run_id: str, fields: Sequence[str] = FIELDS, *, after_step: int = -1) -> Columns:
-        """The asked fields of a run's series beyond `after_step`, as columns: for each step those of the newest
+        """Return the asked fields of a run's series beyond `after_step`, as columns: for each step those of the newest
         attempt that reached it."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.read(connection, run_id, fields, after_step)
 
     def many_series(self, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
-        """Each run that has points with the asked fields of its series, as `series` gives them, one in memory at a
-        time; an id that names no run is left out. A figure of a thousand runs asks one thing of the database."""
+        """Yield each run that has points with the asked fields of its series, as `series` gives them, one in memory at
+        a time; an id that names no run is left out. A figure of a thousand runs asks one thing of the database."""
         with self._database.reading() as connection:
             yield from series.read_many(connection, run_ids, fields)
 
     def damaged_points(self, run_id: str) -> int:
-        """How many points of a run's series cannot be read, and are left out everywhere."""
+        """Return the number of unreadable points of a run's series, which are left out everywhere."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.damaged_points(connection, run_id)
@@ -147,7 +148,8 @@ class Runs:
     def charts(
         self, run_ids: Sequence[str], metric: str, count: int, *, after_step: int = -1, until_step: int | None = None
     ) -> tuple[Chart, ...]:
-        """One metric of several runs, each over at most `count` ranges of steps: lowest, mean and highest value."""
+        """Return one metric of several runs, each over at most `count` ranges of steps: lowest, mean and highest
+        value."""
         return tuple(self._chart(run_id, metric, count, after_step, until_step) for run_id in run_ids)
 
     def _chart(self, run_id: str, metric: str, count: int, after_step: int, until_step: int | None) -> Chart:
@@ -160,19 +162,19 @@ class Runs:
     def observations(
         self, run_id: str, *, after_step: int = -1, most_steps: int | None = None
     ) -> tuple[Observation, ...]:
-        """What the run's probes saw at up to so many steps beyond `after_step`, in order."""
+        """Return the observations of the run's probes at up to so many steps beyond `after_step`, in order."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.read_observations(connection, run_id, after_step=after_step, most_steps=most_steps)
 
     def sampled_steps(self, run_id: str) -> tuple[int, ...]:
-        """The steps after which the run's model wrote texts."""
+        """Return the steps after which the run's model wrote texts."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.sampled_steps(connection, run_id)
 
     def samples(self, run_id: str, *, after_step: int = -1, most_steps: int = 100) -> tuple[TextSamples, ...]:
-        """What the run's model wrote at up to so many evaluations beyond `after_step`, in order."""
+        """Return the texts of the run's model at up to so many evaluations beyond `after_step`, in order."""
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.read_samples(connection, run_id, after_step=after_step, most_steps=most_steps)
@@ -182,7 +184,8 @@ class Runs:
 
 
 def log_tail(storage: Storage, run_id: str, attempt: int, most_bytes: int) -> str:
-    """The end of an attempt's log, from a line's beginning. Raises `NotFoundError` where there is none in reach."""
+    """Return the end of an attempt's log, from a line's beginning. Raises `NotFoundError` if there is none in
+    reach."""
     path = log_path(storage.runs_folder() / run_id, attempt)
     try:
         tail = end_of(path, most_bytes)

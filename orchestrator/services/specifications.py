@@ -23,11 +23,11 @@ from worker.data.manifest import Manifest
 from worker.data.prepared import data_warnings, list_prepared, missing_data
 
 NOISE_RUNS = 500
-"""So many of a model's last runs tell how noisy a workload of it is."""
+"""The number of a model's last runs from which the noise of a workload is estimated."""
 
 
 class Specifications:
-    """What the data folder, earlier runs and counted footprints say of specifications; nothing is stored."""
+    """The knowledge of the data folder, earlier runs and counted footprints about specifications; nothing is stored."""
 
     def __init__(
         self, storage: Storage, runs: Runs, footprints: Footprints, source: StoredExperiments, monitor: Monitor
@@ -36,17 +36,17 @@ class Specifications:
         self._monitor = monitor
 
     def missing_data(self, spec: ExperimentSpec) -> list[str]:
-        """A sentence for each thing that only a person can bring and that is not there."""
+        """Return a sentence for each thing that only a person can bring and that is not there."""
         return missing_data(spec.workload, self._storage.datasets_folder(), self._storage.dataset_url)
 
     def require_data(self, spec: ExperimentSpec) -> None:
-        """Raise `MissingDataError` where anything is missing that only a person can bring."""
+        """Raise `MissingDataError` if anything is missing that only a person can bring."""
         if missing := self.missing_data(spec):
             raise MissingDataError(" ".join(missing))
 
     def warnings(self, spec: ExperimentSpec) -> list[str]:
-        """A sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one; and for
-        sizes, tuning seeds and held-out text that are too few."""
+        """Return a sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one;
+        and for sizes, tuning seeds and held-out text that are too few."""
         sizes, asked = self._monitor.largest_nodes(), spec.resources
         reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
         waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
@@ -55,12 +55,12 @@ class Specifications:
         return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *([advice] if advice else []), *few]
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
-        """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
+        """Return the texts that are prepared in the data folder, own ones too; damaged ones are left out."""
         prepared = list_prepared(self._storage.datasets_folder())
         return tuple(manifest for _, manifest in prepared if isinstance(manifest, Manifest))
 
     def preview(self, fields: object) -> Preview:
-        """What submitting these fields would mean, or what is wrong with them."""
+        """Return the preview of submitting these fields, or their faults."""
         return preview.preview(
             fields,
             missing=self.missing_data,
@@ -78,7 +78,7 @@ class Specifications:
         return design_power(comparison.design(), self._earlier_experiments(comparison))
 
     def _earlier_experiments(self, spec: ComparisonSpec) -> Iterator[ExperimentWithRuns]:
-        """Those of the newest runs of its workload, with these runs."""
+        """Yield the experiments of the newest runs of its workload, with these runs."""
         runs: dict[str, list[RunRecord]] = defaultdict(list)
         for run in self._newest_runs(spec.workload.model, NOISE_RUNS):
             if run.spec is not None and run.spec.workload == spec.workload:

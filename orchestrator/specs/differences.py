@@ -1,4 +1,4 @@
-"""In which fields the specifications of several runs differ, and which are the same in all of them. Pure."""
+"""Fields in which the specifications of several runs differ, and fields that are the same in all of them. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from orchestrator.external_runs import ExternalRun
 from worker.spec.run import RunSpec
 
 ABSENT = "—"
-"""What stands for a field that a specification lacks, where people read."""
+"""The mark of a missing field, where people read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,25 +18,25 @@ class SpecDifferences:
     """The specifications of runs, field by field, as they are stored; defaults are written out."""
 
     different: dict[str, tuple[JsonValue, ...]]
-    """By field, as `optimizer.lr` or `workload.budget.steps`, the value of each run, `ABSENT` where it has none."""
+    """The value of each run by field, such as `optimizer.lr` or `workload.budget.steps`, `ABSENT` if it has none."""
     equal: dict[str, JsonValue]
 
 
 def spec_fields(spec: RunSpec) -> dict[str, JsonValue]:
-    """A specification field by field: `workload.budget.steps` → 300."""
+    """Return a specification field by field: `workload.budget.steps` → 300."""
     return dict(flat_fields(spec.model_dump(mode="json")))
 
 
 def external_fields(run: ExternalRun) -> dict[str, JsonValue]:
-    """What another loop told of a run's settings: rate and seed under the names that specifications have for them, its
-    configuration behind `config`."""
+    """Return another loop's settings of a run: rate and seed under the names of specifications, its configuration
+    behind `config`."""
     told = {"optimizer.lr": run.lr, "seed": run.seed, "workload": run.workload}
     return {name: value for name, value in told.items() if value is not None} | dict(flat_fields(run.config, "config"))
 
 
 def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecDifferences:
-    """The differences of runs, by their ids; None is a specification that cannot be read, and is not compared. Lists
-    are compared whole, numbers exactly."""
+    """Return the differences of runs, by their ids; None is a specification that cannot be read, and is not compared.
+    Lists are compared whole, numbers exactly."""
     fields = [spec for spec in specs.values() if spec is not None]
     found = SpecDifferences(different={}, equal={})
     for name in dict.fromkeys(name for one in fields for name in one):
@@ -49,7 +49,7 @@ def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecD
 
 
 def flat_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """The values that are no mappings, by their way through mappings in one another: `optimizer.lr`."""
+    """Yield the values that are no mappings, by their way through mappings in one another: `optimizer.lr`."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from flat_fields(inner, f"{prefix}.{key}" if prefix else key)

@@ -27,23 +27,23 @@ MOST_ITEMS = 8
 
 OBJECT_EXPECTED = "must be a JSON object, sent as application/json"
 QUOTES = "'()"
-"""What pydantic puts around the name of a discriminator, or of the function that is one."""
+"""The quotes of pydantic around the name of a discriminator, or of its function."""
 SCALAR_EXPECTED = "must be true, false, a finite number, a string or null"
 
 
 class Fault(Record):
-    """One thing that is wrong with a request."""
+    """A fault of a request."""
 
     pointer: str
     """JSON pointer (RFC 6901) into the body; into the parameters where `source` is not `body`."""
     value: Any = None
-    """What was found there, shortened; numbers that JSON does not know are text; null where nothing was found."""
+    """The value there, shortened; numbers that JSON does not know are text; null if there was none."""
     allowed: str
-    """What would be right, in words."""
+    """The allowed values, in words."""
     source: RequestPart = "body"
 
     def text(self) -> str:
-        """The fault in a line: where, what, what would be right."""
+        """Return the fault in a line: where, what, what would be right."""
         found = "" if self.value is None else f" {json.dumps(self.value, ensure_ascii=False)}:"
         return f"{self.pointer or 'the whole body'}:{found} {self.allowed}"
 
@@ -54,13 +54,13 @@ def count_faults(faults: Sized) -> str:
 
 
 def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fault, ...]:
-    """The faults that pydantic found in a value that should have been a `root`."""
+    """Return the faults that pydantic found in a value that should have been a `root`."""
     return faults(error.errors(include_url=False), root)
 
 
 def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart = "body") -> tuple[Fault, ...]:
-    """One fault for each place; `root` is what the body should have been, a model or a union, where there is one. What
-    fits no arm of a union is one fault, too: it says what each of them allows."""
+    """Return one fault for each place; `root` is the body's type, a model or a union, if there is one. What fits no arm
+    of a union is one fault, too: it says what each of them allows."""
     found: dict[tuple[str, str], Fault] = {}
     of_unions: dict[str, str] = {}
     for error in errors:
@@ -79,7 +79,7 @@ def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart =
 
 
 def pointer(location: Iterable[int | str]) -> str:
-    """The JSON pointer of a location: `/candidates/0/learning_rates/1`."""
+    """Return the JSON pointer of a location: `/candidates/0/learning_rates/1`."""
     steps = (str(step).replace("~", "~0").replace("/", "~1") for step in location)
     return encodable("".join(f"/{step}" for step in steps))
 
@@ -127,7 +127,7 @@ def _short(text: str) -> str:
 
 
 def _is_artefact(error: Mapping[str, Any]) -> bool:
-    """Whether pydantic only counts the items that it refused: a long enough tuple is then called too short."""
+    """Return whether pydantic only counts the items that it refused: a long enough tuple is then called too short."""
     return error["type"] == "too_short" and bool(len(error["input"]) >= error["ctx"]["min_length"])
 
 
@@ -210,7 +210,7 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
 
 
 def _arm_with_tag(union: Any, tag: int | str) -> type[BaseModel] | None:
-    """The arm of a discriminated union that bears the tag; None where the union is none."""
+    """Return the arm of a discriminated union that bears the tag; None if the union is none."""
     for arm in map(_unwrap, get_args(union)):
         fields = arm.model_fields if isinstance(arm, type) and issubclass(arm, BaseModel) else {}
         if any(get_origin(field.annotation) is Literal and field.default == tag for field in fields.values()):
@@ -219,7 +219,7 @@ def _arm_with_tag(union: Any, tag: int | str) -> type[BaseModel] | None:
 
 
 def _arm_with_field(union: Any, name: int | str) -> type[BaseModel] | None:
-    """The first arm that is a model and has a field of that name."""
+    """Return the first arm that is a model and has a field of that name."""
     for arm in map(_unwrap, get_args(union)):
         if isinstance(arm, type) and issubclass(arm, BaseModel) and name in arm.model_fields:
             return arm
@@ -227,12 +227,13 @@ def _arm_with_field(union: Any, name: int | str) -> type[BaseModel] | None:
 
 
 def _is_scalar(union: Any) -> bool:
-    """Whether the arms are those of `optim.catalog.Scalar`: each of pydantic's errors tells of one, and none of all."""
+    """Return whether the arms are those of `optim.catalog.Scalar`: each of pydantic's errors tells of one, and none of
+    all."""
     return {bool, str} <= {*map(_unwrap, get_args(union))}
 
 
 def _item_of(annotation: Any) -> Any:
-    """The annotation of the items of a tuple, list or dict; None for anything else."""
+    """Return the annotation of the items of a tuple, list or dict; None for anything else."""
     arguments = get_args(annotation)
     if get_origin(annotation) is dict:
         return arguments[1]

@@ -67,7 +67,7 @@ def footprint_question(
     ranks: int = 1,
     precision: Precision | None = None,
 ) -> FootprintQuestion:
-    """For all optimizers, those with such an option at that value; None is each one's own default. With a
+    """Return the question for all optimizers with such an option at that value; None is each one's own default. With a
     precision the passes and steps of one process are counted, too. Raises `ValueError` for values that are not among
     those above."""
     ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
@@ -86,8 +86,8 @@ def footprint_question(
 def plan_question(
     model: str, optimizer: str, rank_ratio: object = None, state_dtype: object = None
 ) -> FootprintQuestion:
-    """For one optimizer with all of its blocks. Raises `ValueError` as `footprint_question` does, and where it has no
-    block plan."""
+    """Return the question for one optimizer with all of its blocks. Raises `ValueError` as `footprint_question` does,
+    and where it has no block plan."""
     if optimizer not in PLANNED:
         raise ValueError(f"{optimizer[:40]!r} has no block plan; those that have one: {', '.join(PLANNED)}")
     asked = footprint_question(model, rank_ratio, state_dtype)
@@ -107,14 +107,14 @@ class Footprints:
         self._waiters = BoundedSemaphore(MOST_WAITING)
 
     def find(self, question: FootprintQuestion) -> Footprint | None:
-        """The answer, if it was counted before. Cheap."""
+        """Return the answer, if it was counted before. Cheap."""
         try:
             return Footprint.model_validate_json(self._path(question).read_bytes())
         except (OSError, ValidationError):
             return None
 
     def ask(self, question: FootprintQuestion) -> Footprint | None:
-        """The answer, or None while it is being counted; raises `KeyError` for a model that has no preset."""
+        """Return the answer, or None while it is being counted; raises `KeyError` for a model that has no preset."""
         presets.preset(question.model)
         found = self.find(question)
         if found is None:
@@ -122,7 +122,7 @@ class Footprints:
         return found
 
     def wait(self, questions: Iterable[FootprintQuestion]) -> None:
-        """Until those that were asked are counted, or cannot be; at once where enough threads wait already."""
+        """Wait until these questions are counted, or cannot be; return at once if enough threads wait already."""
         paths = [self._path(each) for each in questions]
         if self._waiters.acquire(blocking=False):
             try:
@@ -132,7 +132,7 @@ class Footprints:
                 self._waiters.release()
 
     def failure(self, question: FootprintQuestion) -> str | None:
-        """Why the last count of this question came to nothing; None while it is tried again."""
+        """Return the reason why the last count of this question failed; None while it is tried again."""
         with self._changed:
             return self._failed.get(self._path(question), (None, 0.0))[0]
 
@@ -185,7 +185,7 @@ class Footprints:
 
 
 def answer_path(folder: Path, *question: object) -> Path:
-    """Where the answer to that question is kept, as long as the code that counts is this one."""
+    """Return the path of the answer to that question, which is kept as long as the counting code is this one."""
     asked = [*question, code_digest()]
     return folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
@@ -204,7 +204,7 @@ def code_digest() -> str:
 
 
 def _own_sources() -> Iterator[Path]:
-    """The packages of the optimizers that the operator allows, found without loading what trains."""
+    """Yield the packages of the optimizers that the operator allows, found without loading what trains."""
     allowed = {name.strip() for name in os.environ.get(lookup.VARIABLE, "").split(",")}
     modules = []
     for point in entry_points(group=lookup.GROUP):

@@ -1,4 +1,4 @@
-"""Where the fields of a specification stand in its text: the JSON pointer of a fault becomes a line and a column.
+"""Places of a specification's fields in its text: the JSON pointer of a fault becomes a line and a column.
 
 YAML and JSON: PyYAML's nodes bear marks. Python's parser of TOML gives no positions: faults of a TOML file stand at its
 first line, with their pointers.
@@ -40,7 +40,7 @@ class Places:
                 self._root, self._members = _place(root), _members_of(root, {})
 
     def position(self, where: str) -> SourcePosition:
-        """The place of that pointer; of what would hold it, where it is missing or a default."""
+        """Return the place of that pointer; of what would hold it, where it is missing or a default."""
         place, members = self._root, self._members
         for step in where.split("/")[1:]:
             if step not in members:
@@ -59,7 +59,7 @@ def _root_node(text: str, form: TextForm) -> yaml.Node | None:
 
 
 def _members_of(node: yaml.Node, known: dict[yaml.Node, Members]) -> Members:
-    """What is below a node: of a member its key's place, of an item its own."""
+    """Return the places below a node: of a member its key's, of an item its own."""
     if node in known:
         return known[node]
     found = known[node] = Members()
@@ -79,7 +79,7 @@ def _members_of(node: yaml.Node, known: dict[yaml.Node, Members]) -> Members:
 
 
 def _step(name: int | str) -> str:
-    """A field's name, or an item's number, as it stands in a JSON pointer."""
+    """Return a field's name, or an item's number, as it stands in a JSON pointer."""
     return pointer((name,))[1:]
 
 

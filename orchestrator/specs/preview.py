@@ -27,7 +27,7 @@ from worker.records.result import Record
 from worker.spec.run import Workload
 
 MEASURED_RUNS = 60
-"""So many of a model's last runs make the estimate of what more of them cost."""
+"""The number of a model's last runs from which the cost of more is estimated."""
 ONE_RUN = (
     "makes this the specification of one run, which `adapm-bench run` takes; an experiment has candidates and seeds"
 )
@@ -39,8 +39,8 @@ RunsOfModel = Callable[[str], Sequence[RunRecord]]
 
 
 class CandidateMemory(Record):
-    """What training a candidate keeps at the least: parameters, gradients, optimizer state,
-    averaged weights; activations come on top."""
+    """The least memory of training a candidate: parameters, gradients, optimizer state, averaged weights; activations
+    come on top."""
 
     candidate: str
     model: str
@@ -49,11 +49,11 @@ class CandidateMemory(Record):
 
 
 class CostEstimate(Record):
-    """What the runs may cost, by the pace of measured ones."""
+    """The estimated cost of the runs, by the pace of measured ones."""
 
     device_hours: float
     device: str
-    """On which device that pace was measured; another one has another pace."""
+    """The device of that pace; another one has another pace."""
     measured_runs: int
     assumed: tuple[str, ...]
     """Candidates without a measured run: they are taken to be as fast as the mean of all others."""
@@ -63,24 +63,24 @@ class CostEstimate(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How fast runs of one model and task went, on the device of the newest one."""
+    """The pace of one model's and task's runs, on the device of the newest one."""
 
     device: str
     by_optimizer: dict[str, float]
     """Seconds a token, of each optimizer the mean of its runs."""
     start_seconds: float
-    """What a run takes besides training."""
+    """The seconds that a run takes besides training."""
     runs: int
 
     def seconds(self, share: Share) -> float:
-        """What the runs of a share take."""
+        """Return the seconds of a share's runs."""
         pace = self.by_optimizer.get(share.optimizer, fmean(self.by_optimizer.values()))
         return share.tokens() * pace + share.runs * self.start_seconds
 
 
 class DesignPower(Record):
-    """What a comparison can show with 80 % probability, if its paired differences vary as those of earlier ones of its
-    workload did."""
+    """The difference that a comparison will show with 80 % probability, if its paired differences vary like those of
+    earlier ones of its workload."""
 
     paired_sd: float
     """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss."""
@@ -93,18 +93,18 @@ class DesignPower(Record):
     detectable_difference: float | None
     """The least true difference that is shown; null with one seed, which shows nothing."""
     margin: float | None
-    """The difference below which candidates count as equally good; null where none is given."""
+    """The difference below which candidates count as equally good; null if none is given."""
     seeds_for_difference: int | None = None
-    """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
+    """Seeds that would show a difference as large as the margin; null if that takes more than a thousand."""
     seeds_for_margin: int | None = None
-    """Seeds that would show that an equal candidate is as good; null where that takes more than a thousand."""
+    """Seeds that would show that an equal candidate is as good; null if that takes more than a thousand."""
     evaluation_error: float = 0.0
     """Standard error of a difference by the validation text; where it rivals the margin no number of seeds helps."""
     loss_unit: str
 
 
 class Preview(Record):
-    """What a specification would mean."""
+    """The preview of a specification."""
 
     faults: tuple[Fault, ...] = ()
     missing: tuple[str, ...] = ()
@@ -113,26 +113,26 @@ class Preview(Record):
     """A sentence for each thing that would keep its runs waiting, or it from what it is for, though it can be
     submitted."""
     kind: str | None = None
-    """Which kind of experiment it is; null where there are faults, like everything below."""
+    """The kind of the experiment; null if there are faults, like everything below."""
     name: str | None = None
     runs: int | None = None
     """Trials × tuning seeds + seeds for each candidate; of a sweep its trials."""
     runs_from: str = ""
-    """How they come about: `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
+    """The sum behind the number of runs: `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
     growing: bool = False
     """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep stops
     trials early or runs out of its device-hours."""
     models: tuple[str, ...] = ()
-    """What is trained, in the order of the runs."""
+    """The trained models, in the order of the runs."""
     steps: int | None = None
-    """Of all runs."""
+    """The steps of all runs."""
     tokens: int | None = None
     batch_unit: str = "tokens"
-    """What `tokens` counts: samples, where nothing has tokens."""
+    """The unit of `tokens`: samples, if nothing has tokens."""
     cost: CostEstimate | None = None
     """Null where no run of these models was ever measured here."""
     device_hours_budget: float | None = None
-    """What a sweep gives itself: it begins nothing that would not fit any more."""
+    """The device-hours of a sweep, beyond which it starts nothing."""
     memory: tuple[CandidateMemory, ...] = ()
     """Empty where the models' footprints were not counted yet."""
     uncounted: tuple[str, ...] = ()
@@ -140,12 +140,12 @@ class Preview(Record):
     power: DesignPower | None = None
     """Null where nothing is compared, and where it is not known."""
     power_unknown: str | None = None
-    """Why not."""
+    """The reason why the power is unknown."""
     law: str | None = None
-    """Of a scaling experiment the law that its sizes and budgets can tell; null where they are too few for one."""
+    """The law that a scaling experiment's sizes and budgets can show; null if they are too few for one."""
 
     def is_acceptable(self) -> bool:
-        """Whether it can be submitted as it is."""
+        """Return whether it can be submitted as it is."""
         return not self.faults and not self.missing
 
 
@@ -191,14 +191,14 @@ def preview(
 
 
 def _limit_hours(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:
-    """Nothing takes longer than it may."""
+    """Return the cost within the budget, which nothing exceeds."""
     if cost is None or budget is None:
         return cost
     return cost.model_copy(update={"device_hours": min(cost.device_hours, budget)})
 
 
 def estimate_cost(shares: Sequence[Share], measured: RunsOfModel) -> CostEstimate | None:
-    """The hours of all shares; None where no run of any of their models was ever measured here."""
+    """Return the hours of all shares; None if no run of any of their models was ever measured here."""
     workloads = {share.workload.model: share.workload for share in shares}
     paces = {model: _pace(workload, measured(model)) for model, workload in workloads.items()}
     known = [(share, pace) for share in shares if (pace := paces[share.workload.model]) is not None]
@@ -217,7 +217,7 @@ def estimate_cost(shares: Sequence[Share], measured: RunsOfModel) -> CostEstimat
 
 
 def estimate_memory(shares: Sequence[Share], footprints: Footprints) -> Iterator[CandidateMemory]:
-    """Of every candidate and model whose footprint is known, once each."""
+    """Yield the memory of every candidate and model whose footprint is known, once each."""
     seen: set[tuple[str, str]] = set()
     for share in shares:
         key = share.candidate, share.workload.model
@@ -235,7 +235,7 @@ def estimate_memory(shares: Sequence[Share], footprints: Footprints) -> Iterator
 def uncounted_models(
     shares: Sequence[Share], memory: Sequence[CandidateMemory], footprints: Footprints
 ) -> tuple[str, ...]:
-    """The models of which `memory` has nothing, and a count would tell it; the largest first."""
+    """Return the models of which `memory` has nothing, and a count would tell it; the largest first."""
     known = {one.model for one in memory}
     models = {share.workload.model for share in shares if _question(share) is not None} - known
     left = [model for model in models if footprints.find(footprint_question(model)) is None]
@@ -243,7 +243,7 @@ def uncounted_models(
 
 
 def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
-    """Of runs with the same task, which sets what is done for a token, on the newest one's device."""
+    """Return the pace of runs with the same task, which determines the work for a token, on the newest one's device."""
     paces: dict[str, list[float]] = {}
     starts: list[float] = []
     device = None
@@ -264,7 +264,7 @@ def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
 
 
 def _question(share: Share) -> FootprintQuestion | None:
-    """The question whose answer holds for the share; None where only a count of its own would tell."""
+    """Return the question whose answer holds for the share; None if only a count of its own would tell."""
     model, options = share.workload.model, share.options
     if model not in presets.names() or share.has_rules:
         return None

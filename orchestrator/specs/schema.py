@@ -24,7 +24,7 @@ SPECS: Final[dict[str, type[Spec]]] = {**KINDS, "run": RunSpec}
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of a specification of that kind."""
+    """Return the JSON schema (draft 2020-12) of a specification of that kind."""
     found = SPECS[kind].model_json_schema()
     parts: dict[str, Any] = found.get("$defs", {})
     _name(parts)
@@ -60,7 +60,7 @@ def _name(parts: dict[str, Any]) -> None:
 
 
 def _plain(names: tuple[str, ...]) -> list[str]:
-    """The names without those that only say how others are made, `own/<name>`."""
+    """Return the names without those that only say how others are made, `own/<name>`."""
     return [name for name in names if "<" not in name]
 
 

@@ -45,7 +45,7 @@ class TextForm(StrEnum):
 
     @classmethod
     def from_path(cls, path: PurePath) -> "TextForm":
-        """The language of a file with that name."""
+        """Return the language of a file with that name."""
         return {".json": cls.JSON, ".toml": cls.TOML}.get(path.suffix.lower(), cls.YAML)
 
 
@@ -70,7 +70,7 @@ class SpecLoader(yaml.SafeLoader):
         """Anchor → how many values an alias of it repeats."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """A node; raises `ComposerError` for too many values, and for an alias within what it repeats."""
+        """Return a node; raises `ComposerError` for too many values, and for an alias within what it repeats."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stub has no type
         is_alias, before = isinstance(event, yaml.AliasEvent), self.values
         node = super().compose_node(parent, index)
@@ -89,8 +89,8 @@ class SpecLoader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """A value; raises `ConstructorError` with its place where it is none of its kind: `!!int ''`, 2026-13-45, a
-        number with more digits than Python writes."""
+        """Return a value; raises `ConstructorError` with its place where it is none of its kind: `!!int ''`,
+        2026-13-45, a number with more digits than Python writes."""
         try:
             value = super().construct_object(node, deep)
             if isinstance(value, int):
@@ -102,7 +102,7 @@ class SpecLoader(yaml.SafeLoader):
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping; raises `ConstructorError` where a key is given twice, which would hide the first value."""
+        """Return a mapping; raises `ConstructorError` if a key is given twice, which would hide the first value."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -124,7 +124,7 @@ for _kind, _regexp in NUMBERS.items():
 
 
 def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, Any]:
-    """The mapping in a text that came from `source`; raises `SpecTextError` where there is none."""
+    """Return the mapping in a text that came from `source`; raises `SpecTextError` if there is none."""
     if len(text) > MAX_CHARACTERS:
         raise SpecTextError(f"{source} is longer than {MAX_CHARACTERS:,} characters; no specification is")
     if found := CONTROL_CHARACTER.search(text):
@@ -172,7 +172,7 @@ def _json(text: str) -> Any:
 
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these members, as `json.loads` takes it for its `object_pairs_hook`.
+    """Return the object of these members, as `json.loads` takes it for its `object_pairs_hook`.
 
     Raises `TwiceError` for a name that stands twice, which would hide its first value.
     """
@@ -218,7 +218,7 @@ def _neither(form: TextForm) -> str:
 
 
 def to_yaml(fields: dict[str, Any]) -> str:
-    """The fields as YAML that `parse` reads back to the same."""
+    """Return the fields as YAML that `parse` reads back to the same."""
     text: str = yaml.dump(fields, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)
     return text
 
@@ -256,7 +256,7 @@ KIND = "kind"
 
 
 def brief(spec: ExperimentSpec) -> dict[str, Any]:
-    """The fields of a specification, as short as they can be."""
+    """Return the fields of a specification, as short as they can be."""
     fields = _fields(spec, None)
     for path in spec.derived_fields:
         _leave_out(path, fields)
@@ -276,7 +276,7 @@ def _leave_out(path: tuple[str, ...], fields: dict[str, Any]) -> None:
 
 
 def _fields(one: BaseModel, usual: BaseModel | None) -> dict[str, Any]:
-    """What of `one` differs from `usual`, which stands for the defaults of its class where they are others."""
+    """Return the fields of `one` that differ from `usual`, which replaces the defaults of its class."""
     if isinstance(one, Workload):
         usual = _usual(one)
     written = one.model_dump(mode="json")
@@ -293,7 +293,7 @@ def _fields(one: BaseModel, usual: BaseModel | None) -> dict[str, Any]:
 
 
 def _plain(value: Any, written: Any, usual: BaseModel | None) -> Any:
-    """A value as JSON has it; specifications inside of it are shortened as well."""
+    """Return a value as JSON has it; specifications inside of it are shortened as well."""
     if isinstance(value, BaseModel):
         return _fields(value, usual)
     if isinstance(value, tuple):
@@ -304,7 +304,7 @@ def _plain(value: Any, written: Any, usual: BaseModel | None) -> Any:
 
 
 def _usual(workload: Workload) -> Workload:
-    """The workload that task, model and steps alone would make; the task itself is held to the usual one."""
+    """Return the workload that task, model and steps alone would make; the task itself is held to the usual one."""
     task = workload.task.model_dump(mode="json")
     fields = {"task": task, "model": workload.model, "budget": {"steps": workload.budget.steps}}
     with trust_stored_names():
@@ -317,5 +317,5 @@ def _default(field: FieldInfo) -> Any:
 
 
 def example(kind: str) -> str:
-    """The commented specification of a kind of experiment, or of a run."""
+    """Return the commented specification of a kind of experiment, or of a run."""
     return (files("orchestrator.specs") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is going on: where a waiting run stands, all that is at work, waits or has failed, and what metrics count of it.
+"""The current activity: a waiting run's place, the runs at work, waiting or failed, and the counts for metrics.
 
 Metrics that both processes share are counted here and not in memory: the dispatcher needs no port of its own, a
 restart resets nothing, and every replica of the api tells the same. Nothing here writes.
@@ -38,7 +38,7 @@ FAILURES = 12
 
 
 def queue_position(database: Database, connection: Connection, run_id: str) -> QueuePosition:
-    """The run's place. Raises `NotFoundError`."""
+    """Return the run's place. Raises `NotFoundError`."""
     require_run(connection, run_id)
     columns = [*QUEUE_ORDER, runs.c.available_at, runs.c.schedulable, is_claimable.label("waits")]
     row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id))).one()
@@ -57,7 +57,8 @@ def queue_position(database: Database, connection: Connection, run_id: str) -> Q
 
 
 def _quota_reason(database: Database, connection: Connection, experiment_number: int) -> str | None:
-    """Why the experiment's key may begin nothing now; None where it may, or the experiment is nobody's."""
+    """Return the reason why the experiment's key may start nothing now; None if it may, or the experiment has no
+    key."""
     query = sa.select(experiments.c.key_id).where(experiments.c.number == experiment_number)
     key_id = connection.execute(query).scalar_one()
     if key_id is None:
@@ -82,7 +83,7 @@ def seconds_between_starts(connection: Connection, now: float) -> float | None:
 
 
 def activity(database: Database, connection: Connection, *, waiting: int) -> Activity:
-    """Everything at this moment, with at most so many waiting runs."""
+    """Return the activity of this moment, with at most so many waiting runs."""
     now = database.read_clock(connection)
     in_queue = sa.select(sa.func.count()).select_from(runs).where(is_claimable)
     failed = sa.select(sa.func.count()).select_from(runs)
@@ -122,7 +123,7 @@ def _runs_at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
 
 
 def _live_runs(*more: str) -> sa.Select[Any]:
-    """The query of the fields of `LiveRun`, and more columns of runs."""
+    """Return the query of the fields of `LiveRun`, and more columns of runs."""
     names = ("experiment_id", "candidate", "optimizer", "lr", "seed", "status", "cpus", "gpus", *more)
     columns = runs.c.id.label("run_id"), experiments.c.name.label("experiment_name"), *(runs.c[name] for name in names)
     return sa.select(*columns).join(experiments, experiments.c.id == runs.c.experiment_id)
@@ -153,8 +154,8 @@ def _leaders(connection: Connection, now: float) -> tuple[Leader, ...]:
 
 
 def _device_seconds_since(connection: Connection, moment: float) -> float:
-    """The attempts' device time since `moment`, as their experiments count it; of one that began before, the share of
-    its time that lies behind the moment."""
+    """Return the attempts' device time since `moment`, as their experiments count it; of one that began before, the
+    share of its time that lies behind the moment."""
     start, end = attempts.c.leased_at, sa.func.coalesce(attempts.c.ended_at, attempts.c.heartbeat_at)
     share = sa.case((start < moment, (end - moment) / (end - start)), else_=1.0)
     seconds = sa.func.sum(attempts.c.device_seconds * share)
@@ -163,7 +164,7 @@ def _device_seconds_since(connection: Connection, moment: float) -> float:
 
 
 def service_metrics(database: Database, connection: Connection) -> ServiceMetrics:
-    """Everything that is counted, of one moment.
+    """Return all counts of one moment.
 
     What deletion has removed is counted still: a counter that fell would be read as a restart.
     """

@@ -45,7 +45,7 @@ def change(
     """Change labels and note; what is wanted already changes nothing, not even who edited last. Until the transaction
     ends the experiment is locked: what is read of it there is what it is after the change.
 
-    Raises `NotFoundError`, `ConflictError` for too many labels, and `ChangedMeanwhileError` where `revision` is given
+    Raises `NotFoundError`, `ConflictError` for too many labels, and `ChangedMeanwhileError` if `revision` is given
     and is not the newest: else of two people who edit at once the first one's words would be lost.
     """
     row = lock_experiment(connection, experiment_id)

@@ -37,6 +37,6 @@ class Words(sa.TypeDecorator[Any]):
         )
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        """The word, or what stands for one that cannot be read."""
+        """Return the word, or what stands for one that cannot be read."""
         words = {member.value: member for member in self.kind}
         return lambda value: None if value is None else words.get(value, self.unreadable)

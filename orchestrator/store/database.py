@@ -29,7 +29,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from orchestrator.errors import DiskFullError, StoreError
 
 BUSY_TIMEOUT_SECONDS = 30.0
-"""How long a writer waits for a writer of another process before it gives up."""
+"""The time that a writer waits for a writer of another process before it gives up."""
 MIGRATION_LOCK = 0x_ADA9_BE4C
 """The PostgreSQL advisory lock that keeps two processes from migrating at once; any constant will do."""
 OUR_FAULT = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
@@ -37,7 +37,7 @@ OUR_FAULT = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
 MAX_TEXT = 4_000
 """Reasons and messages are cut here; a log is the place for more."""
 FULL_SECONDS = 1.0
-"""How long a full disk is believed to be full."""
+"""The time for which a full disk is assumed to stay full."""
 SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 POSTGRESQL_FULL = frozenset({"53100"})
 """Codes of a database whose disk has no room."""
@@ -94,11 +94,11 @@ class Database:
         return self._engine.dialect.name
 
     def now(self) -> ColumnElement[float]:
-        """The database's clock as an expression, for use in a statement that may be kept and executed again."""
+        """Return the database's clock as an expression, for use in a statement that may be kept and executed again."""
         return self._now
 
     def has_come(self, moment: ColumnElement[float], longest_seconds: float) -> ColumnElement[bool]:
-        """Whether a moment that was set at most so long ahead has come.
+        """Return whether a moment that was set at most so long ahead has come.
 
         One that lies further ahead was set before the clock stepped back, as it does where it was wrong: who waited
         for it would wait for as long as it was wrong by.
@@ -107,7 +107,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One read-only transaction: everything read in it is of the same moment. Raises `StoreError`."""
+        """Yield a read-only transaction: all reads are of the same moment. Raises `StoreError`."""
         with self._store_errors(), self._engine.connect() as connection:
             if not self._sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -116,7 +116,7 @@ class Database:
 
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[Connection]:
-        """One transaction that commits when the block ends and rolls back when it raises. Raises `StoreError`.
+        """Yield a transaction that commits when the block ends and rolls back when it raises. Raises `StoreError`.
 
         `durable`: the commit is on disk before the block's end is reached. Without it a power cut may take back the
         last moments (never consistency), and so may the crash of PostgreSQL: right for heartbeats, which come again.
@@ -135,7 +135,7 @@ class Database:
         self._full_since = None
 
     def is_full(self) -> bool:
-        """Whether the last write found no room on the database's disk; looked at anew once a second at most."""
+        """Return whether the last write found no room on the database's disk; looked at anew once a second at most."""
         if self._full_since is not None and time.monotonic() - self._full_since >= FULL_SECONDS:
             with suppress(StoreError), self.writing(durable=False) as connection:
                 connection.execute(_TOUCH)
@@ -146,7 +146,7 @@ class Database:
         return float(connection.execute(self._clock).scalar_one())
 
     def migrate(self) -> None:
-        """Bring the schema to this version's; changes nothing where it is there already. Raises `StoreError`, also
+        """Bring the schema to this version's; changes nothing if it is there already. Raises `StoreError`, also
         where nothing could be written later."""
         if self._is_newest():
             with suppress(DiskFullError), self.writing(durable=False) as connection:  # room may come
@@ -160,7 +160,8 @@ class Database:
             migrations.migrate(connection)
 
     def _is_newest(self) -> bool:
-        """Whether the schema is that of the newest migration: nearly every start finds it so, and needs no alembic."""
+        """Return whether the schema is that of the newest migration: nearly every start finds it so, and needs no
+        alembic."""
         with self.reading() as connection:
             if not sa.inspect(connection).has_table("alembic_version"):
                 return False
@@ -199,7 +200,7 @@ class Database:
 
 
 def insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """An INSERT that knows ON CONFLICT, which SQLAlchemy has for each kind of database apart."""
+    """Return an INSERT that knows ON CONFLICT, which SQLAlchemy has for each kind of database apart."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)

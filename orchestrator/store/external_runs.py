@@ -61,18 +61,18 @@ STORED: Final[dict[str, Any]] = {
 }
 """Columns of JSON of a run, and what they are read as."""
 UNREADABLE: Final[dict[str, Any]] = {"config": {}, "tags": (), "metrics": {}, "state": ExternalState.FAILED}
-"""What stands for one that cannot be read."""
+"""The mark of an unreadable field."""
 
 
 def read_state(word: str) -> ExternalState:
-    """The state of a run. Raises `DamagedError`."""
+    """Return the state of a run. Raises `DamagedError`."""
     if word not in set(ExternalState):
         raise DamagedError(f"is {word!r}, which is none of {', '.join(ExternalState)}")
     return ExternalState(word)
 
 
 def _intact(row: Any, name: str) -> Any:
-    """A column of JSON of a run that goes on. Raises `DamagedError`."""
+    """Return a column of JSON of a run that goes on. Raises `DamagedError`."""
     try:
         integrity.stored(STORED[name], row._mapping[name])
     except DamagedError as error:
@@ -83,19 +83,19 @@ def _intact(row: Any, name: str) -> Any:
 
 
 class ExternalRuns:
-    """What loops and tools outside of the bench told, in a database. Thread-safe.
+    """The runs of loops and tools outside of the bench, in a database. Thread-safe.
 
     Every method may raise `StoreError`; an experiment may be named by its id or by its name, and where there is none
     `NotFoundError` is raised.
     """
 
     def __init__(self, database: Database, *, most_runs: int) -> None:
-        """At most so many runs are kept."""
+        """Keep at most so many runs."""
         self._database = database
         self._most_runs = most_runs
 
     def append(self, run_id: str, batch: LinesBatch, *, by: str | None = None) -> LinesReceipt:
-        """Keep the lines of a batch that are new, in one transaction. Raises `ConflictError` where the run is another
+        """Keep the lines of a batch that are new, in one transaction. Raises `ConflictError` if the run is another
         experiment's or candidate's, or has another learning rate or seed; and where there is no room, or it is full."""
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)
@@ -144,7 +144,7 @@ class ExternalRuns:
         return found
 
     def change_labels(self, experiment_id: str, change: LabelChange) -> ExternalExperiment:
-        """Add labels and take some away. Raises `NotFoundError`, and `ConflictError` where they would be too many."""
+        """Add labels and take some away. Raises `NotFoundError`, and `ConflictError` if they would be too many."""
         with self._database.writing() as connection:
             asked, this = find_experiment(connection, experiment_id).id, external_experiments
             row = connection.execute(sa.select(this.c.labels).where(this.c.id == asked).with_for_update()).one_or_none()
@@ -174,25 +174,25 @@ class ExternalRuns:
             return _experiment_records(connection, list(islice(fitting, limit)))
 
     def experiment(self, experiment_id: str) -> ExternalExperiment:
-        """One experiment."""
+        """Return an experiment."""
         with self._database.reading() as connection:
             return find_experiment(connection, experiment_id)
 
     def runs(
         self, experiment_id: str, *, limit: int | None = None, after: str | None = None
     ) -> tuple[ExternalRun, ...]:
-        """The runs of an experiment, the first that came first; with `after`, those behind that one."""
+        """Return the runs of an experiment, the first that came first; with `after`, those behind that one."""
         with self._database.reading() as connection:
             return _runs(connection, find_experiment(connection, experiment_id), limit=limit, after=after)
 
     def run(self, run_id: str) -> ExternalRun:
-        """One run."""
+        """Return a run."""
         with self._database.reading() as connection:
             return find_run(connection, run_id)
 
     def series(self, run_id: str, metrics: Collection[str] = (), *, most_values: int | None = None) -> ExternalSeries:
         """These metrics of a run, or all: the value that was told last of each step. Raises `NotFoundError`,
-        `ConflictError` where more than `most_values` were told, and `DamagedError` where a chunk cannot be read."""
+        `ConflictError` if more than `most_values` were told, and `DamagedError` if a chunk cannot be read."""
         with self._database.reading() as connection:
             record = find_run(connection, run_id)
             known = record.metrics
@@ -228,7 +228,7 @@ def _experiment_of(connection: Connection, name: str, by: str | None, now: float
 
 
 def _locked_run(connection: Connection, run_id: str, number: int, header: RunHeader, now: float) -> Any:
-    """The run's row, made where there is none."""
+    """Return the run's row, made where there is none."""
     this = external_runs
     made = {
         "id": run_id,
@@ -306,7 +306,7 @@ def _delete(database: Database, experiment_id: str, which: sa.ColumnElement[bool
 
 
 def _settings(row: Any, header: RunHeader) -> dict[str, object]:
-    """What was set, with what a further spool of the run says: the newest word counts, and none is forgotten."""
+    """Return the run's settings with those of a further spool: the newest value counts, and none is lost."""
     return {
         "config": json.dumps(_intact(row, "config") | header.config, sort_keys=True),
         "tags": json.dumps([*dict.fromkeys((*_intact(row, "tags"), *header.tags))]),
@@ -331,7 +331,7 @@ def _grow(connection: Connection, run_id: str, part: str, chunk: Any, new: Seque
 
 
 def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
-    """What these lines change in their run's row."""
+    """Return the changes that these lines make in their run's row."""
     metrics: dict[str, dict[str, Any]] = _intact(row, "metrics")
     state, state_at, lines, torn = row.state, row.state_at, row.lines, row.torn_lines
     for line in new:
@@ -351,9 +351,9 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
 def _may_go_back(
     connection: Connection, row: Any, batch: LinesBatch, chunk: Any, new: Sequence[SpoolLine | None]
 ) -> bool:
-    """Whether new lines may leave out lines before them, or be left out: a metric is told of an earlier step than
-    before, or there are other sessions. Not then where the lines are of the newest session, beyond every step that is
-    known, and of metrics that its newest chunk has."""
+    """Return whether new lines may leave out lines before them, or be left out: a metric is told of an earlier step
+    than before, or there are other sessions. Not then where the lines are of the newest session, beyond every step that
+    is known, and of metrics that its newest chunk has."""
     if row.source != LOGGED:
         return False
     last = {name: known["last_step"] for name, known in _intact(row, "metrics").items()}
@@ -378,7 +378,7 @@ def _may_go_back(
 
 
 def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
-    """The summary of every metric, from all lines. Raises `DamagedError`."""
+    """Return the summary of every metric, from all lines. Raises `DamagedError`."""
     metrics: dict[str, dict[str, Any]] = {}
     sessions, points = _read_sessions(connection, row)
     told = {(name, point.step) for session in sessions for point in session for name in point.metrics}
@@ -408,7 +408,7 @@ def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: flo
 
 
 def find_experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
-    """One experiment, by its id or by its name. Raises `NotFoundError`."""
+    """Return an experiment by its id or its name. Raises `NotFoundError`."""
     asked, this = validate_id(experiment_id), external_experiments
     rows = connection.execute(sa.select(this).where((this.c.id == asked) | (this.c.name == asked))).all()
     found = sorted(rows, key=lambda row: row.id != asked)
@@ -479,7 +479,7 @@ def _runs(
 
 
 def find_run(connection: Connection, run_id: str) -> ExternalRun:
-    """One run. Raises `NotFoundError`."""
+    """Return a run. Raises `NotFoundError`."""
     row = connection.execute(_RUNS.where(external_runs.c.id == validate_id(run_id))).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no external run {run_id!r}")
@@ -525,8 +525,8 @@ def _read_sessions(connection: Connection, run: Any) -> tuple[list[list[SourcePo
 
 
 def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:
-    """The lines of a chunk that were not torn, as they were written: each was a `SpoolLine`, and figures that are not
-    finite are texts. Raises `DamagedError`."""
+    """Return the lines of a chunk that were not torn, as they were written: each was a `SpoolLine`, and figures that
+    are not finite are texts. Raises `DamagedError`."""
     try:
         found = json.loads(f"[{_content(row['data'], row['checksum']).replace(chr(10), ',')}]")
     except ValueError as error:

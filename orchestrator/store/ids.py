@@ -25,47 +25,49 @@ ABBREVIATED: Final = re.compile(r"([0-9a-z]{1,32})(?:-(\d{1,9}))?")
 """The beginning of an experiment's id; behind it, of a run, its number, with or without zeros. Nothing else is looked
 for: a lookup reads all ids."""
 IDS_AT_ONCE = 500
-"""In one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""
+"""The ids in one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""
 MOST_NEAR = 5
 COMPARED_IDS = 200
-"""So many ids, of the newest experiments, are compared letter by letter: milliseconds, in which others may wait."""
+"""The number of ids, of the newest experiments, that are compared letter by letter: milliseconds, in which others may
+wait."""
 ALIKE = 0.75
 """Share of the letters from which on two ids look alike: eight of ten."""
 
 
 def new_id() -> str:
-    """A random id. Drawn at once: a draw for each letter costs ten calls of the kernel."""
+    """Return a random id. Drawn at once: a draw for each letter costs ten calls of the kernel."""
     bits = secrets.randbits(5 * ID_LENGTH)
     return "".join(ID_ALPHABET[bits >> shift & 31] for shift in range(0, 5 * ID_LENGTH, 5))
 
 
 def id_slices(ids: Iterable[str]) -> Iterator[list[str]]:
-    """The ids in pieces for one statement each."""
+    """Yield the ids in pieces for one statement each."""
     rest = iter(ids)
     while some := list(islice(rest, IDS_AT_ONCE)):
         yield some
 
 
 def validate_id(text: str) -> str:
-    """An id from outside as the database may be asked for it: PostgreSQL refuses NUL, and none of our ids has one."""
+    """Return an id from outside as the database may be asked for it: PostgreSQL refuses NUL, and none of our ids has
+    one."""
     return text.replace("\x00", "\ufffd")
 
 
 def experiment_not_found(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> NotFoundError:
-    """That there is no such experiment, with the ids that may have been meant."""
+    """Return the error that the experiment does not exist, with the ids that may have been meant."""
     ids = sa.select(experiments.c.id)
     return _not_found("experiment", experiment_id, ids if deleted_too else ids.where(~is_deleted), connection)
 
 
 def run_not_found(connection: Connection, run_id: str) -> NotFoundError:
-    """That there is no such run, with the ids that may have been meant."""
+    """Return the error that the run does not exist, with the ids that may have been meant."""
     ids = sa.select(runs.c.id).join(experiments, runs.c.experiment_number == experiments.c.number)
     ids = ids.where(~is_deleted)
     return _not_found("run", run_id, ids, connection)
 
 
 def external_experiment_not_found(connection: Connection, experiment_id: str) -> NotFoundError:
-    """That there is no such experiment of external runs, with the ids that may have been meant."""
+    """Return the error that the experiment of external runs does not exist, with the ids that may have been meant."""
     ids = sa.select(external_experiments.c.id)
     return _not_found("experiment of external runs", experiment_id, ids, connection, external_experiments)
 

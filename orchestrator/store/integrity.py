@@ -1,4 +1,4 @@
-"""What is read from a row is what was written, or `DamagedError`: checksums, and the records in columns of JSON.
+"""Checked reads: a row's data as it was written, or `DamagedError`: checksums, and the records in columns of JSON.
 
 A disk, a copy or a hand can change a row. What cannot be read then fails alone: who reads many rows catches the error
 of each, marks what it was of, and goes on; `orchestrator/store/admin/maintenance.py` looks for all of them.
@@ -30,7 +30,7 @@ def checksum(content: str | bytes) -> int:
 
 
 def run_spec(content: object, expected: int | None) -> RunSpec:
-    """A run's specification as `queue/submission.py` wrote it, whether or not it would be refused today.
+    """Return a run's specification as `queue/submission.py` wrote it, whether or not it would be refused today.
 
     All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
     alphabet: it is read once, and shared.
@@ -39,8 +39,8 @@ def run_spec(content: object, expected: int | None) -> RunSpec:
 
 
 def valid_run_spec(content: object, expected: int | None) -> RunSpec:
-    """As `run_spec`, for a run that is about to be trained: raises `ValidationError` where it was written as it is and
-    would be refused today."""
+    """Return the specification of a run that is about to be trained: like `run_spec`, but raises `ValidationError` if
+    today's rules refuse it."""
     text = _intact_text(content, expected)
     try:
         return RunSpec.model_validate_json(text)
@@ -50,12 +50,12 @@ def valid_run_spec(content: object, expected: int | None) -> RunSpec:
 
 
 def result(content: object, expected: int | None) -> Result:
-    """The result of a run."""
+    """Return the result of a run."""
     return _read(_result, _intact_text(content, expected))
 
 
 def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
-    """An experiment's specification, whose hash is its checksum."""
+    """Return an experiment's specification, whose hash is its checksum."""
     text = _intact_text(content, None)
     if hashlib.sha256(text.encode()).hexdigest() != spec_hash:
         raise DamagedError("is not what was written (its SHA-256 is another)")
@@ -63,30 +63,30 @@ def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
 
 
 def refusal(content: object) -> str | None:
-    """Why an experiment's specification would be refused today; None where it would be taken."""
+    """Return the reason why an experiment's specification would be refused today; None if it would be accepted."""
     return _refusal(_intact_text(content, None))
 
 
 def hash_as_read(content: object) -> str:
-    """The hash of an experiment's intact specification as it is read now: where an earlier version had fields that are
-    dropped, another one than its checksum. Raises `DamagedError`."""
+    """Return the hash of an experiment's intact specification as it is read now: where an earlier version had fields
+    that are dropped, another one than its checksum. Raises `DamagedError`."""
     return _hash_as_read(_intact_text(content, None))
 
 
 def chunk(content: object, expected: int | None) -> bytes:
-    """The bytes of a chunk of a series."""
+    """Return the bytes of a chunk of a series."""
     if not isinstance(content, bytes):
         raise DamagedError("is missing")
     return _matching(content, expected)
 
 
 def stored(kind: Any, content: object) -> Any:
-    """What a column of JSON without a checksum has, as `worker.schema.read_stored` reads it."""
+    """Return the content of a column of JSON without a checksum, as `worker.schema.read_stored` reads it."""
     return _read(partial(read_stored, kind), _intact_text(content, None))
 
 
 def unpack(content: object, expected: int | None) -> Any:
-    """What is kept as compressed JSON: what a probe saw, what a model wrote."""
+    """Return the content of compressed JSON: a probe's observation, a model's text."""
     return _read(lambda packed: json.loads(zstandard.decompress(packed)), chunk(content, expected))
 
 
@@ -122,8 +122,8 @@ def _read(read: Callable[[Content], Read], content: Content) -> Read:
 
 
 RECORDS_KEPT = 4_096
-"""Of what was read last: a page of an experiment of 1,000 runs is asked for again with each of their reports, and of
-most of them nothing has changed. Some kilobytes each."""
+"""The number of kept records: a page of an experiment of 1,000 runs is asked for again with each of their reports, and
+most of them have not changed. Some kilobytes each."""
 
 
 def _stored_run_spec(text: str) -> RunSpec:

@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 LEADER_TTL_SECONDS = 10.0
 """A standby takes over within this long of the leader's death; three renewals may be late before that."""
 RENEW_SECONDS = 2.0
-"""How often a leader renews its lease, and a standby looks whether it is free."""
+"""The interval at which a leader renews its lease, and a standby checks whether it is free."""
 STANDBY_SECONDS = 0.25
 AWAY_SECONDS = 1.0
 """The pause after a round that met a database that is away, or a disk without room."""
@@ -37,7 +37,7 @@ class LostLeadershipError(OrchestratorError):
 
 
 class Leadership:
-    """One candidate for a role. `holder` names it; who comes back under the same name goes on at once, so names must
+    """A candidate for a role. `holder` names it; who comes back under the same name goes on at once, so names must
     differ. For one thread."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Leadership:
         self._renewed_at = float("-inf")
 
     def keep(self) -> int | None:
-        """As `hold`, which is asked once in `renew_seconds`; in between its last answer holds."""
+        """Hold the role like `hold`, which is asked once in `renew_seconds`; in between its last answer holds."""
         now = time.monotonic()
         if now - self._renewed_at >= self._renew_seconds:
             self._term = self.hold()
@@ -146,7 +146,7 @@ class LeaderLoop:
 
     def run(self, stop: threading.Event) -> None:
         """Do the duty until `stop` is set. A round that goes wrong is logged and followed by another one: one fault
-        must not end the service of all others. Raises `ClusterError` where nothing will ever start again here."""
+        must not end the service of all others. Raises `ClusterError` if nothing will ever start again here."""
         pause = 0.0
         while not stop.wait(pause):
             try:
@@ -166,7 +166,7 @@ class LeaderLoop:
                 log.exception("a round went wrong, trying again", duty=self._duty.name, after_seconds=pause)
 
     def tick(self) -> float:
-        """One round: take over, or step back, where that has changed, and do what there is; the seconds to pause."""
+        """Do one round: take over, or step back, if that has changed, and do the work; returns the seconds to pause."""
         leadership = self._duty.leadership
         term = leadership.keep() if leadership else 1
         if term != self._term:

@@ -42,14 +42,14 @@ RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in r
 
 
 def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
-    """One experiment. Raises `NotFoundError`, `DeletedError`, and `DamagedError` where its specification cannot be
-    read."""
+    """Return an experiment. Raises `NotFoundError`, `DeletedError`, and `DamagedError` if its specification cannot
+    be read."""
     return _require_intact(any_experiment(connection, experiment_id))
 
 
 def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> AnyExperiment:
-    """One experiment, damaged or not. Raises `NotFoundError`, and `DeletedError` for a deleted one unless those are
-    wanted, too."""
+    """Return an experiment, damaged or not. Raises `NotFoundError`, and `DeletedError` for a deleted one unless those
+    are wanted, too."""
     row = connection.execute(_EXPERIMENT, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
         raise experiment_not_found(connection, experiment_id)
@@ -59,7 +59,7 @@ def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: b
 
 
 def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | None:
-    """The newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
+    """Return the newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
     column = experiments.c.idempotency_key
     mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
     query = _EXPERIMENTS.where(mine, ~is_deleted).order_by(experiments.c.number.desc())
@@ -68,9 +68,9 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
 
 
 def clone_family(connection: Connection, experiment_id: str, key: str | None) -> tuple[ExperimentSpec, ...]:
-    """The specifications, as far as they can be read, of the experiment, of what it was cloned from and of all clones
-    of these, deleted ones too. If there is an experiment of this idempotency key, as they were when it was submitted:
-    whoever asks again gets the same answer."""
+    """Return the specifications, as far as they can be read, of the experiment, of what it was cloned from and of all
+    clones of these, deleted ones too. If there is an experiment of this idempotency key, as they were when it was
+    submitted: whoever asks again gets the same answer."""
     clone, source = experiments.c.id, experiments.c.cloned_from
     is_clone: sa.ColumnElement[bool] = source.is_not(None)
     if key is not None:
@@ -116,13 +116,13 @@ def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -
 
 
 def _having(labelled: Iterable[str]) -> list[sa.ColumnElement[bool]]:
-    """That an experiment has each of these labels."""
+    """Return the conditions that an experiment has each of these labels."""
     numbers = sa.select(labels.c.experiment_number)
     return [experiments.c.number.in_(numbers.where(labels.c.label == validate_id(label))) for label in labelled]
 
 
 def run(connection: Connection, run_id: str) -> RunRecord:
-    """One run. Raises `NotFoundError`."""
+    """Return a run. Raises `NotFoundError`."""
     row = connection.execute(_RUN, {"this": validate_id(run_id)}).one_or_none()
     if row is None:
         raise missing_run_error(connection, run_id)
@@ -130,7 +130,7 @@ def run(connection: Connection, run_id: str) -> RunRecord:
 
 
 def missing_run_error(connection: Connection, run_id: str) -> NotFoundError:
-    """Why there is no such run: it never was, or its experiment is deleted."""
+    """Return the reason why there is no such run: it never was, or its experiment is deleted."""
     query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
     deleted = connection.execute(query.where(runs.c.id == validate_id(run_id), is_deleted)).one_or_none()
     if deleted is not None:
@@ -164,7 +164,7 @@ def run_page(
 def records_of_run(
     connection: Connection, run_id: str, record: type[Record], table: sa.Table, *order: str
 ) -> tuple[Record, ...]:
-    """The rows of a run in a table whose columns are called as the record's fields. Raises `NotFoundError`."""
+    """Return the rows of a run in a table whose columns are called as the record's fields. Raises `NotFoundError`."""
     require_run(connection, run_id)
     query = sa.select(*(table.c[name] for name in record.model_fields)).where(table.c.run_id == run_id)
     ordered = query.order_by(*(table.c[name] for name in order))
@@ -172,12 +172,12 @@ def records_of_run(
 
 
 def version(connection: Connection) -> int:
-    """A number that grows with every visible change."""
+    """Return a number that grows with every visible change."""
     return int(connection.execute(sa.select(sa.func.sum(change_counters.c.value))).scalar_one() or 0)
 
 
 def experiment_version(connection: Connection, experiment_id: str) -> int:
-    """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
+    """Return a number that grows with every visible change of one experiment. Raises `NotFoundError`."""
     row = require_experiment(connection, experiment_id)
     return int(row.revision) + int(connection.execute(_VERSION, {"number": row.number}).scalar_one() or 0)
 
@@ -189,7 +189,7 @@ def require_run(connection: Connection, run_id: str) -> None:
 
 
 def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
-    """That an experiment is deleted, and the way back."""
+    """Return the error that an experiment is deleted, with the way back."""
     message = f"experiment {experiment_id} was deleted"
     if undo_until is None:
         return DeletedError(f"{message} and is being removed for good", experiment_id)
@@ -232,7 +232,8 @@ def _order(sort: str | None) -> tuple[sa.ColumnElement[Any], ...]:
 def _page_condition(
     connection: Connection, run_id: str, sort: str | None, experiment_id: str | None
 ) -> sa.ColumnElement[bool]:
-    """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
+    """Return the condition of rows behind a run in that order: its own values are looked up, so that an id is the whole
+    cursor."""
     key = runs.c[sort.removeprefix("-")] if sort is not None else sa.null()
     columns = runs.c.experiment_number, runs.c.position, runs.c.experiment_id, key
     row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id))).one_or_none()
@@ -266,7 +267,7 @@ def _run_query() -> sa.Select[Any]:
 
 
 def _run_record(row: sa.Row[Any]) -> RunRecord:
-    """The run; what of it cannot be read is null, and said."""
+    """Return the run; what of it cannot be read is null, and said."""
     values = dict(row._mapping)
     spec = _or_damage(integrity.run_spec, values["spec"], values.pop("spec_checksum"))
     checksum, has_result = values.pop("result_checksum"), values.pop("result_of") is not None
@@ -309,7 +310,7 @@ def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> 
 
 
 def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
-    """For each experiment, one row for each state that its runs are in."""
+    """Return for each experiment a row for each state of its runs."""
     found: dict[int, list[sa.Row[Any]]] = {}
     for row in connection.execute(_TOTALS, {"numbers": list(numbers)}):
         found.setdefault(row.experiment_number, []).append(row)
@@ -317,7 +318,7 @@ def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa
 
 
 def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[Verdict, int]]:
-    """For each experiment, how its runs with a result ended, but for those that converged."""
+    """Return for each experiment the verdicts of its runs with a result, without those that converged."""
     found: dict[int, dict[Verdict, int]] = {}
     for row in connection.execute(_VERDICTS, {"numbers": list(numbers)}):
         with suppress(ValueError):  # its run tells that it is damaged
@@ -361,8 +362,8 @@ def _experiment_record(
 
 
 def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: int = 0) -> Progress:
-    """How far and how fast. Steps that an ended run never took (diverged, cancelled) are no longer to be done; the
-    planned steps of an experiment that grows count, so that its share never falls as runs are added."""
+    """Return the progress and its speed. Steps that an ended run never took (diverged, cancelled) are no longer to be
+    done; the planned steps of an experiment that grows count, so that its share never falls as runs are added."""
     by_status = {RunStatus(total.status): total for total in totals}
     done = sum(int(total.steps) for total in by_status.values())
     steps_total = sum(
@@ -380,7 +381,7 @@ def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: in
 
 
 def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, growing: bool) -> float | None:
-    """Steps left × device-seconds a step so far / devices at work now; null where nothing has run or nothing runs now,
+    """Steps left × device-seconds a step so far / devices at work now; null if nothing has run or nothing runs now,
     between two trials of a sweep for instance."""
     if all(status in TERMINAL for status in by_status):
         return None if growing else 0.0

@@ -26,7 +26,7 @@ from worker.spec.run import RunSpec
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """What the queue knows of a run; the names are the columns'."""
+    """The queue's knowledge of a run; the names are the columns'."""
 
     id: RunId
     experiment_id: ExperimentId
@@ -57,17 +57,17 @@ class RunRow:
 
 
 COMMANDS = {RunStatus.CANCELLING: Command.CANCEL, RunStatus.PAUSING: Command.PAUSE}
-"""What a state asks of the worker; every other live state asks it to continue."""
+"""The command of a state to the worker; every other live state asks it to continue."""
 COLUMNS = tuple(runs.c[field.name] for field in fields(RunRow))
 
 
 def select_runs() -> sa.Select[Any]:
-    """The query of `RunRow`s, to be narrowed."""
+    """Return the query of `RunRow`s, to be narrowed."""
     return sa.select(*COLUMNS)
 
 
 _BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
-"""In the order of the ids: two transactions that lock several runs must take them in the same order."""
+"""The order of the ids: two transactions that lock several runs must take them in the same order."""
 _LOCK_BY_ID = _BY_ID.with_for_update(of=runs)
 _LOCK_FREE_BY_ID = _BY_ID.with_for_update(of=runs, skip_locked=True)
 _ATTEMPTS = sa.select(
@@ -117,8 +117,8 @@ def lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
 def trainable_specs(
     connection: Connection, ids: Sequence[RunId]
 ) -> dict[RunId, RunSpec | ValidationError | DamagedError]:
-    """The specification of each of these runs, or what is wrong with it: that it would be refused today, or that it is
-    not what was written."""
+    """Return the specification of each of these runs, or what is wrong with it: that it would be refused today, or that
+    it is not what was written."""
     found: dict[RunId, RunSpec | ValidationError | DamagedError] = {id: DamagedError("is missing") for id in ids}
     for row in connection.execute(_SPECS, {"ids": list(ids)}) if ids else ():
         try:
@@ -129,7 +129,7 @@ def trainable_specs(
 
 
 def lock_run(database: Database, connection: Connection, run_id: str) -> tuple[RunRow, float] | None:
-    """Lock one run: its row and the database's time; None where there is no such run."""
+    """Lock one run: its row and the database's time; None if there is no such run."""
     found, now = lock_ids(database, connection, [run_id])
     return (found[run_id], now) if run_id in found else None
 
@@ -144,24 +144,24 @@ class HeldRun:
     live: bool
     """Whether this attempt holds the lease."""
     outcome: AttemptOutcome | None
-    """How this attempt ended, if it has."""
+    """The outcome of this attempt, if it has ended."""
     started_at: float | None
-    """When it said hello, if it has."""
+    """The time of its hello, if it has said one."""
     device_seconds: float
-    """How long it has told that it held its device."""
+    """The seconds for which it reported to hold its device."""
     last_batch: int
     """The newest batch of its series; -1 before the first."""
 
 
 def token_hash(token: str) -> str:
-    """What is stored of a lease's secret."""
+    """Return the stored hash of a lease's secret."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def lock_held_runs(
     database: Database, connection: Connection, claims: Sequence[tuple[str, int, str]], *, wait: bool = True
 ) -> list[HeldRun | None]:
-    """Lock the runs and check each (run, attempt, token); None where the token does not open that attempt, and
+    """Lock the runs and check each (run, attempt, token); None if the token does not open that attempt, and
     without `wait` where somebody else has locked the run."""
     found, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims], wait=wait)
     # A statement of its own, after the lock: only then are the attempts' rows as new as the runs'.
@@ -176,7 +176,7 @@ def lock_held_runs(
 
 
 def check_token(connection: Connection, run_id: str, attempt: int, token: str) -> bool:
-    """Whether the token is that of the attempt, ended or not; nothing is locked."""
+    """Return whether the token is that of the attempt, ended or not; nothing is locked."""
     rows = connection.execute(_ATTEMPTS, {"ids": [run_id]})
     return any(row.attempt == attempt and _matches(row.token_hash, token) for row in rows)
 

@@ -49,7 +49,7 @@ STREAMED_ROWS = 1_000
 
 
 class _JsonNumber(FunctionElement[float]):
-    """The number at a path of a document; null where there is none, or where the document cannot be read."""
+    """The number at a path of a document; null if there is none, or where the document cannot be read."""
 
     type = sa.Double()
     inherit_cache = True
@@ -95,7 +95,7 @@ _define(_Binary, sqlite="{0}", postgresql='(({0})::text COLLATE "C")')
 
 
 def _path_arguments(path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElement[str]]:
-    """The path as SQLite writes it, and as PostgreSQL's array; both are bound, never part of the statement."""
+    """Return the path as SQLite writes it, and as PostgreSQL's array; both are bound, never part of the statement."""
     sqlite = "$" + "".join(f'."{part}"' for part in path)
     array = "{" + ",".join(f'"{part}"' for part in path) + "}"
     return sa.literal(sqlite), sa.literal(array)
@@ -103,7 +103,7 @@ def _path_arguments(path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElem
 
 @dataclass(frozen=True)
 class _Answer:
-    """A field in SQL: what of it is a number and what text; each is null where it is the other."""
+    """A field in SQL: what of it is a number and what text; each is null if it is the other."""
 
     number: Expression | None = None
     text: Expression | None = None
@@ -157,7 +157,7 @@ _EXTERNAL: Mapping[str, Expression] = {
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where runs lie, and how their fields are found there."""
+    """The table of runs of one origin, and its fields."""
 
     name: Literal["bench", "external"]
     table: sa.Table
@@ -171,7 +171,7 @@ class _Origin:
         return self.name == "external"
 
     def answer(self, field: RunField) -> _Answer:
-        """The field in SQL."""
+        """Return the field in SQL."""
         if not field.document:
             found = self.named[field.name]
             return _Answer(text=found) if field.kind is FieldKind.TEXT else _Answer(number=found)
@@ -185,13 +185,13 @@ class _Origin:
         return _Answer(number=_NO_NUMBER)
 
     def key(self, field: RunField) -> tuple[Expression, Expression]:
-        """The field as a number and as a text, by which it is sorted."""
+        """Return the field as a number and as a text, by which it is sorted."""
         answer = self.answer(field)
         number, text = answer.number, answer.text
         return _NO_NUMBER if number is None else number, _Binary(sa.null() if text is None else text)
 
     def select(self, columns: Sequence[Expression], *conditions: Expression) -> sa.Select[Any]:
-        """A query over the runs; tables that neither columns nor conditions name are not joined."""
+        """Return a query over the runs; tables that neither columns nor conditions name are not joined."""
         used = {
             each.table
             for expression in (*columns, *conditions)
@@ -228,7 +228,7 @@ _ORIGINS = (
 
 
 def _condition(origin: _Origin, asked: Filter) -> Expression:
-    """The filter as SQL of two values: true or false, never null."""
+    """Return the filter as SQL of two values: true or false, never null."""
     match asked:
         case Negation(part):
             return sa.not_(_condition(origin, part))
@@ -270,12 +270,12 @@ class RunTable:
 
     def page(self, query: TableQuery) -> tuple[TableRow, ...]:
         """Runs in the order that is asked for, those without a value last, equal ones by origin and id. Raises
-        `FilterError` where the run that the page begins behind is gone."""
+        `FilterError` if the run that the page begins behind is gone."""
         with self._database.reading() as connection:
             return _page(connection, query)
 
     def read_all(self, query: TableQuery) -> Iterator[TableRow]:
-        """Every row, from the first one, a page in memory at a time."""
+        """Yield every row, from the first one, a page in memory at a time."""
         asked = replace(query, limit=STREAMED_ROWS, after=None)
         while rows := self.page(asked):
             yield from rows
@@ -284,8 +284,8 @@ class RunTable:
             asked = replace(asked, after=rows[-1].cursor())
 
     def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
-        """The runs by the fields that the query groups by, the largest groups first, at most `MOST_GROUPS` of each
-        origin."""
+        """Return the runs by the fields that the query groups by, the largest groups first, at most `MOST_GROUPS` of
+        each origin."""
         if not query.group:
             return ()
         with self._database.reading() as connection:
@@ -364,7 +364,7 @@ def _key_of(connection: Connection, sort: RunField, cursor: str) -> _Key:
 def _is_after(
     number: Expression, text: Expression, identity: Expression, is_external: bool, last: _Key, descending: bool
 ) -> Expression:
-    """What lies behind that key in the order."""
+    """Return the condition of rows behind that key in the order."""
     value, word, last_is_external, last_id = last
     tie: Expression = identity > last_id if is_external == last_is_external else sa.literal(is_external)
     for expression, known in ((text, word), (number, value)):

@@ -45,7 +45,7 @@ COMPRESSION_LEVEL = 3
 
 
 def encode(columns: Columns) -> bytes:
-    """The bytes of some rows: each field compressed by itself.
+    """Return the bytes of some rows: each field compressed by itself.
 
         {"points": 1000, "columns": {"step": 1620, "train_loss": 5310, …}}   a line: the length of each frame, in order
         zstd(float64 …) zstd(float64 …) …                                    a column of nothing but nulls is left out
@@ -86,7 +86,7 @@ def _frames(lengths: dict[str, int], offset: int) -> Iterator[tuple[str, slice]]
 
 
 def chunk_row(run_id: str, attempt: int, sequence: int, columns: Columns) -> dict[str, Any]:
-    """The row of `chunks` that these points of one attempt make, encoded before any lock is taken."""
+    """Return the row of `chunks` that these points of one attempt make, encoded before any lock is taken."""
     data = encode(columns)
     return {
         "run_id": run_id,
@@ -125,7 +125,7 @@ def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> Non
 
 
 def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, after_step: int = -1) -> Columns:
-    """The asked fields of a run's series beyond `after_step`: for each step, the row of the newest attempt that
+    """Return the asked fields of a run's series beyond `after_step`: for each step, the row of the newest attempt that
     reached it."""
     query = sa.select(chunks).where(chunks.c.run_id == run_id)
     if after_step >= 0:
@@ -135,7 +135,7 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
 
 
 def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
-    """As `read`, for many runs, one in memory at a time; what has no points is left out."""
+    """Yield the columns of many runs like `read`, one in memory at a time; runs without points are left out."""
     for some in id_slices(run_ids):
         rows = connection.execute(_OF_RUNS, {"ids": some}, execution_options={"yield_per": ROWS_AT_ONCE})
         for run_id, of_run in groupby(rows, key=attrgetter("run_id")):
@@ -143,7 +143,7 @@ def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[s
 
 
 def newest_figures(columns: Columns) -> dict[str, object]:
-    """What a run's row shows of its newest points: the losses, and the pace over this batch."""
+    """Return the newest points' values for a run's row: the losses, and the pace over this batch."""
     shown: dict[str, object] = {}
     for name in ("train_loss", "val_loss"):
         known = np.flatnonzero(np.isfinite(columns.values[name]))
@@ -160,20 +160,20 @@ def newest_figures(columns: Columns) -> dict[str, object]:
 
 
 def damaged_points(connection: Connection, run_id: str) -> int:
-    """How many points of a run lie in chunks that cannot be read."""
+    """Return the number of a run's points in unreadable chunks."""
     rows = connection.execute(sa.select(chunks).where(chunks.c.run_id == run_id)).all()
     return int(sum(row.points for row in rows) - sum(row.points for row in _readable_chunks(rows, FIELDS)))
 
 
 def _merge_chunks(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
-    """One run's chunks, in the order of their attempts; damaged ones are left out."""
+    """Return one run's chunks as columns, in the order of their attempts; damaged ones are left out."""
     rows = _readable_chunks(rows, fields)
     attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
     return merge_attempts(decode([row.data for row in rows], fields), attempt)
 
 
 def _readable_chunks(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:
-    """The chunks that can be read; what is wrong with the others is logged."""
+    """Return the chunks that can be read; what is wrong with the others is logged."""
     good = []
     for row in rows:
         if (fault := chunk_fault(row, fields)) is None:
@@ -184,7 +184,8 @@ def _readable_chunks(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:
 
 
 def chunk_fault(row: Any, fields: Sequence[str]) -> str | None:
-    """Why a chunk cannot be read; None where it can. What a checksum vouches for is not decoded for this."""
+    """Return the reason why a chunk cannot be read; None if it can. What a checksum vouches for is not decoded for
+    this."""
     try:
         data = integrity.chunk(row.data, row.checksum)
         if row.checksum is None and len(decode([data], fields)) != row.points:
@@ -225,8 +226,8 @@ def read_observations(
 def read_samples(
     connection: Connection, run_id: str, *, after_step: int = -1, most_steps: int = 100
 ) -> tuple[TextSamples, ...]:
-    """What the model wrote at up to so many steps beyond `after_step`, each time by the newest attempt; what is damaged
-    is left out."""
+    """Return the model's texts at up to so many steps beyond `after_step`, each time by the newest attempt; damaged
+    ones are left out."""
     found = _read_packed(connection, samples.c.texts, run_id, after_step, most_steps)
     return tuple(TextSamples.model_validate({"step": row.step} | content) for row, content in found)
 
@@ -234,8 +235,8 @@ def read_samples(
 def _read_packed(
     connection: Connection, column: sa.Column[Any], run_id: str, after_step: int, most_steps: int | None
 ) -> Iterator[tuple[sa.Row[Any], Any]]:
-    """The rows of at most so many steps beyond `after_step` with the content of the column, by the rest of their key,
-    each of the newest attempt."""
+    """Yield the rows of at most so many steps beyond `after_step` with the content of the column, by the rest of their
+    key, each of the newest attempt."""
     table: Any = column.table
     mine = (table.c.run_id == run_id) & (table.c.step > after_step)
     steps = sa.select(table.c.step).where(mine).distinct().order_by(table.c.step).limit(most_steps)
@@ -253,7 +254,7 @@ def _read_packed(
 
 
 def sampled_steps(connection: Connection, run_id: str) -> tuple[int, ...]:
-    """The steps at which the model wrote."""
+    """Return the steps at which the model wrote."""
     query = sa.select(samples.c.step).where(samples.c.run_id == run_id).distinct().order_by(samples.c.step)
     return tuple(connection.execute(query).scalars())
 

@@ -99,7 +99,7 @@ removed = Table(
     Column("count", sa.BigInteger, nullable=False),
     Column("seconds", sa.Double, nullable=False),
 )
-"""What counters have counted of runs that are no more: a counter must never fall."""
+"""The counts of runs that were removed: a counter must never fall."""
 
 runs = Table(
     "runs",
@@ -129,7 +129,7 @@ runs = Table(
     Column("available_at", sa.Double, nullable=False),  # not before this moment may it be claimed
     Column("schedulable", sa.Boolean, nullable=False, server_default=sa.true()),
     Column("stop_requested_at", sa.Double, nullable=True),
-    Column("stop_early", sa.Boolean, nullable=True),  # what its sweep has decided; null where no sweep may
+    Column("stop_early", sa.Boolean, nullable=True),  # what its sweep has decided; null if no sweep may
     Column("started_at", sa.Double, nullable=True),
     Column("ended_at", sa.Double, nullable=True),
     Column("last_event", sa.Integer, nullable=False),
@@ -165,7 +165,7 @@ is_kept = runs.c.experiment_number.not_in(sa.select(experiments.c.number).where(
 """Whether a run's experiment is not deleted. Few are, and an index of their own finds them."""
 
 QUEUE_ORDER = (runs.c.rank, runs.c.turn, runs.c.experiment_number, runs.c.position)
-"""Who is next: the most urgent, among them the one whose turn is first."""
+"""The order of the queue: the most urgent, among them the one whose turn is first."""
 
 _partial_index("ix_runs_queue", *QUEUE_ORDER, where=runs.c.status.in_(sorted(CLAIMABLE)))
 _partial_index("ix_runs_stopping", runs.c.stop_requested_at, where=runs.c.stop_requested_at.is_not(None))
@@ -236,7 +236,7 @@ events = Table(
 
 
 def _attempt_table(name: str, *columns: Column[Any]) -> Table:
-    """What attempts tell in many rows: keyed by the attempt and by those of the columns that are primary keys."""
+    """Return a table of attempts' many rows: keyed by the attempt and by those of the columns that are primary keys."""
     return Table(
         name,
         metadata,
@@ -448,7 +448,7 @@ EXCEPTION WHEN data_exception OR statement_too_complex THEN
     RETURN NULL;
 END $$
 """
-"""By which `run_table.py` reads documents."""
+"""The function by which `run_table.py` reads documents."""
 
 
 @sa.event.listens_for(metadata, "after_create")

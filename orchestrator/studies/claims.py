@@ -1,4 +1,4 @@
-"""From a study's result to what it says of each claim: a figure with its interval, and one word. Pure.
+"""From a study's result to its verdict on each claim: a figure with its interval, and one word. Pure.
 
 A claim is *supported* where the whole 95 % interval lies within its bounds, *contradicted* where the whole interval
 lies outside, *undecided* else. How far the paper's own figure lies from ours changes no word.
@@ -21,7 +21,7 @@ from worker.words import pluralize
 
 
 class ClaimVerdict(StrEnum):
-    """One word on a claim."""
+    """The verdict on a claim."""
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
@@ -39,13 +39,13 @@ class Measure(Record):
     high: Finite | None = None
     n: int | None = None
     claimed: Finite | None = None
-    """The paper's figure for it; null where it gives none."""
+    """The paper's figure for it; null if it gives none."""
     note: str = ""
     metric: str = ""
     candidate: str = ""
-    """As in tables."""
+    """The candidate, as in tables."""
     against: str = ""
-    """Of a comparison's metric, the other candidate."""
+    """The other candidate of a comparison's metric."""
     part: str = ""
     """The experiment, where the study has several."""
     unit: str = ""
@@ -56,7 +56,7 @@ class Measure(Record):
 
 
 class Finding(Record):
-    """What a result says about a study's claims."""
+    """The verdict of a result on a study's claims."""
 
     answer: ClaimVerdict
     """About all of them: supported where each is, contradicted where one is."""
@@ -67,7 +67,7 @@ class Finding(Record):
 
 
 def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Finding:
-    """Every claim on every part that it is about. `figures`: those of the study's own module."""
+    """Return every claim on every part that it is about. `figures`: those of the study's own module."""
     planned = study.experiments(result.scale)
     if absent := [name for name in planned if result.part(name) is None]:
         return no_finding(f"not run yet: {', '.join(absent)}")
@@ -97,12 +97,12 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
 
 
 def no_finding(why: str) -> Finding:
-    """Nothing can be judged, and why."""
+    """Return a finding without a verdict, with the reason."""
     return Finding(answer=ClaimVerdict.MISSING, sentence=f"No result yet: {why}.")
 
 
 def all_claims(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
-    """Of claims that must all hold; each has its own word beside it."""
+    """Return the verdict on claims that must all hold; each has its own beside it."""
     order = (ClaimVerdict.CONTRADICTED, ClaimVerdict.UNDECIDED, ClaimVerdict.SUPPORTED)
     return next((verdict for verdict in order if verdict in verdicts), ClaimVerdict.MISSING)
 
@@ -124,7 +124,7 @@ def _is_said(verdict: ClaimVerdict, count: int) -> str:
 
 
 def verdict_on(claim: StudyClaim, low: float, high: float) -> ClaimVerdict | None:
-    """What an interval says of a claim; None where nothing is claimed."""
+    """Return the verdict of an interval on a claim; None if nothing is claimed."""
     if not claim.has_bound():
         return None
     lowest = -math.inf if claim.at_least is None else claim.at_least
@@ -135,13 +135,13 @@ def verdict_on(claim: StudyClaim, low: float, high: float) -> ClaimVerdict | Non
 
 
 def _has_candidate(study: Study, scale: StudyScale, part: str, candidate: str) -> bool:
-    """Whether the scale has it: what is too large for small models is left out there."""
+    """Return whether the scale has it: what is too large for small models is left out there."""
     spec = study.experiments(scale).get(part)
     return isinstance(spec, ComparisonSpec) and any(each.name() == candidate for each in spec.candidates)
 
 
 def _figure_measure(study: Study, claim: StudyClaim, figure: Figure) -> Measure:
-    """By the interval; a counted figure, which has none, by its value."""
+    """Return the measure by the interval; a counted figure, which has none, by its value."""
     low, high = (figure.value if end is None and figure.n is None else end for end in (figure.low, figure.high))
     verdict = verdict_on(claim, -math.inf if low is None else low, math.inf if high is None else high)
     part = f", {figure.part}" if figure.part else ""
@@ -160,7 +160,7 @@ NAMES = {
 
 
 def _comparison_measure(study: Study, claim: StudyClaim, part: PartResult, *, is_alone: bool) -> Measure:
-    """One of the metrics that every comparison has."""
+    """Return the measure of a metric that every comparison has."""
     baseline = next(outcome for outcome in part.candidates if outcome.is_baseline)
     mine = part.candidate(claim.candidate)
     other = baseline if claim.against is None else part.candidate(claim.against)
@@ -195,7 +195,7 @@ def _comparison_measure(study: Study, claim: StudyClaim, part: PartResult, *, is
 def _difference(
     part: PartResult, mine: CandidateOutcome, other: CandidateOutcome, baseline: CandidateOutcome
 ) -> Difference | None:
-    """The comparison's own to its baseline; to another candidate by the same estimator, as one of as many."""
+    """Return the comparison's own to its baseline; to another candidate by the same estimator, as one of as many."""
     if other is baseline or mine.difference is None:
         return mine.difference
     return paired_difference(
@@ -245,7 +245,7 @@ def _speed_up_bounds(
 
 
 def _open_note(speed_up: OpenInterval | None) -> str:
-    """Where nothing but an end of the interval is known."""
+    """Return a note if only one end of the interval is known."""
     if speed_up is None:
         return "no speed-up is shown"
     if speed_up.mean is not None:

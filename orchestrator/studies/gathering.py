@@ -20,16 +20,16 @@ DIGITS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ResultSource:
-    """What results are read from."""
+    """The source of results."""
 
     compare: Callable[[str], Comparison]
     sweep: Callable[[str], SweepReport]
     runs: Callable[[str], Iterable[RunRecord]]
     """All runs of an experiment."""
     observations: Callable[[str], Sequence[Observation]]
-    """Of a run."""
+    """The observations of a run."""
     fit: Callable[[Sequence[str], FormName], FitReport | None]
-    """Scaling laws of that form over experiments; None where their results have none."""
+    """Scaling laws of that form over experiments; None if their results have none."""
 
 
 def gather(
@@ -39,7 +39,7 @@ def gather(
     experiments: Mapping[str, str],
     source: ResultSource,
 ) -> StudyResult:
-    """The result of the experiments that there are: `experiments` has the id of each part's."""
+    """Return the result of the experiments that there are: `experiments` has the id of each part's."""
     parts: list[PartResult] = []
     machines: dict[Machine, None] = {}
     planned = study.experiments(scale)
@@ -55,12 +55,12 @@ def gather(
 
 
 def machine(environment: Environment) -> Machine:
-    """Where it was measured, without the host's name."""
+    """Return the machine of a measurement, without the host's name."""
     return Machine(**{name: getattr(environment, name) for name in Machine.model_fields})
 
 
 def round_figures(value: float) -> float:
-    """To `DIGITS` significant digits."""
+    """Return the value with `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 

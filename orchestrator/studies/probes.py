@@ -21,7 +21,7 @@ ROLES: Mapping[str, str] = {
 
 
 def values_of_role(observation: Observation, role: str, read: Callable[[Mapping[str, float]], float]) -> list[float]:
-    """What is read of every block of a role."""
+    """Return the value of every block of a role."""
     return [read(values) for name, values in observation.blocks.items() if fnmatchcase(name, ROLES[role])]
 
 
@@ -37,7 +37,7 @@ def first_by_role(
 
 
 def means_over_runs(result: StudyResult, metric: str, *, is_share: bool) -> list[Figure]:
-    """Each role's mean over the seeds, with its t-interval; that of a share ends at 0 and 1."""
+    """Return each role's mean over the seeds, with its t-interval; that of a share ends at 0 and 1."""
     values: dict[str, list[float]] = {}
     for part in result.parts:
         for run in part.runs:

@@ -1,4 +1,4 @@
-"""What the service says about studies: frozen records that the api, the client and the pages share."""
+"""Studies: frozen records that the api, the client and the pages share."""
 
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.registry import ExperimentSpec
@@ -8,14 +8,14 @@ from worker.records.result import Record
 
 
 class StudyExperiment(Record):
-    """One experiment of a study."""
+    """An experiment of a study."""
 
     part: str
     key: str
     """Submit `spec` under this idempotency key, and the study finds it."""
     spec: ExperimentSpec
     experiment_id: str | None
-    """The newest one under the key; null where there is none."""
+    """The newest one under the key; null if there is none."""
     done: bool
 
 
@@ -30,11 +30,11 @@ class ScaleReport(Record):
     """Whether something is computed without training."""
     experiments: tuple[StudyExperiment, ...]
     own: Finding | None
-    """From this service's results; null where there are none."""
+    """The finding of this service's results; null if there are none."""
     published: Finding | None
-    """From the results that come with this version."""
+    """The finding of the results that come with this version."""
     deviations: tuple[str, ...]
-    """Where our results lie outside of the published ones' intervals."""
+    """The deviations of our results from the published ones' intervals."""
 
     def best(self) -> Finding | None:
         """Ours where it says something, else the published one."""
@@ -42,7 +42,7 @@ class ScaleReport(Record):
         return ours or self.published or self.own
 
     def under_way(self) -> tuple[StudyExperiment, ...]:
-        """Our experiments of it that have not ended."""
+        """Return our experiments of it that have not ended."""
         return tuple(part for part in self.experiments if part.experiment_id is not None and not part.done)
 
 
@@ -58,7 +58,7 @@ class StudySummary(Record):
     scales: tuple[ScaleReport, ...]
 
     def scale(self, scale: StudyScale) -> ScaleReport:
-        """The report at that scale; raises `NotFoundError`."""
+        """Return the report at that scale; raises `NotFoundError`."""
         for report in self.scales:
             if report.scale is scale:
                 return report
@@ -66,15 +66,15 @@ class StudySummary(Record):
         raise NotFoundError(f"{self.name} has no {scale.value} scale; it has {scales}")
 
     def best(self) -> tuple[StudyScale, Finding] | None:
-        """The finding at the largest scale that has a verdict; where none has, whatever is known."""
+        """Return the finding at the largest scale that has a verdict; where none has, whatever is known."""
         findings = [(report.scale, best) for report in reversed(self.scales) if (best := report.best()) is not None]
         judged = [pair for pair in findings if pair[1].answer is not ClaimVerdict.MISSING]
         return next(iter(judged or findings), None)
 
     def is_computed(self) -> bool:
-        """Whether nothing is trained for it, so that it has no scale."""
+        """Return whether nothing is trained for it, so that it has no scale."""
         return not any(report.experiments for report in self.scales)
 
     def under_way(self) -> tuple[StudyExperiment, ...]:
-        """Our experiments of it that have not ended, at any scale."""
+        """Return our experiments of it that have not ended, at any scale."""
         return tuple(part for report in self.scales for part in report.under_way())

@@ -15,8 +15,8 @@ FILE = "study.yaml"
 
 
 def all_studies(folder: Path | None = None) -> tuple[Study, ...]:
-    """Found by looking, so that a new study needs no list; with those that were registered in `folder`, where what
-    cannot be read is left out."""
+    """Return all studies of the package, so that a new study needs no list, and those that were registered in `folder`,
+    where unreadable ones are left out."""
     shipped = _shipped_studies()
     taken = {study.name for study in shipped}
     return (*shipped, *(study for study in _registered(folder) if study.name not in taken))
@@ -40,12 +40,12 @@ def _registered(folder: Path | None) -> list[Study]:
 
 
 def names() -> tuple[str, ...]:
-    """All that come with this version."""
+    """Return all that come with this version."""
     return tuple(study.name for study in all_studies())
 
 
 def study(name: str, folder: Path | None = None) -> Study:
-    """The study of that name; raises `NotFoundError`, which names the others."""
+    """Return the study of that name; raises `NotFoundError`, which names the others."""
     known = all_studies(folder)
     for candidate in known:
         if candidate.name == name:
@@ -54,7 +54,7 @@ def study(name: str, folder: Path | None = None) -> Study:
 
 
 def register(folder: Path, study: Study) -> None:
-    """Write a study of one's own beside its results, before anything is trained. Raises `StudyError` where another is
+    """Write a study of one's own beside its results, before anything is trained. Raises `StudyError` if another is
     there under its name: what is claimed does not change once it is registered."""
     if study.name in names():
         raise StudyError(f"a study that comes with this version is called {study.name}; give this one another name")
@@ -70,12 +70,12 @@ def register(folder: Path, study: Study) -> None:
 
 
 def published_path(name: str, scale: StudyScale) -> Path:
-    """Where the result that comes with this version would be."""
+    """Return the path of the result that comes with this version."""
     return SHIPPED / name.replace("-", "_") / f"result.{scale.value}.json"
 
 
 def figures_of(name: str) -> StudyFigures | None:
-    """What the study's own module measures; None of studies that need none."""
+    """Return the measures of the study's own module; None for studies that need none."""
     package = name.replace("-", "_")
     if not (SHIPPED / package / "figures.py").exists():
         return None

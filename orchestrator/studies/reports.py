@@ -1,4 +1,4 @@
-"""What there is of every study: its experiments, and what our own and the published results say of its claims.
+"""Reports of studies: their experiments, and the verdicts of our own and the published results on their claims.
 
 `summary` reads files alone; `Studies` asks a service's experiments first.
 """
@@ -30,7 +30,7 @@ OwnResult = Callable[[Study, StudyScale], StudyResult | None]
 
 
 def summary(study: Study, folder: Path) -> StudySummary:
-    """A study by its files: the published results, and those in the data folder's `studies`."""
+    """Return a study by its files: the published results, and those in the data folder's `studies`."""
     return _summary(study, lambda _: None, lambda study, scale: read_result(result_path(folder, study.name, scale)))
 
 
@@ -44,11 +44,11 @@ class Studies:
         self._lock = Lock()
 
     def summaries(self) -> tuple[StudySummary, ...]:
-        """Every study."""
+        """Return every study."""
         return tuple(self._summary(known) for known in all_studies(self._folder))
 
     def one(self, name: str) -> StudySummary:
-        """One study; raises `NotFoundError`."""
+        """Return a study; raises `NotFoundError`."""
         return self._summary(study(name, self._folder))
 
     def _summary(self, study: Study) -> StudySummary:
@@ -135,7 +135,7 @@ def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result:
 
 
 def _deviations(own: Finding, published: Finding) -> Iterator[str]:
-    """Every figure that lies outside of its published interval."""
+    """Yield every figure that lies outside of its published interval."""
     if ClaimVerdict.MISSING in (own.answer, published.answer):
         return
     known = {measure.name: measure for measure in published.measures}
@@ -149,7 +149,7 @@ def _deviations(own: Finding, published: Finding) -> Iterator[str]:
 
 
 def _published_bounds(measure: Measure) -> tuple[float, float]:
-    """The interval; of a counted figure, its value within the tolerance."""
+    """Return the interval; of a counted figure, its value within the tolerance."""
     if measure.n is None and measure.value is not None:
         slack = COMPUTED_TOLERANCE * abs(measure.value)
         return measure.value - slack, measure.value + slack

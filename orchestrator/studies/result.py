@@ -1,4 +1,4 @@
-"""What a study measured at one scale, as a small file that is kept, compared and judged anywhere: `result.SCALE.json`.
+"""The result of a study at one scale, as a small file that is kept, compared and judged anywhere: `result.SCALE.json`.
 
 Those that come with this version stand beside `study.yaml`; one's own in a folder of the study's name in the data
 folder's `studies`.
@@ -25,7 +25,7 @@ class ResultError(OrchestratorError):
 
 
 class RunOutcome(Record):
-    """How one run ended."""
+    """The end of a run."""
 
     candidate: str
     lr: float
@@ -37,21 +37,21 @@ class RunOutcome(Record):
     tokens: int | None = None
     spec_hash: str | None = None
     observed: dict[str, Finite] = Field(default_factory=dict)
-    """What the study took from the run's probes, or from its result."""
+    """The values that the study took from the run's probes, or from its result."""
     hyperparameters: dict[str, Scalar] = Field(default_factory=dict)
-    """Of a sweep's trial: those that were looked for."""
+    """The searched hyperparameters of a sweep's trial."""
 
     def ended_well(self) -> bool:
-        """Whether there is a trained model."""
+        """Return whether there is a trained model."""
         return self.ended == Verdict.CONVERGED and self.loss is not None
 
     def was_lost(self) -> bool:
-        """Whether it diverged or ran out of memory."""
+        """Return whether it diverged or ran out of memory."""
         return self.ended in (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY)
 
 
 class CandidateOutcome(Record):
-    """One candidate at the setting that is judged, as the comparison has it; of a sweep, its best trial.
+    """A candidate at its judged setting, as the comparison has it; of a sweep, its best trial.
 
     Times are no part of it: they depend on what else the machine did.
     """
@@ -63,16 +63,16 @@ class CandidateOutcome(Record):
     edge_of_grid: bool = False
     loss: Interval | None = None
     difference: Difference | None = None
-    """To the baseline, paired by seed; negative is better."""
+    """The difference to the baseline, paired by seed; negative is better."""
     speed_up: OpenInterval | None = None
-    """How many times fewer tokens than the baseline for its final loss."""
+    """The ratio of the baseline's tokens for its final loss to this candidate's."""
     lost: int = 0
     """Judged runs that diverged or ran out of memory."""
     state_bytes: int | None = None
 
 
 def read_rows(value: object) -> object:
-    """The runs of a part, from the table that files keep: `{"columns": [name, …], "rows": [[value, …], …]}`.
+    """Return the runs of a part, from the table that files keep: `{"columns": [name, …], "rows": [[value, …], …]}`.
 
     Anything else is left as it is. Raises ValueError for a row of another length than the columns.
     """
@@ -83,24 +83,24 @@ def read_rows(value: object) -> object:
 
 
 class PartResult(Record):
-    """One experiment of a study."""
+    """An experiment of a study."""
 
     name: str
     identity: str
-    """Of its specification (`study.identity`)."""
+    """The identity of its specification (`study.identity`)."""
     complete: bool
     """Whether every run has ended."""
     loss_unit: str = " nats"
     candidates: tuple[CandidateOutcome, ...]
     runs: Annotated[tuple[RunOutcome, ...], BeforeValidator(read_rows)]
-    """Those that judge: the runs that tuned are not among them."""
+    """The judged runs, without those that tuned."""
 
     def candidate(self, name: str) -> CandidateOutcome | None:
-        """The candidate of that name."""
+        """Return the candidate of that name."""
         return next((outcome for outcome in self.candidates if outcome.candidate == name), None)
 
     def runs_of(self, candidate: str) -> tuple[RunOutcome, ...]:
-        """All runs of a candidate."""
+        """Return all runs of a candidate."""
         return tuple(run for run in self.runs if run.candidate == candidate)
 
     def losses(self, candidate: str) -> dict[int, float]:
@@ -109,7 +109,7 @@ class PartResult(Record):
 
 
 class Machine(Record):
-    """Where something was measured."""
+    """The machine of a measurement."""
 
     device: str
     device_name: str
@@ -123,7 +123,7 @@ class Machine(Record):
     commit: str | None = None
 
     def sentence(self) -> str:
-        """One line for people, without the commit, which the stored result has."""
+        """Return one line for people, without the commit, which the stored result has."""
         parts = [
             f"{self.device_name} ({self.device})",
             f"{pluralize(self.threads, 'thread')} a run",
@@ -141,7 +141,7 @@ class StudyResult(Record):
     scale: StudyScale
     parts: tuple[PartResult, ...] = ()
     computed: dict[str, Finite] = Field(default_factory=dict)
-    """What was computed without training, by name."""
+    """The values that were computed without training, by name."""
     computed_by: str | None = None
     """The version of the computation."""
     fit: FitReport | None = None
@@ -149,7 +149,7 @@ class StudyResult(Record):
     machines: tuple[Machine, ...] = ()
 
     def part(self, name: str) -> PartResult | None:
-        """The part of that name."""
+        """Return the part of that name."""
         return next((part for part in self.parts if part.name == name), None)
 
 
@@ -158,7 +158,7 @@ class Figure(Record):
 
     metric: str
     candidate: str
-    """Whose it is: a candidate, a role of blocks, a regime."""
+    """The subject: a candidate, a role of blocks, a regime."""
     part: str = ""
     """The experiment; empty of a figure over all of them."""
     value: Finite | None
@@ -172,8 +172,8 @@ class Figure(Record):
 def interval_figure(
     metric: str, candidate: str, interval: Interval | None, *, part: str = "", note: str = ""
 ) -> Figure:
-    """A figure from a mean with its interval; without a value where there is none. Several runs that agree to the last
-    digit have no interval, and need none."""
+    """Return a figure from a mean with its interval; without a value where there is none. Several runs that agree to
+    the last digit have no interval, and need none."""
     if interval is None:
         return Figure(metric=metric, candidate=candidate, part=part, value=None, note=note)
     low, high, mean = interval.low, interval.high, interval.mean
@@ -185,12 +185,12 @@ def interval_figure(
 
 
 def result_path(folder: Path, name: str, scale: StudyScale) -> Path:
-    """Where the result of one's own run lies, below the data folder's `studies`."""
+    """Return the path of the result of one's own run, below the data folder's `studies`."""
     return folder / name / f"result.{scale.value}.json"
 
 
 def read_result(path: Path) -> StudyResult | None:
-    """The result in a file, or None where there is none. Raises `ResultError`."""
+    """Return the result in a file, or None if there is none. Raises `ResultError`."""
     try:
         return StudyResult.model_validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -35,12 +35,13 @@ START_SECONDS = 3.0
 CPU_FLOPS = 6e10
 """Roughly, one core of a recent server on gpt2-tiny."""
 GPU_FLOPS = 6e13
-"""Some 40 % of an A6000's 155 TFLOP/s in bf16, with which the paper trains all but its largest model."""
+"""The assumed speed, some 40 % of an A6000's 155 TFLOP/s in bf16, with which the paper trains all but its largest
+model."""
 REGRESSION_STEP_SECONDS = 1e-3
 """Roughly, a step of one sample in 1,000 dimensions on one core."""
 GENERATION_FACTOR = 8.0
-"""On a GPU, a step of `rlhf` by one of `sft` on as many tokens, roughly: two answers are generated token by token, and
-scored. On a core a token costs as much alone as among others."""
+"""The rough ratio of a step of `rlhf` to one of `sft` on as many tokens, on a GPU: two answers are generated token by
+token, and scored. On a core a token costs as much alone as among others."""
 
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 Bound = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)]
@@ -53,7 +54,7 @@ class StudyError(OrchestratorError):
 
 
 class StudyScale(StrEnum):
-    """How large a study is made."""
+    """The size of a study."""
 
     TINY = "tiny"
     """Minutes to an hour on a CPU core: models of 0.08 to 1 million parameters, trained for a moment."""
@@ -72,16 +73,16 @@ class StudyClaim(Spec):
     baseline to its final loss; `state_share`: bytes of optimizer state by the other's. Else a figure that the study's
     own module measures."""
     candidate: Text
-    """Whose figure it is: a candidate, or whatever the study's module measures the metric of."""
+    """The subject of the figure: a candidate, or whatever the study's module measures the metric of."""
     against: Text | None = None
     """The other candidate. Default: the baseline."""
     part: Text | None = None
     """The experiment that it is about. Default: each."""
     at_least: Bound | None = None
     at_most: Bound | None = None
-    """Without a bound nothing is claimed: the figure is shown beside the paper's."""
+    """The upper bound; without a bound nothing is claimed, and the figure is shown beside the paper's."""
     paper: Bound | None = None
-    """What the paper measured; it decides nothing."""
+    """The paper's figure; it decides nothing."""
 
     @model_validator(mode="after")
     def _require_order(self) -> Self:
@@ -92,33 +93,33 @@ class StudyClaim(Spec):
         return self
 
     def has_bound(self) -> bool:
-        """Whether anything is claimed."""
+        """Return whether anything is claimed."""
         return self.at_least is not None or self.at_most is not None
 
 
 class Study(Spec):
-    """One question with its specifications and its claims: the fields of `study.yaml`."""
+    """A question with its specifications and claims: the fields of `study.yaml`."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
     title: Text
     question: Text
     claim: Text
-    """What the paper says, in a sentence; of studies beyond the paper, what is held against what."""
+    """The paper's claim, in a sentence; of studies beyond the paper, the comparison."""
     source: Text
     """Where AdaPM's paper claims it (`figure 4c`), another paper with its arXiv number, or whose claim it is."""
     claims: Annotated[tuple[StudyClaim, ...], Field(min_length=1, max_length=64)]
     """All of them have to hold, in every experiment that they are about."""
     scales: Annotated[dict[StudyScale, dict[str, ExperimentSpec]], Field(min_length=1)]
-    """The specifications of each scale by the names of its parts; none where everything is computed."""
+    """The specifications of each scale by the names of its parts; none if everything is computed."""
     caveats: tuple[Text, ...] = ()
-    """Where the setting is ours because the paper gives none."""
+    """The parts of the setting that are ours because the paper gives none."""
     order: int = 1000
-    """Its place in lists: what decides for an optimizer first, theory last."""
+    """The place in lists: studies that decide for an optimizer first, theory last."""
 
     @model_validator(mode="before")
     @classmethod
     def _name_experiments(cls, fields: Any) -> Any:
-        """A specification in a study needs no name of its own."""
+        """Return a specification in a study needs no name of its own."""
         match fields:
             case {"name": str(name), "scales": dict(scales)}:
                 named = {
@@ -180,29 +181,29 @@ class Study(Spec):
 
 
 SHARED_METRICS = ("loss_difference", "speed_up", "state_share")
-"""Of every comparison; `claims.py` measures them."""
+"""The metrics of every comparison; `claims.py` measures them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFigures:
-    """What a study's own module, `figures.py` beside `study.yaml`, measures; every function is pure."""
+    """The measures of a study's own module, `figures.py` beside `study.yaml`; every function is pure."""
 
     measure: "Callable[[Study, StudyResult], Sequence[Figure]]"
     """The figures that its claims name."""
     compute: Callable[[], Numbers] | None = None
-    """What is computed without training, in seconds."""
+    """The computation without training, in seconds."""
     version: str = ""
-    """Of `compute`: figures of another version are not compared."""
+    """The version of `compute`: figures of another version are not compared."""
     observe: Callable[[Sequence[Observation]], Numbers] | None = None
-    """From what the probes of a run saw to the few figures that are kept of it."""
+    """The reduction of a run's observations to the few figures that are kept of it."""
     extract: Callable[[Result], Numbers] | None = None
-    """From a run's result to figures that are kept besides its loss."""
+    """The figures of a run's result that are kept besides its loss."""
     law: FormName | None = None
-    """The form of the scaling laws that are fitted over the parts; None where none are."""
+    """The form of the scaling laws that are fitted over the parts; None if none are."""
 
 
 def read_study(path: Path) -> Study:
-    """The study in a file; raises `StudyError` with every fault."""
+    """Return the study in a file; raises `StudyError` with every fault."""
     try:
         return Study.model_validate(parse(path.read_text(encoding="utf-8"), str(path)))
     except (OSError, UnicodeDecodeError) as error:
@@ -215,14 +216,15 @@ def read_study(path: Path) -> Study:
 
 
 def identity(spec: ExperimentSpec) -> str:
-    """A hash of what a specification asks for, without its name and without what is the default: it survives a new
-    field of specifications, and studies that ask for the same share the experiment."""
+    """Return a hash of what a specification asks for, without its name and without what is the default: it survives a
+    new field of specifications, and studies that ask for the same share the experiment."""
     fields = {name: value for name, value in _own_fields(spec).items() if name != "name"}
     return hashlib.sha256(canonical_json(fields)).hexdigest()
 
 
 def _own_fields(value: Any) -> Any:
-    """As JSON, without fields that have their default, but for `kind`, which tells records apart."""
+    """Return the record as JSON, without fields that have their default, but for `kind`, which distinguishes
+    records."""
     match value:
         case BaseModel():
             fields = type(value).model_fields
@@ -236,12 +238,12 @@ def _own_fields(value: Any) -> Any:
 
 
 def experiment_key(spec: ExperimentSpec) -> str:
-    """The idempotency key under which a study submits a specification, and finds it again."""
+    """Return the idempotency key under which a study submits a specification, and finds it again."""
     return f"study-{identity(spec)[:40]}"
 
 
 def device_seconds(spec: ExperimentSpec) -> float:
-    """What an experiment costs, roughly, before it is run: of all runs, one after another.
+    """Return the rough cost of an experiment before it is run: of all runs, one after another.
 
         run = start + weights × (6 × tokens trained on + 2 × tokens evaluated) / rate
 

@@ -34,8 +34,8 @@ log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS = 0.5
 SHARE = 0.001
-"""Of a node's own resource, which every node of Ray has once: what a follower occupies instead of a CPU. It ties the
-followers to this machine, which is the one that may know the database."""
+"""The share of a node's own resource, which every node of Ray has once, that a follower occupies instead of a CPU. It
+ties the followers to this machine, which is the one that may know the database."""
 ENVIRONMENT = {
     # Tune's files for TensorBoard and the like: our store has every point.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -53,7 +53,7 @@ class SweepDriver:
         self._sweep_id, self._folder = sweep_id, folder
 
     def drive(self) -> None:
-        """Until the sweep has all of its trials, and all of them have ended."""
+        """Drive the sweep until it has all of its trials, and all of them have ended."""
         spec, known = retry_while_away(self._read)
         log.info("sweep begins", sweep=self._sweep_id, trials=spec.trial_count(), known=len(known))
         random.seed(spec.seed)
@@ -97,7 +97,7 @@ class SweepDriver:
         tuner.fit()
 
     def _read(self) -> tuple[SweepSpec, dict[int, Parameters]]:
-        """The sweep and the trials that it has."""
+        """Return the sweep and the trials that it has."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, self._sweep_id)
             found = reads.run_page(connection, experiment_id=self._sweep_id)
@@ -122,7 +122,7 @@ class SweepDriver:
 
 
 def _own_node_resource() -> str:
-    """The resource that Ray gives this machine alone."""
+    """Return the resource that Ray gives this machine alone."""
     here = ray.get_runtime_context().get_node_id()
     resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == here)
     return next(name for name in resources if name.startswith("node:") and not name.startswith("node:__"))

@@ -1,4 +1,4 @@
-"""Which hyperparameters mattered: Optuna's PED-ANOVA over the trials of one candidate.
+"""The importance of hyperparameters: Optuna's PED-ANOVA over the trials of one candidate.
 
 PED-ANOVA (Watanabe, Bansal, Hutter: "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
 Subspaces", IJCAI 2023) compares where the best trials lie with where all of them lie. It needs no forest to be fitted,
@@ -20,7 +20,7 @@ FEWEST_TRIALS = 8
 
 
 def distribution(domain: Range) -> BaseDistribution:
-    """The domain as Optuna knows it."""
+    """Return the domain as Optuna knows it."""
     if isinstance(domain, Choice):
         return CategoricalDistribution(domain.values)
     if isinstance(domain, Integer):
@@ -29,12 +29,12 @@ def distribution(domain: Range) -> BaseDistribution:
 
 
 def distributions(candidate: SearchedCandidate) -> dict[str, BaseDistribution]:
-    """A candidate's space as Optuna knows it."""
+    """Return a candidate's space as Optuna knows it."""
     return {name: distribution(domain) for name, domain in candidate.ranges().items()}
 
 
 def importances(candidate: SearchedCandidate, trials: Sequence[tuple[Mapping[str, Scalar], float]]) -> dict[str, float]:
-    """Hyperparameter → share, the most important first; empty where too few trials say anything.
+    """Hyperparameter → share, the most important first; empty if too few trials say anything.
 
     `trials`: hyperparameters with the loss. One that was stopped early, or diverged, counts with a loss that is worse
     than those of all trials that ran the whole budget: that it was not among the best is what is known of it.

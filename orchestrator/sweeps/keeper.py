@@ -24,7 +24,8 @@ log = structlog.get_logger(__name__)
 ROLE = "sweeps"
 TICK_SECONDS = 0.5
 MOST_DRIVERS = 4
-"""At work at once, each with Ray and Tune in its memory; the sweeps behind them wait for their turn."""
+"""The most drivers at work at once, each with Ray and Tune in its memory; the sweeps behind them wait for their
+turn."""
 BACKOFF_SECONDS = (0.0, 2.0, 5.0, 15.0, 60.0)
 """Pause before a driver's next start, by how often in a row it has ended without finishing its sweep."""
 GOOD_SECONDS = 60.0
@@ -33,7 +34,7 @@ GOOD_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class DriverOrder:
-    """What a driver is told, as one line of JSON on its standard input: a database's URL may hold a password."""
+    """The order to a driver, as one line of JSON on its standard input: a database's URL may hold a password."""
 
     sweep_id: str
     database_url: str
@@ -41,7 +42,7 @@ class DriverOrder:
     folder: str
 
     def line(self) -> bytes:
-        """As it is sent."""
+        """Return the order as it is sent."""
         return json.dumps(vars(self)).encode() + b"\n"
 
 

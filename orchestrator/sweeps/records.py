@@ -1,14 +1,14 @@
-"""What the service tells of a sweep: its trials, what was found for each optimizer, what mattered. Frozen records."""
+"""Sweeps: their trials, the finding for each optimizer, the importance of hyperparameters. Frozen records."""
 
 from orchestrator.jobs import RunStatus
 from worker.records.result import Record, Verdict
 
 Value = bool | int | float | str | None
-"""Of a hyperparameter."""
+"""The value of a hyperparameter."""
 
 
 class TrialRow(Record):
-    """One trial: its hyperparameters, and what became of them."""
+    """A trial: its hyperparameters and its result."""
 
     number: int
     run_id: str
@@ -30,21 +30,21 @@ class TrialRow(Record):
 
 
 class Importance(Record):
-    """How much of the difference between good trials and others lies in one hyperparameter."""
+    """The share of the difference between good trials and others that lies in one hyperparameter."""
 
     parameter: str
     share: float
-    """Of 1 over the hyperparameters of a candidate."""
+    """The share of 1 over the hyperparameters of a candidate."""
 
 
 class SweepFinding(Record):
-    """What the sweep found for one optimizer."""
+    """The finding of a sweep for one optimizer."""
 
     candidate: str
     optimizer: str
     title: str
     best: TrialRow | None
-    """Of the trials that ran the whole budget; null before the first of them."""
+    """The best of the trials that ran the whole budget; null before the first of them."""
     trials: int
     converged: int
     stopped_early: int
@@ -53,7 +53,7 @@ class SweepFinding(Record):
     at_edge: tuple[str, ...]
     """Hyperparameters whose best value lies at an end of their range: a better one may lie outside."""
     importance: tuple[Importance, ...]
-    """The most important first; empty where too few trials have ended to say."""
+    """The most important first; empty if too few trials have ended to say."""
 
 
 class SweepReport(Record):
@@ -74,10 +74,10 @@ class SweepReport(Record):
     findings: tuple[SweepFinding, ...]
     """The lowest loss first."""
     trials: tuple[TrialRow, ...]
-    """By number."""
+    """The trials by number."""
     notes: tuple[str, ...]
-    """What a fair reader must know, in sentences."""
+    """Notes on the fairness of the sweep, in sentences."""
 
     def best(self) -> TrialRow | None:
-        """The trial with the lowest objective of all."""
+        """Return the trial with the lowest objective of all."""
         return self.findings[0].best if self.findings else None

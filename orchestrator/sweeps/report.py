@@ -38,11 +38,11 @@ WORST = 1e9
 """Stands for a loss that is worse than all others."""
 NAME_CHARACTERS = 120
 TITLE_CHARACTERS = 40
-"""Of a candidate's name, before the number of its trial."""
+"""The characters of a candidate's name, before the number of its trial."""
 
 
 def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
-    """The specification of an experiment that is a sweep. Raises `ConflictError` for any other."""
+    """Return the specification of an experiment that is a sweep. Raises `ConflictError` for any other."""
     if isinstance(experiment.spec, SweepSpec):
         return experiment.spec
     raise ConflictError(
@@ -51,7 +51,7 @@ def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
 
 
 def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importance: bool = True) -> SweepReport:
-    """What a sweep found so far; without `importance` no second goes into loading Optuna."""
+    """Return the report of a sweep so far; without `importance` no second goes into loading Optuna."""
     spec = sweep_spec(experiment)
     runs = tuple(runs)
     trials = tuple(_trial(spec, run) for run in runs)
@@ -77,7 +77,7 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
 
 
 def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
-    """For each trial the lowest objective up to it."""
+    """Return for each trial the lowest objective up to it."""
     lowest: float | None = None
     found = []
     for trial in trials:
@@ -88,8 +88,8 @@ def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
 
 
 def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
-    """The comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter what was
-    chosen on it. Raises `ConflictError` before the sweep has ended, as the best may still change, and where an
+    """Return the comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter
+    what was chosen on it. Raises `ConflictError` before the sweep has ended, as the best may still change, and where an
     optimizer has no trial that ran the whole budget, or fewer than another: more chances for one of them would be
     unequal tuning."""
     if not found.complete:
@@ -130,7 +130,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
 
 
 def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:
-    """A sweep as lists of experiments show it: each optimizer by its best trial, without any claim."""
+    """Return a sweep as lists of experiments show it: each optimizer by its best trial, without any claim."""
     return Comparison(
         experiment_id=found.experiment_id,
         name=found.name,

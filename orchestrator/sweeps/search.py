@@ -1,4 +1,4 @@
-"""How a sweep's trials come to Ray Tune, and how its decisions come to our store.
+"""From the store to Ray Tune: a sweep's trials, and back: its decisions.
 
     Tune asks for a trial ─► StoreSearch: one that the store has, else the next number ─► added to the store ─► Tune
     Tune's scheduler says STOP ─► AshaPerCandidate ─► the run is asked to finish with what there is
@@ -25,7 +25,8 @@ from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
 from orchestrator.sweeps.trials import Parameters, planned_parameters
 
 REDUCTION_FACTOR = 3
-"""Of the trials that reach a rung, one in so many goes on; Hyperband's usual one (Li et al., arXiv 1603.06560)."""
+"""The reduction factor: of the trials that reach a rung, one in so many goes on; Hyperband's usual one (Li et al.,
+arXiv 1603.06560)."""
 BRACKETS = 3
 """Ray Tune's own number would be 1, which is ASHA; successions with later first rungs spare slow starters."""
 Add = Callable[[int, Parameters], tuple[str, Parameters] | None]
@@ -54,7 +55,7 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
         )
 
     def suggest(self, trial_id: str) -> Parameters | str | None:
-        """The next trial's configuration: its run's id, and its number."""
+        """Return the next trial's configuration: its run's id, and its number."""
         number = self._next
         if number >= self._spec.trial_count() or (number not in self._known and not self._may_begin()):
             return str(Searcher.FINISHED)
@@ -87,14 +88,15 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
             inner.on_trial_complete(trial_id, result=None if silent else result, error=silent)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Tune writes its parts down to be restored, and this one is made anew from the store."""
+        """Return an empty state: Tune writes its parts down to be restored, and this one is made anew from the
+        store."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the store has it all."""
+        """Save nothing: the store has it all."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: Tune is never restored, it is told again."""
+        """Restore nothing: Tune is never restored, it hears the trials again."""
 
 
 class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no types

@@ -1,4 +1,4 @@
-"""What Ray Tune calls a trainable: it follows one trial's run in our store and tells Tune what the run reports.
+"""A trainable of Ray Tune: it follows one trial's run in our store and reports it to Tune.
 
 It trains nothing and holds no device: the queue places the run, and this looks at its row a few times a second. Told
 again from the beginning, by a driver that was started anew, it reports the same points again, at once.
@@ -38,12 +38,12 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class TuneReport:
-    """One report to Tune."""
+    """A report to Tune."""
 
     step: int
     loss: float
     faultless: bool = True
-    """False where the trial ended without saying anything of its hyperparameters: it failed, or was cancelled."""
+    """False if the trial ended without saying anything of its hyperparameters: it failed, or was cancelled."""
 
 
 def follow(config: dict[str, object], *, database_url: str, steps_total: int) -> None:
@@ -53,7 +53,8 @@ def follow(config: dict[str, object], *, database_url: str, steps_total: int) ->
 
 
 def reports(database: Database, run_id: str, steps_total: int) -> Iterator[TuneReport]:
-    """Each validation loss once, as it comes; after the run has ended, one last word where its loss does not say it."""
+    """Yield each validation loss once, as it comes; after the run has ended, one last word where its loss does not say
+    it."""
     seen_version, last = -1, TuneReport(step=0, loss=LOST)
     while True:
         now = retry_while_away(partial(read_state, database, run_id))
@@ -69,7 +70,7 @@ def reports(database: Database, run_id: str, steps_total: int) -> Iterator[TuneR
 
 
 def last_word(ended: TrialState, last: TuneReport, steps_total: int) -> TuneReport | None:
-    """What Tune has to hear at the end of a run; None where its last validation loss says it all."""
+    """Return the last report to Tune of a run that ended; None if its last validation loss suffices."""
     match ended.verdict:
         case None:
             return TuneReport(step=max(last.step, 1), loss=last.loss, faultless=False)
@@ -83,7 +84,7 @@ def last_word(ended: TrialState, last: TuneReport, steps_total: int) -> TuneRepo
 
 
 def _losses(database: Database, run_id: str, after_step: int) -> list[TuneReport]:
-    """The validation losses behind a step; the one before training says nothing of any hyperparameter."""
+    """Return the validation losses behind a step; the one before training says nothing of any hyperparameter."""
     with database.reading() as connection:
         columns = series.read(connection, run_id, ("val_loss",), after_step)
     losses = columns.values["val_loss"]
@@ -104,5 +105,5 @@ def retry_while_away(ask: Callable[[], Answer]) -> Answer:
 
 @cache
 def _database(url: str) -> Database:
-    """One pool of connections a process: Tune uses it for one trial after another."""
+    """Return one pool of connections a process: Tune uses it for one trial after another."""
     return Database(url)

@@ -22,7 +22,7 @@ Parameters = dict[str, Scalar]
 
 
 def planned_parameters(spec: SweepSpec, number: int) -> Parameters | None:
-    """The hyperparameters of that trial where they do not depend on other trials; None where TPE has to say.
+    """Return the hyperparameters of that trial where they do not depend on other trials; None if TPE has to say.
 
     The first trial of each candidate is the catalog's own defaults where the space has them: what is found can then
     not be worse than doing nothing, except by stopping early.
@@ -40,13 +40,13 @@ def planned_parameters(spec: SweepSpec, number: int) -> Parameters | None:
 
 
 def grid_points(candidate: SearchedCandidate) -> Iterator[Parameters]:
-    """Every point of the grid over a candidate's space, the last hyperparameter changing fastest."""
+    """Yield every point of the grid over a candidate's space, the last hyperparameter changing fastest."""
     ranges = candidate.ranges()
     return (dict(zip(ranges, values, strict=True)) for values in product(*map(grid, ranges.values())))
 
 
 def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) -> PlannedRun:
-    """The run of that trial at these hyperparameters."""
+    """Return the run of that trial at these hyperparameters."""
     searched = spec.candidate_of(number)
     candidate = as_candidate(searched, parameters)
     setting = {"lr": candidate.learning_rates[0]}
@@ -54,7 +54,7 @@ def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) ->
 
 
 def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) -> Candidate:
-    """A candidate of a comparison at these hyperparameters."""
+    """Return a candidate of a comparison at these hyperparameters."""
     rate, warmup = parameters[LR] if LR in parameters else searched.default_rate(), parameters.get(WARMUP)
     assert isinstance(rate, int | float)  # spaces are checked at the border
     assert warmup is None or isinstance(warmup, int)
@@ -73,8 +73,8 @@ def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) 
 
 
 def admits_another(spec: SweepSpec, spent: Spending) -> bool:
-    """Whether one more trial would probably fit into the budget: it, and each that is under way, costs what the ended
-    ones cost on average."""
+    """Return whether one more trial would probably fit into the budget: it, and each that is under way, costs what the
+    ended ones cost on average."""
     if spec.device_hours is None:
         return True
     budget_seconds = 3600 * spec.device_hours

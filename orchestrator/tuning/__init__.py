@@ -1,1 +1,1 @@
-"""How hyperparameters are tuned: one interface, and a module for each method. Pure functions of what was tried."""
+"""Tuning of hyperparameters: one interface, and a module for each method. Pure functions of what was tried."""

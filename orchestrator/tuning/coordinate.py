@@ -18,7 +18,7 @@ from orchestrator.tuning.ranges import FIELDS, Axis, Prior, own_setting, value_a
 from orchestrator.tuning.tuner import Setting, Trials, best_rate, rate_of
 
 FIRST_STEP = 0.5
-"""Of half the range: positions run from -1 to 1."""
+"""The first step, as a share of half the range: positions run from -1 to 1."""
 LEAST_STEP = 1 / 64
 """Below it no noise of a run could tell two settings apart."""
 SAME_POSITION = 1e-3
@@ -35,22 +35,22 @@ class CoordinateDescent:
     trials: int
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
-        """The settings of the next move along one axis."""
+        """Return the settings of the next move along one axis."""
         return tuple(setting for rate, setting in self._walk(tried).items() if rate not in tried)
 
     def setting(self, tried: Trials) -> Setting | None:
-        """The best trial of the path."""
+        """Return the best trial of the path."""
         path = self._walk(tried)
         best = best_rate({rate: tried[rate] for rate in path if rate in tried})
         return None if best is None else path[best]
 
     def is_at_edge(self, tried: Trials) -> bool:
-        """Whether the best trial has the lowest or highest rate of its range."""
+        """Return whether the best trial has the lowest or highest rate of its range."""
         best = self.setting(tried)
         return best is not None and abs(position_of(best, "lr", self.priors["lr"])) > 1 - SAME_POSITION
 
     def _walk(self, tried: Trials) -> dict[float, Setting]:
-        """The trials of the path, as far as results lead it; the last ones have none yet."""
+        """Return the trials of the path, as far as results lead it; the last ones have none yet."""
         best = own_setting(self.priors)
         path, step = {rate_of(best): best}, FIRST_STEP
         while step >= LEAST_STEP and len(path) < self.trials and path.keys() <= tried.keys():
@@ -72,8 +72,8 @@ class CoordinateDescent:
 
 
 def position_of(setting: Setting, axis: Axis, prior: Prior) -> float:
-    """Where a setting lies on an axis, -1 and 1 being the ends of its range; no warm-up and no clipping lie at the end
-    that is nearest to them."""
+    """Return the position of a setting on an axis, -1 and 1 being the ends of its range; no warm-up and no clipping are
+    at the nearest end."""
     value = setting[FIELDS[axis]]
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return -1.0 if axis == "warmup" else 1.0
@@ -85,7 +85,7 @@ def position_of(setting: Setting, axis: Axis, prior: Prior) -> float:
 
 
 def _is_same(setting: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> bool:
-    """Whether the two differ by no more than rounding and the name of a rate."""
+    """Return whether the two differ by no more than rounding and the name of a rate."""
     for axis, prior in priors.items():
         value, other_value = setting[FIELDS[axis]], other[FIELDS[axis]]
         if value == other_value:
@@ -98,7 +98,8 @@ def _is_same(setting: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> 
 
 
 def _sides(position: float, step: float) -> tuple[float, float]:
-    """One to either side; at an end two on the inner one. Rounding moves a position by less than `SAME_POSITION`."""
+    """Return one position to either side; at an end two on the inner one. Rounding moves a position by less than
+    `SAME_POSITION`."""
     if position - step < -1.0 - SAME_POSITION:
         return position + step, position + 2 * step
     return (
@@ -109,7 +110,7 @@ def _sides(position: float, step: float) -> tuple[float, float]:
 
 
 def _move_along(setting: Setting, axis: Axis, prior: Prior, position: float) -> Setting:
-    """The same with another value of one axis, named by its rate."""
+    """Return the same with another value of one axis, named by its rate."""
     moved = dict(setting) | {FIELDS[axis]: value_at(axis, prior, (position + 1) / 2)}
     lr = float(f"{rate_of(moved):.5g}")
     tag = zlib.crc32(json.dumps(moved | {"lr": lr}, sort_keys=True).encode()) / 2**32

@@ -22,7 +22,7 @@ from orchestrator.tuning.tuner import Setting, Trials, best_rate
 LARGEST_RATE = 1e6
 """The bound of `worker.spec.run.LearningRate`."""
 TOLERANCE = 0.1
-"""Of a bracket: nearer to a tried rate a vertex says nothing new, and the wider gap is halved."""
+"""The share of a bracket within which a vertex is too near to a tried rate, and the wider gap is halved."""
 DIGITS = 4
 """Significant digits of the rates that are tried and judged: a rate of 0.1 % more trains alike."""
 NEAR_DOUBLINGS, FEWEST_NEAR = 1.01, 4
@@ -40,7 +40,7 @@ class LineSearch:
     """Doublings by which the first three rates lie higher: replicates start at different places."""
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
-        """The first three rates, then one after another."""
+        """Return the first three rates, then one after another."""
         if not tried:
             first = (_rounded(self.own * 2 ** (self.shift + step)) for step in (-1, 0, 1))
             return tuple({"lr": rate} for rate in dict.fromkeys(first))
@@ -55,13 +55,13 @@ class LineSearch:
         return ({"lr": rate},)
 
     def setting(self, tried: Trials) -> Setting | None:
-        """The lowest point of the fitted parabola, clipped to the rates that it is fitted to; the best trial where it
-        does not bend upwards."""
+        """Return the lowest point of the fitted parabola, clipped to the rates that it is fitted to; the best trial
+        where it does not bend upwards."""
         best = best_rate(tried)
         return None if best is None else {"lr": _rounded(best * 2 ** _vertex(best, tried))}
 
     def is_at_edge(self, tried: Trials) -> bool:
-        """Of several rates."""
+        """Return whether the best of several rates is at an edge."""
         return len(tried) > 1 and best_rate(tried) in (min(tried), max(tried))
 
 
@@ -72,7 +72,7 @@ class Grid(LineSearch):
     rates: tuple[float, ...]
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
-        """All of them at once."""
+        """Return all of them at once."""
         return tuple({"lr": rate} for rate in self.rates if rate not in tried)
 
 
@@ -91,7 +91,8 @@ def _rounded(rate: float) -> float:
 
 
 def _next_log_rate(log_rates: Sequence[float], losses: Sequence[float]) -> float:
-    """Where to try next, in doublings; `log_rates` ascend. Where every trial was lost, lower: rates diverge upwards."""
+    """Return the next rate to try, in doublings; `log_rates` ascend. Where every trial was lost, lower: rates diverge
+    upwards."""
     best = int(np.argmin(losses))
     if best == 0:
         return log_rates[0] - 1
@@ -110,7 +111,8 @@ def _next_log_rate(log_rates: Sequence[float], losses: Sequence[float]) -> float
 
 
 def _lowest_point(left: float, left_rise: float, right: float, right_rise: float) -> float:
-    """Of the parabola through (left, left_rise), (0, 0) and (right, right_rise), where 0 is the lowest of the three."""
+    """Return the lowest point of the parabola through (left, left_rise), (0, 0) and (right, right_rise), where 0 is the
+    lowest of the three."""
     slopes = right * left_rise - left * right_rise
     return 0.0 if slopes == 0 else (right**2 * left_rise - left**2 * right_rise) / (2 * slopes)
 

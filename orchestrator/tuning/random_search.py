@@ -33,11 +33,11 @@ class RandomSearch:
         )
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
-        """All settings at once."""
+        """Return all settings at once."""
         return tuple(setting for setting in self.settings if rate_of(setting) not in tried)
 
     def setting(self, tried: Trials) -> Setting | None:
-        """The best trial."""
+        """Return the best trial."""
         own = {rate_of(setting): setting for setting in self.settings}
         best = best_rate({rate: loss for rate, loss in tried.items() if rate in own})
         return None if best is None else own[best]
@@ -48,7 +48,8 @@ class RandomSearch:
 
 
 def _shares(axis: Axis, count: int, seed: int) -> Sequence[float]:
-    """Those of one axis, whatever other axes are searched: the first n of more trials are those of n trials."""
+    """Return the draws of one axis, whatever other axes are searched: the first n of more trials are those of n
+    trials."""
     random, taken = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311 - a search, not a secret
     while len(taken) < count:
         taken[random.randrange(SHARES)] = None

@@ -22,12 +22,12 @@ FIELDS: Mapping[Axis, str] = MappingProxyType({axis: axis for axis in AXES}) | {
     "warmup": "warmup_steps",
     "clip": "clip_grad_norm",
 }
-"""What specifications and tables call the value of an axis."""
+"""The name of an axis's value in specifications and tables."""
 WORDS: Mapping[Axis, str] = MappingProxyType({"warmup": "warm-up", "weight_decay": "weight decay"})
 WIDEST_SLACK = 0.9
-"""No beta below 0.1 is tried: it would be no average."""
+"""The largest 1 - beta: a beta below 0.1 would be no average."""
 WARMUP_SHARES = (0.01, 0.2)
-"""Of all steps, where there is no warm-up to begin with."""
+"""The shares of all steps, if there is no warm-up to begin with."""
 USUAL_CLIP = 1.0
 """The middle of the range where gradients are not clipped (AdaPM's paper, section 5.1)."""
 DIGITS = 4
@@ -42,24 +42,24 @@ class Prior:
     """The candidate's own value without a search; it may be no warm-up or no clipping, off the scale."""
     low: float
     high: float
-    """Of a beta, as 1 - beta."""
+    """The upper end; of a beta, as 1 - beta."""
 
 
 def priors(
     optimizer: str, options: Mapping[str, Scalar], own_rate: float, workload: Workload, search: Sequence[Axis]
 ) -> Mapping[Axis, Prior]:
-    """The ranges of the searched axes that the candidate has. `workload` has the candidate's own warm-up."""
+    """Return the ranges of the searched axes that the candidate has. `workload` has the candidate's own warm-up."""
     by_axis = {axis: _prior(optimizer, options, own_rate, workload, axis) for axis in AXES if axis in search}
     return {axis: prior for axis, prior in by_axis.items() if prior is not None}
 
 
 def own_setting(ranges: Mapping[Axis, Prior]) -> Setting:
-    """The candidate's own setting, which every search tries first."""
+    """Return the candidate's own setting, which every search tries first."""
     return {FIELDS[axis]: prior.own for axis, prior in ranges.items()}
 
 
 def searched_values(run: RunSpec, search: Collection[Axis]) -> dict[str, Scalar]:
-    """The searched fields, as the run has them."""
+    """Return the searched fields, as the run has them."""
     own = run.optimizer.options | {
         "lr": run.optimizer.lr,
         "warmup_steps": run.workload.schedule.warmup_steps,
@@ -103,7 +103,7 @@ def _prior(
 
 
 def value_at(axis: Axis, prior: Prior, share: float) -> float | int:
-    """The value at a share of the range, from its lower end to its upper one."""
+    """Return the value at a share of the range, from its lower end to its upper one."""
     value = exp(log(prior.low) + share * (log(prior.high) - log(prior.low)))
     if axis == "warmup":
         return round(value)

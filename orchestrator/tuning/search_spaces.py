@@ -77,7 +77,7 @@ class Integer(Spec):
 
 
 class Choice(Spec):
-    """One of some values."""
+    """A choice of some values."""
 
     kind: Literal["choice"] = "choice"
     values: Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=64)]
@@ -93,7 +93,7 @@ class Choice(Spec):
 
 
 class FromCatalog(Spec):
-    """What the optimizer's entry suggests: around its grid's centre, an option's default, or its choices."""
+    """The range of the optimizer's entry: around its grid's centre, an option's default, or its choices."""
 
     kind: Literal["catalog"] = "catalog"
 
@@ -104,12 +104,12 @@ Range = LogUniform | Uniform | Integer | Choice
 
 
 def suggested_rates(centre: float) -> LogUniform:
-    """The catalog's range of learning rates."""
+    """Return the catalog's range of learning rates."""
     return LogUniform(low=_round(centre / RATE_FACTOR), high=_round(centre * RATE_FACTOR), points=7)
 
 
 def suggested_range(option: Option) -> Range | None:
-    """The range that an option's entry suggests; None where its default says nothing of a scale."""
+    """Return the range that an option's entry suggests; None if its default says nothing of a scale."""
     if option.kind == "bool":
         return Choice(values=(True, False))
     if option.kind == "choice":
@@ -133,13 +133,14 @@ def suggested_range(option: Option) -> Range | None:
 
 
 def _lowest_value(option: Option, default: float) -> float:
-    """The lowest value to suggest: the option's minimum, or a little above it where that is not allowed itself."""
+    """Return the lowest value to suggest: the option's minimum, or a little above it where that is not allowed
+    itself."""
     minimum = option.minimum or 0.0
     return minimum + (default - minimum) / OPTION_FACTOR if option.exclusive_minimum else minimum
 
 
 def contains(domain: Range, value: Scalar) -> bool:
-    """Whether the domain can give that value."""
+    """Return whether the domain can give that value."""
     if isinstance(domain, Choice):
         return any(_is_same(value, other) for other in domain.values)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -150,7 +151,7 @@ def contains(domain: Range, value: Scalar) -> bool:
 
 
 def draw(domain: Range, random: Random) -> Scalar:
-    """One value by chance."""
+    """Return a random value."""
     if isinstance(domain, Choice):
         return domain.values[random.randrange(len(domain.values))]
     if isinstance(domain, Integer):
@@ -166,7 +167,7 @@ def draw(domain: Range, random: Random) -> Scalar:
 
 
 def grid(domain: Range) -> tuple[Scalar, ...]:
-    """The values that a grid takes, ascending, or as they are listed."""
+    """Return the values that a grid takes, ascending, or as they are listed."""
     if isinstance(domain, Choice):
         return domain.values
     if domain.low == domain.high:
@@ -182,12 +183,12 @@ def grid(domain: Range) -> tuple[Scalar, ...]:
 
 
 def grid_size(domains: Iterable[Range]) -> int:
-    """How many points a grid over these ranges has."""
+    """Return the number of points of a grid over these ranges."""
     return math.prod(len(grid(domain)) for domain in domains)
 
 
 def settings_count(domains: Iterable[Range]) -> float:
-    """How many settings these ranges have; infinite where one of them is continuous."""
+    """Return the number of settings of these ranges; infinite if one of them is continuous."""
 
     def count(domain: Range) -> float:
         if isinstance(domain, Choice):
@@ -198,12 +199,12 @@ def settings_count(domains: Iterable[Range]) -> float:
 
 
 def ends(domain: Range) -> tuple[Scalar, ...]:
-    """The values that decide whether all of them are allowed: both bounds, or each choice."""
+    """Return the values that decide whether all of them are allowed: both bounds, or each choice."""
     return domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
 
 
 def share_of(domain: Range, value: Scalar) -> float:
-    """Where a value lies between the domain's ends, from 0 to 1, on the domain's own scale."""
+    """Return the position of a value between the domain's ends, from 0 to 1, on the domain's own scale."""
     if isinstance(domain, Choice):
         index = next((index for index, other in enumerate(domain.values) if _is_same(value, other)), 0)
         return index / (len(domain.values) - 1) if len(domain.values) > 1 else 0.5

@@ -27,13 +27,13 @@ Trials = Mapping[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class RunFact:
-    """One run as tuning and analysis take it, whoever trained it."""
+    """A run as tuning and analysis take it, whoever trained it."""
 
     id: str
     candidate: str
     model: str = ""
     steps: int = 0
-    """Of the whole run."""
+    """The steps of the whole run."""
     lr: float
     seed: int
     status: RunStatus
@@ -47,11 +47,11 @@ class RunFact:
     """Whether it was stopped because a limit of its time was reached."""
 
     def has_ended(self) -> bool:
-        """Whether it has a result, or its time was up: which nobody will change."""
+        """Return whether it has a result, or its time was up: which nobody will change."""
         return self.verdict is not None or self.is_time_up
 
     def outcome(self) -> Outcome | None:
-        """What became of it; None where it has not ended, or where that cannot be read."""
+        """Return the outcome; None if it has not ended, or cannot be read."""
         if self.status is RunStatus.SUCCEEDED and self.verdict is None:
             return None
         return outcome_of(self.status, self.verdict)
@@ -61,20 +61,21 @@ class Tuner(Protocol):
     """The tuning of one candidate."""
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
-        """The settings to train next, given that all of `tried` have ended; none when the search is over."""
+        """Return the settings to train next, given that all of `tried` have ended; none when the search is over."""
         ...
 
     def setting(self, tried: Trials) -> Setting | None:
-        """The setting to judge; None where no trial has a finite loss."""
+        """Return the setting to judge; None if no trial has a finite loss."""
         ...
 
     def is_at_edge(self, tried: Trials) -> bool:
-        """Whether the best trial is the lowest or highest rate that was tried, so a better one may lie outside."""
+        """Return whether the best trial is the lowest or highest rate that was tried, so a better one may lie
+        outside."""
         ...
 
 
 def mean_losses(runs: Iterable[RunFact]) -> Trials:
-    """The mean losses of ended trials by their learning rates; infinite where one of the runs has no loss."""
+    """Return the mean losses of ended trials by their learning rates; infinite where one of the runs has no loss."""
     by_rate: dict[float, list[float]] = {}
     for run in runs:
         by_rate.setdefault(run.lr, []).append(inf if run.loss is None else run.loss)
@@ -92,19 +93,19 @@ def steps_at_equal_time(steps: int, trials: Iterable[RunFact], rivals: Iterable[
 
 
 def best_rate(tried: Trials) -> float | None:
-    """The rate of the lowest mean loss; None where no trial has a finite one."""
+    """Return the rate of the lowest mean loss; None if no trial has a finite one."""
     finite = {rate: loss for rate, loss in tried.items() if isfinite(loss)}
     return min(finite, key=lambda rate: (finite[rate], rate)) if finite else None
 
 
 def rate_of(setting: Setting) -> float:
-    """The learning rate of a setting."""
+    """Return the learning rate of a setting."""
     rate = setting["lr"]
     assert isinstance(rate, int | float)
     return float(rate)
 
 
 def rate_at_width(rate: float, width: int, wider: int) -> float:
-    """The rate of a model of another width: times the widths' inverse ratio, which is muP's rule for the matrices of
-    Adam (Yang et al., "Tensor Programs V", arXiv 2203.03466), to `SCALED_DIGITS` digits."""
+    """Return the rate of a model of another width: times the widths' inverse ratio, which is muP's rule for the
+    matrices of Adam (Yang et al., "Tensor Programs V", arXiv 2203.03466), to `SCALED_DIGITS` digits."""
     return float(f"{rate * width / wider:.{SCALED_DIGITS}g}")

@@ -1,4 +1,4 @@
-"""Where webhooks may go: URLs that the operator names, and no address inside of a network that they do not name.
+"""Targets of webhooks: URLs that the operator names, and no address inside of a network that they do not name.
 
 A name is looked up once, every address that it has is judged, and the connection goes to one of those: a name that
 means something else a moment later (DNS rebinding) gains nothing.
@@ -36,7 +36,7 @@ class AddressError(OrchestratorError):
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookPolicy:
-    """What the operator allows; nothing, by default."""
+    """The operator's policy; by default nothing is allowed."""
 
     prefixes: tuple[str, ...] = ()
     """URLs that allowed ones begin with: the same scheme, host and port, and the path or one below it."""
@@ -45,7 +45,8 @@ class WebhookPolicy:
 
     @classmethod
     def parse(cls, urls: str, networks: str) -> Self:
-        """The policy of two settings, each with commas between its parts; raises `ValueError` with the way out."""
+        """Return the policy of two settings, each with commas between its parts; raises `ValueError` with the way
+        out."""
         return cls(prefixes=tuple(map(_prefix, _parts(urls))), networks=tuple(map(_network, _parts(networks))))
 
     def check(self, url: str) -> None:
@@ -62,7 +63,7 @@ class WebhookPolicy:
             raise WebhookUrlError(f"{address} is an address of a network that the operator does not name: {_WAY_OUT}.")
 
     def permits(self, address: Address) -> bool:
-        """Whether a connection may go to the address."""
+        """Return whether a connection may go to the address."""
         if any(address in network for network in self.networks if network.version == address.version):
             return True
         if isinstance(address, ipaddress.IPv6Address) and (address not in IPV6_UNICAST or address.sixtofour):
@@ -70,7 +71,8 @@ class WebhookPolicy:
         return address.is_global and not address.is_multicast
 
     async def resolve_address(self, url: str, look_up: LookUp) -> str:
-        """The address that the URL's host has now; raises `AddressError` unless webhooks may go to all that it has."""
+        """Return the address that the URL's host has now; raises `AddressError` unless webhooks may go to all that it
+        has."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         try:
@@ -87,7 +89,7 @@ _WAY_OUT = "ADAPM_BENCH_WEBHOOK_NETWORKS names the private networks that may be 
 
 
 async def resolve_host(host: str, port: int) -> tuple[str, ...]:
-    """The addresses of a host, as this machine sees them."""
+    """Return the addresses of a host, as this machine sees them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in found))
 
@@ -114,7 +116,7 @@ def _network(text: str) -> Network:
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of a URL that means one thing to everybody who reads it; raises `WebhookUrlError`."""
+    """Return the parts of a URL that means one thing to everybody who reads it; raises `WebhookUrlError`."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -139,7 +141,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _covers(prefix: SplitResult, url: SplitResult) -> bool:
-    """Whether the URL lies at the prefix, or below it."""
+    """Return whether the URL lies at the prefix, or below it."""
     same = (prefix.scheme, prefix.hostname, _port(prefix)) == (url.scheme, url.hostname, _port(url))
     root = prefix.path.rstrip("/")
     return same and (url.path == prefix.path or url.path == root or url.path.startswith(f"{root}/"))

@@ -15,26 +15,26 @@ class WebhookRequest(Record):
     model_config = ConfigDict(json_schema_extra={"examples": [{"url": "https://hooks.example.org/bench"}]})
 
     url: Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extra={"pattern": "^https?://"})]
-    """Where messages are posted to; the operator's setting `webhook_urls` says which URLs may be."""
+    """The URL to post to; the operator's setting `webhook_urls` says which are allowed."""
     experiment_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     """The experiment whose end is told; null tells of every one that ends from now on."""
 
 
 class WebhookRecord(Record):
-    """One webhook; its secret is known to who added it, and is kept nowhere."""
+    """A webhook; its secret is known to who added it, and is kept nowhere."""
 
     id: str
     url: str
     experiment_id: str | None
     key_id: str | None
-    """Whose key added it: once that opens nothing any more, nothing is delivered."""
+    """The key that added it: once that is revoked or expired, nothing is delivered."""
     created_at: float
     waiting: int = 0
     """Messages that are not delivered yet."""
     delivered_at: float | None = None
-    """When the newest message was delivered."""
+    """The time at which the newest message was delivered."""
     last_error: str | None = None
-    """Why the newest message could not be delivered; null where it was, or has not been tried."""
+    """The reason why the newest message could not be delivered; null if it was, or has not been tried."""
 
 
 class NewWebhook(Record):
@@ -46,7 +46,7 @@ class NewWebhook(Record):
 
 
 class DeliveryState(StrEnum):
-    """What became of a message."""
+    """The state of a message."""
 
     WAITING = "waiting"
     DELIVERED = "delivered"
@@ -56,14 +56,14 @@ class DeliveryState(StrEnum):
 
 
 class MessageKind(StrEnum):
-    """What a message tells."""
+    """The subject of a message."""
 
     EXPERIMENT_ENDED = "experiment.ended"
     TEST = "webhook.test"
 
 
 class DeliveryRecord(Record):
-    """One message to one webhook, and what became of it."""
+    """A message to a webhook and its state."""
 
     id: str
     """`webhook-id` of every try: a receiver that has seen it has had the message."""
@@ -72,17 +72,17 @@ class DeliveryRecord(Record):
     experiment_id: str | None
     state: DeliveryState
     tries: int
-    """That failed."""
+    """The number of failed tries."""
     created_at: float
     next_try_at: float | None
     """Null where none follows."""
     settled_at: float | None
-    """When it was delivered or given up."""
+    """The time of its delivery, or of giving up."""
     last_error: str | None
 
 
 class EndedExperiment(Record):
-    """What a message of the kind `experiment.ended` tells."""
+    """The content of a message of the kind `experiment.ended`."""
 
     id: str
     name: str
@@ -99,6 +99,6 @@ class Message(Record):
 
     type: MessageKind
     timestamp: str
-    """When it happened: ISO 8601, UTC."""
+    """The time of the event: ISO 8601, UTC."""
     data: EndedExperiment | None
     """Null in a test."""

@@ -1,4 +1,4 @@
-"""How messages are signed, as standardwebhooks.com has it, so that its libraries verify them.
+"""Signatures of messages as in standardwebhooks.com, so that its libraries verify them.
 
     webhook-id: msg_…    webhook-timestamp: 1700000000    webhook-signature: v1,<base64 of HMAC-SHA256>
 
@@ -31,7 +31,7 @@ class SigningKey:
         self._path = folder / KEY_NAME
 
     def secret(self, webhook_id: str, *, make: bool = False) -> str:
-        """The secret of a webhook. Raises `SigningKeyError` where there is no key, unless one may be made."""
+        """Return the secret of a webhook. Raises `SigningKeyError` if there is no key, unless one may be made."""
         derived = hmac.digest(self._read(make=make), f"webhook {webhook_id}".encode(), "sha256")
         return PREFIX + base64.b64encode(derived).decode()
 
@@ -49,12 +49,13 @@ class SigningKey:
 
 
 def fingerprint(secret: str) -> str:
-    """What the database keeps of a secret: whether another key signs now can be told from it, and nothing else."""
+    """Return the fingerprint of a secret that the database keeps: it shows whether another key signs now, and nothing
+    else."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def signed_headers(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that a message is sent with; the time is that of the try."""
+    """Return the headers that a message is sent with; the time is that of the try."""
     key = base64.b64decode(secret.removeprefix(PREFIX))
     signature = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, "sha256")
     return {

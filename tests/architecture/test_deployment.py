@@ -34,7 +34,7 @@ ROLES = REPOSITORY / "docs" / "compose" / "roles.sql"
 PINNED = re.compile(r"(?P<image>[a-z/-]+:v?\d+\.\d+[\w.-]*)@\$\{(?P<variable>[A-Z]+_DIGEST):\?[^}]+\}")
 """An image by its tag, for people, and its digest, which has to be given."""
 SCHEMA = REPOSITORY / "tests" / "schemas" / "compose-spec.json"
-"""Of the Compose specification, github.com/compose-spec/compose-spec, Apache-2.0."""
+"""The schema of the Compose specification, github.com/compose-spec/compose-spec, Apache-2.0."""
 
 
 def words(service: dict[str, Any]) -> str:
@@ -133,7 +133,7 @@ KNOWS = {
     "prometheus": {"prometheus_key"},
     "grafana": {"grafana_password"},
 }
-"""What each service is told; the others nothing."""
+"""The variables of each service; the others get none."""
 
 
 def test_what_trains_or_fetches_knows_no_database_and_mlflow_only_its_own():
@@ -153,8 +153,8 @@ def test_what_trains_or_fetches_knows_no_database_and_mlflow_only_its_own():
 
 @pytest.fixture
 def roles(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """What docs/compose/roles.sql makes, on a real server: the URL of each role's database, and of the other's as that
-    role. It is undone at the end."""
+    """Yield the roles of docs/compose/roles.sql on a real server: the URL of each role's database, and of the other's
+    as that role. It is undone at the end."""
     for name in ("bench", "mlflow"):
         (tmp_path / f"{name}_password").write_text(f"of {name}'s own")
     # The server of the tests has a role `bench` already, its superuser: ours get names of their own here.

@@ -16,7 +16,7 @@ from tests.architecture.tree import REPOSITORY
 from worker.spec.run import RunSpec
 
 RECORDS = {REPOSITORY / "docs" / "LOG.md"}
-"""What they tell is of their day."""
+"""The pages that describe their own day."""
 DOCUMENTS = sorted(
     {REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")} - RECORDS
 )
@@ -38,7 +38,7 @@ def commands(document: Path) -> Iterator[list[str]]:
 
 
 def refusal(words: list[str]) -> str | None:
-    """Why the command line would not understand those words; None where it would."""
+    """Return the reason why the command line would not understand those words; None if it would."""
     command, rest = COMMANDS, list(words)
     while hasattr(command, "commands"):
         if not rest or rest[0].startswith("-"):

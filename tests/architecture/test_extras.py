@@ -32,7 +32,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def requirements(*extras: str) -> Iterator[str]:
-    """What `pip install adapm-bench[extras]` asks for."""
+    """Yield the requirements of `pip install adapm-bench[extras]`."""
     yield from (*PROJECT["dependencies"], *(line for extra in extras for line in _of_extra(extra)))
 
 

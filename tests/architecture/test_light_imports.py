@@ -21,7 +21,8 @@ LIGHT = (
     "api.cli",
     "api.app",
 )
-"""One after another in one process: the first after which something heavy is there is the one that loads it."""
+"""The modules, one after another in one process: the first after which something heavy is loaded is the one that loads
+it."""
 
 
 def test_importing_loads_nothing_heavy():

@@ -10,7 +10,7 @@ from tests.architecture.tree import REPOSITORY
 
 SITE = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
 MOST_WORDS = 35_000
-"""Of all pages together, those of the reference included: whoever adds a page shortens another one."""
+"""The most words of all pages together, those of the reference included: whoever adds a page shortens another one."""
 
 
 def navigated(entries: list[dict[str, Any]]) -> Iterator[str]:

@@ -21,13 +21,13 @@ ARGUMENTS = (
 
 
 def chromium_path() -> str | None:
-    """Where Chromium is: `ADAPM_BENCH_CHROMIUM`, else the first known name on the path."""
+    """Return the path of Chromium: `ADAPM_BENCH_CHROMIUM`, else the first known name on the path."""
     return os.environ.get("ADAPM_BENCH_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for a module's tests; longer-lived, its event loop would forbid other modules theirs."""
+    """Yield one Chromium for a module's tests; longer-lived, its event loop would forbid other modules theirs."""
     path = chromium_path()
     if path is None:
         pytest.skip("install Chromium (apt-get install chromium), or name one in ADAPM_BENCH_CHROMIUM")
@@ -71,7 +71,7 @@ def profiles(browser: Browser) -> Profiles:
 
 @pytest.fixture(scope="module")
 def listener() -> Iterator[socket.socket]:
-    """One origin for the sites of a module."""
+    """Yield one origin for the sites of a module."""
     with listen() as found:
         yield found
 

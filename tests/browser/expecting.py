@@ -1,4 +1,4 @@
-"""What a page comes to show, seen soon after it does."""
+"""Expectations of a page's later content, met soon after it shows it."""
 
 import time
 from collections.abc import Callable
@@ -40,5 +40,5 @@ class Expectation:
 
 
 def expect(found: Locator | Page) -> Expectation:
-    """As `playwright.sync_api.expect`."""
+    """Expect like `playwright.sync_api.expect`."""
     return Expectation(assertions_of(found))

@@ -117,7 +117,7 @@ def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) 
 
 
 def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
-    """What axe finds on these pages once their figures are drawn, in light, then in dark."""
+    """Return axe's faults on these pages once their figures are drawn, in light, then in dark."""
     found = []
     page = eyes.look().page  # one for all: what the pages share is read and compiled once
     for path in paths:
@@ -133,7 +133,7 @@ def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
 
 
 def _faults(page: Page, path: str, theme: str, *rules: str) -> list[tuple[str, ...]]:
-    """By all rules, or by these, which are the ones that look at colours."""
+    """Return the faults by all rules, or by those that look at colours."""
     options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
     # What is in order stays in the browser: it is hundreds of times as much.
     violations = page.evaluate("options => axe.run(options).then(answer => answer.violations)", options)

@@ -1,4 +1,4 @@
-"""No page writes anything into the browser's console: what is written there all the time hides what matters once."""
+"""The browser's console stays empty, because a constant message hides the one that matters."""
 
 from collections.abc import Iterator
 from contextlib import closing

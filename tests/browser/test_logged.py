@@ -1,4 +1,4 @@
-"""What several tools logged becomes one experiment with a verdict, in a browser."""
+"""Runs of several tools become one experiment with a verdict, in a browser."""
 
 from pathlib import Path
 

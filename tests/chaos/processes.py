@@ -20,11 +20,12 @@ from api.processes.data_folder import read_note
 from tests.factories.waiting import until
 
 ATTEMPT = "ray::AttemptActor"
-"""How Ray calls the actor of an attempt."""
+"""Ray's name of the actor of an attempt."""
 EXECUTING = f"{ATTEMPT}.execute"
-"""How it calls one whose attempt is carried out."""
+"""Ray's name of an actor whose attempt is carried out."""
 FORK_SERVER = "worker.fork_server"
-"""What trains is forked from: no child of Ray's, it is told the raylet's process as its last word."""
+"""The process that trainings are forked from: it is no child of Ray's, and the raylet's process is its last
+argument."""
 
 
 @contextlib.contextmanager
@@ -45,14 +46,14 @@ def running_service(
 
 
 def url_of(folder: Path) -> str:
-    """Where the service of a data folder answers."""
+    """Return the address of a data folder's service."""
     note = read_note(folder)
     assert note is not None, f"no service answers for {folder}"
     return note.url
 
 
 def living(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Those that still run; a zombie does not."""
+    """Return the running ones; a zombie is none."""
     found = []
     for each in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -115,7 +116,7 @@ def raylet_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
 
 
 def cluster_address(raylet: psutil.Process) -> str:
-    """Where the Ray of a raylet answers: it was told."""
+    """Return the address of a raylet's Ray."""
     (address,) = (word.removeprefix(ADDRESS) for word in raylet.cmdline() if word.startswith(ADDRESS))
     return address
 

@@ -26,7 +26,7 @@ from tests.chaos.processes import ATTEMPT, api_of, attempts_of, dispatcher_of, g
 Answer = TypeVar("Answer")
 
 VICTIMS = {"worker": 5, "api": 3, "postgresql": 3, "dispatcher": 2, "raylet": 2, "gcs": 1, "supervisor": 1}
-"""How often each is picked, in proportion."""
+"""The victims, by how often each is picked."""
 FINDERS: dict[str, Callable[[psutil.Process], Sequence[psutil.Process | None]]] = {
     "worker": lambda supervisor: attempts_of(supervisor, ATTEMPT),
     "api": lambda supervisor: [api_of(supervisor)],
@@ -34,11 +34,11 @@ FINDERS: dict[str, Callable[[psutil.Process], Sequence[psutil.Process | None]]] 
     "raylet": lambda supervisor: [raylet_of(dispatcher_of(supervisor))],
     "gcs": lambda supervisor: [gcs_of(dispatcher_of(supervisor))],
 }
-"""What there is of each below the supervisor."""
+"""The finders of each kind of process below the supervisor."""
 
 
 class Rampage:
-    """One service and its killer."""
+    """A service and its killer."""
 
     def __init__(self, folder: Path, server: KillablePostgresql, slots: int, seed: int) -> None:
         self._folder, self._server, self._slots = folder, server, slots
@@ -77,7 +77,7 @@ class Rampage:
         return name
 
     def ask(self, question: Callable[[Client], Answer]) -> Answer | None:
-        """Ask the service, once; None where it did not answer."""
+        """Ask the service, once; None if it did not answer."""
         note = read_note(self._folder)
         if note is None:
             return None

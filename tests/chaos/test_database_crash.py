@@ -1,4 +1,4 @@
-"""What the service has accepted outlives a crash of its database: nobody sends it again."""
+"""Accepted data outlives a crash of the database, and nobody sends it again."""
 
 from pathlib import Path
 

@@ -171,7 +171,7 @@ def _delivered(client: Client, webhook_id: str) -> bool:
 
 
 def _assert_books_are_right(path: Path, runs: int) -> None:
-    """One result a run, gap-free events, no attempt left open, and at least one attempt more than runs."""
+    """Assert one result a run, gap-free events, no open attempt, and at least one attempt more than runs."""
     with contextlib.closing(sqlite3.connect(path)) as database:
 
         def count(query: str) -> int:

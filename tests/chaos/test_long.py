@@ -32,11 +32,12 @@ from tests.integration.small_comparison import small_comparison
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 EXPERIMENTS = int(os.environ.get("CHAOS_EXPERIMENTS", "10"))
-"""Of six runs each."""
+"""The number of experiments of six runs each."""
 LONG_RUN_STEPS, SHORT_RUN_STEPS = 400, 60
-"""Some runs last longer than the time between two checkpoints, so that resuming is put to the test."""
+"""The steps of long and short runs: some last longer than the time between two checkpoints, so that resuming is
+tested."""
 QUIET_SECONDS = 3600.0
-"""For what is left when the kills are over; a bound, not an expectation."""
+"""The time for the rest when the kills are over; a bound, not an expectation."""
 
 pytestmark = [
     pytest.mark.slow,

@@ -31,12 +31,12 @@ from tests.integration.small_comparison import small_comparison
 pytestmark = [pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(2_400)]
 
 ENDLESS_STEPS = 10_000_000
-"""What no machine trains within the bounds of a test."""
+"""The steps that no machine trains within the bounds of a test."""
 
 
 @dataclass
 class Running:
-    """One `adapm-bench up`, or one of its dispatchers, as processes."""
+    """An `adapm-bench up`, or one of its dispatchers, as processes."""
 
     process: psutil.Process
     folder: Path
@@ -153,7 +153,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
 
 
 def runs_of(name: str, seeds: tuple[int, ...], steps: int = 60) -> ComparisonSpec:
-    """One run of the first candidate for each seed."""
+    """Return a comparison with one run of the first candidate for each seed."""
     spec = small_comparison(name=name, steps=steps, seeds=seeds)
     return spec.model_copy(update={"candidates": spec.candidates[:1]})
 
@@ -163,7 +163,7 @@ def running(services: Services) -> int:
 
 
 def outcomes(services: Services, experiment: ExperimentRecord) -> list[str | None]:
-    """How the attempts at an experiment's runs ended, sorted."""
+    """Return the outcomes of the attempts at an experiment's runs, sorted."""
     ended = [
         each.outcome
         for run in services.runs.page(experiment_id=experiment.id)

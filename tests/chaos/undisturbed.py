@@ -1,4 +1,4 @@
-"""What a training would have been with nobody in the way: every point and every loss, to compare with to the bit."""
+"""The undisturbed training: every point and every loss, to compare with to the bit."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def course_of(points: Sequence[Point], result: Result) -> Course:
 
 
 def undisturbed_courses(runs: Iterable[RunRecord], folder: Path, datasets: Path) -> dict[str, Course]:
-    """By the id of the run: its course with nobody in the way, in this process. Equal trainings are made once."""
+    """Return the undisturbed course of each run by its id, in this process. Equal trainings are made once."""
     known: dict[str, Course] = {}
     courses = {}
     for each in runs:

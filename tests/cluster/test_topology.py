@@ -263,7 +263,7 @@ def answers(client: Client) -> bool:
 
 
 def copies(mlflow: str, folder: Path) -> int:
-    """How many finished runs with a parent MLflow tells of."""
+    """Return the number of finished runs with a parent in MLflow."""
     question = (
         "import mlflow; c = mlflow.MlflowClient(); ids = [e.experiment_id for e in c.search_experiments()]; "
         "found = c.search_runs(ids, max_results=1000); "

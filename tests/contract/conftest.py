@@ -20,7 +20,7 @@ POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backof
 
 @dataclass(frozen=True, kw_only=True)
 class Store(Services):
-    """One database with the user's and the worker's services, and the dispatcher's side of it."""
+    """A database with the user's and the worker's services, and the dispatcher's side of it."""
 
     queue: Queue
 

@@ -67,7 +67,7 @@ class Content:
 
     @cached_property
     def document(self) -> ExperimentDocument:
-        """What follows from it."""
+        """The document of the content."""
         made = provenance(self.experiment, self.runs, version("adapm-bench"))
         raw = ExperimentDocument(
             provenance=made.model_copy(update={"written_at": BEGAN + 1e6}),

@@ -15,7 +15,7 @@ from worker.records.result import Result
 
 Kind = TypeVar("Kind", bound=Experiment)
 Outcome = Result | RunStatus | float | None
-"""How a run of a test ended: a result, a loss, a state without result, or not yet (None)."""
+"""The end of a test's run: a result, a loss, a state without result, or not yet (None)."""
 
 
 def run_record(planned: PlannedRun, position: int, outcome: Outcome, experiment: str = "e") -> RunRecord:

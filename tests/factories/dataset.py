@@ -26,7 +26,7 @@ class MadeSource(LocalSource):
 
 
 def made_recipe(tokenizer: str = "byte", *, section_bytes: int = 2**20) -> Recipe:
-    """How the made dataset is prepared."""
+    """Return the recipe of the made dataset."""
     return Recipe(dataset="python-stdlib", tokenizer=tokenizer, source_version="made", section_bytes=section_bytes)
 
 

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 
 def run(*command: object, cwd: Path, path: Path | None = None) -> str:
-    """What the command prints; it sees no variable of ours but `path` as `PYTHONPATH`. It has to succeed."""
+    """Return the output of the command; it sees no variable of ours but `path` as `PYTHONPATH`. It has to succeed."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,

@@ -16,7 +16,7 @@ BEGAN = 1_767_225_600.0
 
 
 def header(candidate: str = "muon", **fields: object) -> RunHeader:
-    """What a run is."""
+    """Return the header of a run."""
     told: dict[str, object] = {"experiment": "a study", "lr": 0.002, "seed": 1, "started_at": BEGAN}
     return RunHeader.model_validate(told | {"candidate": candidate} | fields)
 
@@ -47,7 +47,7 @@ def external_run(
     began: float = BEGAN,
     **config: float | str,
 ) -> ExternalRun:
-    """One that has told its last loss; None is one that was not finite."""
+    """Return a run with its last loss; None is one that was not finite."""
 
     def told(value: float | None) -> MetricSummary:
         return MetricSummary(

@@ -5,7 +5,8 @@ from multiprocessing.context import ForkServerContext
 
 
 def fork_server() -> ForkServerContext:
-    """Where to start such processes. A test process has one server, which keeps what was imported for the first."""
+    """Return the context that starts such processes. A test process has one server, which keeps what was imported for
+    the first."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.factories.training_imports"])
     return context

@@ -41,7 +41,7 @@ OBSERVED = {
     "momentum-spectrum": ("energy_top_1_percent", "energy_top_5_percent", "energy_top_20_percent"),
     "residual": ("relative_norm", "quantile_50", "quantile_95"),
 }
-"""Some of what each probe tells."""
+"""Some quantities of each probe."""
 UNTRAINED = 5.57
 DIVERGES_AT = 1.0
 """Learning rate from which a played run diverges."""
@@ -58,12 +58,12 @@ DEMO = ComparisonSpec(
     seeds=(1, 2),
     baseline="adamw",
 )
-"""What is played: twelve runs of one phase."""
+"""The played experiment: twelve runs of one phase."""
 
 
 @dataclass
 class PlayedRun:
-    """One attempt, as a worker would live it."""
+    """An attempt, as a worker would live it."""
 
     attempts: Attempts
     lease: Lease
@@ -71,7 +71,7 @@ class PlayedRun:
     _batches: int = 0
     _noise: random.Random = field(default_factory=random.Random)
     _luck: float = 0.0
-    """What this seed happens to end above or below the mean, in nats."""
+    """The deviation of this seed's end from the mean, in nats."""
 
     def __post_init__(self) -> None:
         self._noise.seed(f"{self.lease.spec.optimizer.name}{self.lease.spec.seed}{self.lease.spec.optimizer.lr}")
@@ -140,7 +140,7 @@ class PlayedRun:
         )
 
     def _samples(self, step: int) -> Iterator[TextSamples]:
-        """What a model might write where the workload asks for it."""
+        """Yield the texts of a model if the workload asks for them."""
         evaluation = self.lease.spec.workload.evaluation
         if evaluation.samples is not None and (step % evaluation.every_steps == 0 or step == self.total):
             prompts = evaluation.samples.prompts
@@ -157,7 +157,7 @@ class PlayedRun:
         return floor + 1.9 * fast + (UNTRAINED - floor - 1.9) * slow * (1 if step else 1.0153)
 
     def _mistuned(self) -> float:
-        """How much a learning rate away from 4e-3 costs."""
+        """Return the loss that a learning rate away from 4e-3 costs."""
         return 0.035 * abs(math.log2(self.lease.spec.optimizer.lr / 4e-3))
 
     def _rate(self, step: int) -> float:
@@ -218,7 +218,7 @@ class PlayedRun:
         )
 
     def _observations(self, step: int) -> Iterator[Observation]:
-        """What probes might see of four layers, where the workload asks for probes."""
+        """Yield the observations of four layers if the workload asks for probes."""
         probes = self.lease.spec.workload.probes
         for kind in probes.kinds if probes and probes.is_due(step) else ():
             values = {

@@ -41,7 +41,7 @@ class StoppableServer(uvicorn.Server):
         super().__init__(server_config(create_app(services, stopping=lambda: self.should_exit), root_path))
 
     def address(self) -> str:
-        """Where it answers, once it does."""
+        """Return its address, once it answers."""
         until(lambda: self.started, "uvicorn has started")
         return f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}"
 

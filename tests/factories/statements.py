@@ -1,4 +1,4 @@
-"""What work asks of the database: how many parameters a statement has, how many rows a transaction changes."""
+"""The load on the database: the parameters of a statement, the rows of a transaction."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,17 +10,17 @@ import sqlalchemy as sa
 
 @dataclass
 class Work:
-    """What was asked so far."""
+    """The statements so far."""
 
     parameters: list[int] = field(default_factory=list)
-    """Of each statement, or of its longest one where it ran for many rows."""
+    """The parameters of each statement, or of its longest one if it ran for many rows."""
     changed_rows: list[int] = field(default_factory=lambda: [0])
     """Inserted, updated or deleted, of each transaction."""
 
 
 @contextmanager
 def counted_work() -> Iterator[Work]:
-    """What every database is asked within."""
+    """Yield the statements of every database within the block."""
     work = Work()
 
     def count_parameters(_c: Any, _cursor: Any, _statement: str, parameters: Any, _context: Any, many: bool) -> None:

@@ -23,7 +23,7 @@ def executed(spec: RunSpec, precision: Precision = "fp32", **fields: Any) -> Run
 def made_stepper(
     dataset_folder: Path, spec: RunSpec | None = None, micro_batch_sequences: int = 4, device: str = "cpu"
 ) -> Stepper:
-    """Of `made_spec` where none is given: batches of 4 × 32 tokens."""
+    """Return a stepper of `made_spec` by default: batches of 4 × 32 tokens."""
     spec = spec or made_spec()
     place = torch.device(device, 0) if device == "cuda" else torch.device(device)
     model = build_model(spec.workload.model, spec.seed)

@@ -30,7 +30,7 @@ from worker.records.result import Environment, MemoryBreakdown, PeakMemory, Poin
 from worker.spec.run import Budget, Resources, Workload
 
 PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h."""
+"""The number of linux/prctl.h."""
 
 
 def comparison_spec(
@@ -114,7 +114,7 @@ def result(
 
 
 def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
-    """One round of the dispatcher: queue what follows, then claim for a cluster of one node with so much free."""
+    """Do one round of the dispatcher: queue the follow-ups, then claim for a cluster of one node with that capacity."""
     FollowUps(queue._database).follow()
     room = FreeCapacity([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
     return tuple(lease for lease, _ in queue.claim(room, limit))
@@ -146,7 +146,7 @@ def _migrated() -> bytes:
 
 
 def postgresql_programs() -> Path | None:
-    """The folder of PostgreSQL's server programs, the newest version; None where they are not installed."""
+    """The folder of PostgreSQL's server programs, the newest version; None if they are not installed."""
     found = [Path(initdb).parent for initdb in [shutil.which("initdb")] if initdb]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True)
     return next((folder for folder in found if (folder / "initdb").exists()), None)
@@ -184,7 +184,7 @@ class PostgresqlServer:
 
     @contextmanager
     def open(self, name: str) -> Iterator[Database]:
-        """One of its databases, closed afterwards."""
+        """Yield one of its databases, closed afterwards."""
         database = Database(self.url(name))
         try:
             yield database

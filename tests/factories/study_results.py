@@ -25,9 +25,9 @@ DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED)
 Ends = Mapping[str, Sequence[Outcome]]
 """Candidate → how the run of each seed ended."""
 Seen = Sequence[Observation] | Callable[[RunRecord], Sequence[Observation]]
-"""What the probes of every run saw, or of each."""
+"""The observations of every run, or of each."""
 DRAWS = 100
-"""Of the bootstrap of fits: enough for the worlds that tests tell apart."""
+"""The draws of the bootstrap of fits: enough to separate the worlds of the tests."""
 
 
 def made_result(
@@ -66,7 +66,7 @@ def made_result(
 
 
 def judged(study: Study, result: StudyResult) -> Finding:
-    """What the result says of the study's claims."""
+    """Return the result's finding on the study's claims."""
     return judge(study, result, figures_of(study.name))
 
 
@@ -125,7 +125,7 @@ def _of_tuning(run: PlannedRun, spec: ComparisonSpec, candidates: Collection[str
 
 
 def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
-    """By losses of so much text that its error is nothing: tests give losses as they truly are."""
+    """Compare by losses of so much text that its error is nothing: tests give true losses."""
     spec = experiment.spec
     assert isinstance(spec, ComparisonSpec)
     experiment = experiment.model_copy(update={"spec": evaluated_on(spec)})

@@ -11,7 +11,7 @@ import psutil
 Found = TypeVar("Found")
 
 PAUSE_SHARE = 0.02
-"""Of the time that was waited so far: what comes at once is seen at once, what takes long is not asked for all the
+"""The pause as a share of the time waited so far: an early answer is seen at once, a late one is not asked for all the
 time, …"""
 PAUSE_LOOKS = 4
 """… and a pause is as long as so many looks take of the processor: one may list processes or ask a service, and what is

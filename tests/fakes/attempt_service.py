@@ -34,9 +34,9 @@ class AttemptService:
     status: int | None = None
     """Answer every request with this status."""
     refused: int = 0
-    """So many requests were answered with it."""
+    """The number of requests that were answered with it."""
     lose_answers: int = 0
-    """So many requests are carried out, but their answers do not arrive."""
+    """The number of requests that are carried out although their answers do not arrive."""
     heartbeats: list[Heartbeat] = field(default_factory=list)
     batches: list[PointsBatch] = field(default_factory=list)
     repeated_batches: int = 0

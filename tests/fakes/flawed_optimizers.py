@@ -274,7 +274,7 @@ def _number(name: str, default: float) -> Option:
 
 
 def entry_of(kind: type[NeuronAdam]) -> OptimizerEntry:
-    """What the catalog would say of it."""
+    """Return the entry as the catalog would have it."""
     seed = Option(name="seed", kind="int", default=0, meaning="of the draws", minimum=0)
     steady = frozenset({Claim.STEADY, Claim.FRESH_START, Claim.NEURONS_APART})
     return OptimizerEntry(

@@ -15,7 +15,7 @@ BUCKET = "bench"
 
 @dataclass
 class S3Server:
-    """Its address stays the same when it is stopped and started again."""
+    """An S3 server whose address stays the same when it is stopped and started again."""
 
     port: int = 0
     _server: ThreadedMotoServer | None = None

@@ -1,4 +1,4 @@
-"""What somebody has who installs `adapm`: a model in plain torch, data, and a way to see whether the loss falls."""
+"""The script of somebody who installs `adapm`: a model in plain torch, data, and a check whether the loss falls."""
 
 from typing import cast
 

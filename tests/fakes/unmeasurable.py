@@ -18,5 +18,5 @@ class NormalisedSGD(torch.optim.SGD):
 
 
 def normalised_sgd(model: nn.Module, *, lr: float) -> NormalisedSGD:
-    """On every parameter of the model."""
+    """Return the optimizer of every parameter of the model."""
     return NormalisedSGD(model.parameters(), lr=lr)

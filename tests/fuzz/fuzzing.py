@@ -42,27 +42,27 @@ CHECKS = (
 """All but those of access, which `api/auth/scopes.py` and its matrix of callers say more of."""
 SEED = 20_251_009
 ACCEPTED = ("2xx", "304", "404", "409", "412")
-"""How what a schema allows may be answered: what it names may be gone, in another state, or changed meanwhile."""
+"""The accepted answers to valid requests: their subject may be gone, in another state, or changed meanwhile."""
 WORKERS = "/v1/attempts/"
 IDENTITY = (ParameterLocation.PATH, ParameterLocation.HEADER)
-"""Where a request says which attempt it speaks for."""
+"""The fields in which a request names its attempt."""
 
 
 @dataclass
 class Report:
-    """What was sent, what came back, and what was wrong with it."""
+    """The requests, their answers and their faults."""
 
     cases: Counter[str] = field(default_factory=Counter)
-    """By operation."""
+    """The cases by operation."""
     statuses: dict[str, Counter[int]] = field(default_factory=dict)
     faults: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By operation and kind of fault; the request that showed it first."""
+    """The faults by operation and kind; the request that showed it first."""
     transitions: int = 0
     """Calls that came by a link from an earlier answer."""
     broken: list[str] = field(default_factory=list)
-    """What hindered the fuzzer itself."""
+    """The hindrances of the fuzzer itself."""
     passed_over: Counter[str] = field(default_factory=Counter)
-    """What `tolerance.py` explains."""
+    """The failures that `tolerance.py` explains."""
     phase_seconds: dict[str, float] = field(default_factory=dict)
 
     def note(self, recorder: ScenarioRecorder) -> None:
@@ -179,7 +179,8 @@ def _config(
 
 
 def _opener(house: House) -> Callable[[Any, Any, dict[str, Any]], None]:
-    """What gives each request what opens its operation, and now and then an experiment that has what it asks for."""
+    """Return the function that gives each request the key of its operation, and now and then an experiment with
+    matching data."""
     turns = cycle((True, False))
 
     def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the bench promises of a GPU, on the GPU that is here: training, memory, energy, processes, resuming.
+"""Promises of the bench on the GPU of this machine: training, memory, energy, processes, resuming.
 
 `ADAPM_TEST_DEVICE=cpu` puts the CPU in its place, with what it has: `benchmarks/device_kit.py` runs these either way.
 """

@@ -13,7 +13,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 class Relay:
-    """What goes between the two; `url` is where the client connects."""
+    """A relay between client and service; `url` is the client's address."""
 
     def __init__(self, target: str) -> None:
         self._target = target.removeprefix("http://").split(":")

@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Post:
-    """One request."""
+    """A request."""
 
     path: str
     headers: dict[str, str]
@@ -34,7 +34,7 @@ class Post:
 
 
 class Receiver:
-    """What was posted, and how the next posts are answered."""
+    """The received posts, and the next answers."""
 
     def __init__(self) -> None:
         self.posts: list[Post] = []

@@ -200,6 +200,6 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
 
 
 def outline(name: str) -> nn.Module:
-    """That architecture on `meta`."""
+    """Return that architecture on `meta`."""
     with torch.device("meta"):
         return ARCHITECTURES[name]()

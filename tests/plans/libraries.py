@@ -23,7 +23,7 @@ class TwoLayers(nn.Module):
         self._embedding = embedding
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """What the attention makes of the tokens."""
+        """Return the attention's output."""
         layer = self.layers[0]
         assert isinstance(layer, nn.ModuleDict)
         found: Tensor = layer["attn"](self.get_submodule(self._embedding)(input_ids))
@@ -88,7 +88,7 @@ class Attention(nn.Module):
         self.to_out = nn.Sequential(nn.Linear(HEADS * SIZE, WIDTH), nn.Dropout(0.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        """One after the other, each by heads."""
+        """Return the attention by heads, one after the other."""
         parts = self.to_qkv(x).chunk(3, dim=-1)
         out: Tensor = self.to_out(attend(*(part.unflatten(-1, (HEADS, SIZE)) for part in parts)))
         return out

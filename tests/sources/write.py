@@ -42,7 +42,7 @@ def study() -> Iterator[tuple[str, dict[str, Any], list[tuple[int, dict[str, flo
 
 
 def write_csv(folder: Path) -> None:
-    """By Lightning's own logger, a folder for each run."""
+    """Write runs by Lightning's own logger, a folder for each run."""
     from pytorch_lightning.loggers import CSVLogger
 
     for name, config, points in study():
@@ -55,7 +55,7 @@ def write_csv(folder: Path) -> None:
 
 
 def write_trainer_states(folder: Path) -> None:
-    """By two trainings of Hugging Face's Trainer with two checkpoints each, of which the JSON is kept."""
+    """Write two trainings of Hugging Face's Trainer with two checkpoints each, of which the JSON is kept."""
     import torch
     from transformers.trainer import Trainer
     from transformers.training_args import TrainingArguments
@@ -87,7 +87,7 @@ def write_trainer_states(folder: Path) -> None:
 
 
 def write_tensorboard(folder: Path) -> None:
-    """By torch's writer: hyperparameters by its plugin, a text, and a histogram, which is no number."""
+    """Write runs by torch's writer: hyperparameters by its plugin, a text, and a histogram, which is no number."""
     import numpy as np
     from torch.utils.tensorboard import SummaryWriter
 
@@ -102,7 +102,7 @@ def write_tensorboard(folder: Path) -> None:
 
 
 def write_wandb(folder: Path) -> None:
-    """By W&B offline: one run of them failed, one was killed before it said how it ended."""
+    """Write runs by W&B offline: one of them failed, one was killed before it could report its end."""
     written = Path(tempfile.mkdtemp())
     os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(written), "WANDB_SILENT": "true"}
     sys.executable = "/usr/bin/python3"  # it is written down, and is nobody's business here
@@ -122,8 +122,8 @@ def write_wandb(folder: Path) -> None:
 
 
 def write_wandb_resumed(folder: Path) -> None:
-    """By W&B offline, each in two processes: one that went back to a checkpoint, one whose steps W&B counts, over an
-    axis of its own."""
+    """Write runs by W&B offline, each in two processes: one that went back to a checkpoint, one whose steps W&B counts,
+    over an axis of its own."""
     written = Path(tempfile.mkdtemp())
     os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(written), "WANDB_SILENT": "true"}
     sys.executable = "/usr/bin/python3"
@@ -150,7 +150,7 @@ def write_wandb_resumed(folder: Path) -> None:
 
 
 def write_mlflow_runs(client: Any) -> None:
-    """By MLflow's client, into whatever store it has: files of its own hold their addresses, so a test calls this."""
+    """Write runs by MLflow's client, into any store: files of its own contain their addresses, so a test calls this."""
     experiment = client.create_experiment("a study")
     for name, config, points in study():
         run = client.create_run(experiment, run_name=name, start_time=1_767_225_600_000, tags={"team": "fixture"})
@@ -164,7 +164,7 @@ def write_mlflow_runs(client: Any) -> None:
 
 
 def write_trackio(folder: Path) -> None:
-    """By Trackio, into the database of one project."""
+    """Write runs by Trackio, into the database of one project."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["TRACKIO_DIR"] = home
         import trackio

@@ -16,7 +16,7 @@ Argmin = Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 @dataclass(kw_only=True)
 class LiteralMatrix:
-    """One m × n weight matrix under Algorithm 1 (low rank), or under its momentum-free or full-momentum variant."""
+    """An m × n weight matrix under Algorithm 1 (low rank), or under its momentum-free or full-momentum variant."""
 
     W: Tensor
     lr: float
@@ -33,7 +33,7 @@ class LiteralMatrix:
     clip: float = 1.0
     bias_correction: bool = True
     keep: Callable[[Tensor, bool], Tensor] | None = None
-    """What is left of carried state, of v where that is said, when it is kept in fewer digits; None for all."""
+    """The reduction of carried state, of v if so asked, when it is kept in fewer digits; None for all."""
     t: int = 0
     L: Tensor = field(init=False)
     R: Tensor = field(init=False)

@@ -295,7 +295,7 @@ def shampoo(W: Tensor, gradients: Gradients, frequency: int, lr: float, b1: floa
 
 
 def inverse_fourth_root(S: Tensor) -> Tensor:
-    """By singular values, of which none is taken smaller than a millionth of the largest."""
+    """Return the root by singular values, none of which is taken smaller than a millionth of the largest."""
     U, values, _ = torch.linalg.svd(S)
     root: Tensor = U @ torch.diag(values.clamp_min(1e-6 * values[0]) ** -0.25) @ U.T
     return root

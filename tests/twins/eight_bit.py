@@ -9,7 +9,7 @@ NEIGHBOURS = 128
 
 
 def rounded(matrix: Tensor, *, squares: bool = False) -> Tensor:
-    """What is read of the matrix after it was written: of momentum and factors, or of second moments."""
+    """Return the stored value of the matrix: of momentum and factors, or of second moments."""
     found = matrix.clone()
     for row, exact in enumerate(matrix.tolist()):
         for start in range(0, len(exact), NEIGHBOURS):

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 
 def vertex_through_three(places: list[float], losses: list[float]) -> float:
-    """Of the parabola through three points."""
+    """Return the vertex of the parabola through three points."""
     rising, slope, _ = np.polynomial.Polynomial.fit(places, losses, 2, domain=[]).coef[::-1]
     return float(-slope / (2 * rising))
 
@@ -30,5 +30,5 @@ def fitted_rate(rates: list[float], losses: list[float]) -> float:
 
 
 def _within(x: NDArray[np.float64], doublings: int) -> NDArray[np.bool_]:
-    """With room for the rounding of rates."""
+    """Return a mask of near values, with room for the rounding of rates."""
     return np.abs(x) <= doublings * 1.01

@@ -43,7 +43,8 @@ def narrowed(product: Product, bits: int, *, in_parts: bool = False) -> Product:
 
 @contextmanager
 def emulate_products(bits: int, *, in_parts: bool = False) -> Iterator[None]:
-    """Within, AdaPM's products with a gradient, where it asks for "high", and A B take operands of so many bits."""
+    """Give AdaPM's products with a gradient, where it asks for "high", and A B operands of so many bits within the
+    block."""
 
     def narrow(product: Product) -> Callable[..., Tensor]:
         def multiply(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:

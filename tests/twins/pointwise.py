@@ -15,7 +15,7 @@ def read(body: bytes) -> tuple[Point, ...]:
 
 
 def latest(points: Sequence[Point]) -> dict[str, float]:
-    """What a run's row shows of its newest points: the losses, and the pace over this batch."""
+    """Return the newest points' values in a run's row: the losses, and the pace over this batch."""
     shown = {}
     for point in points:
         if point.train_loss is not None:

@@ -20,7 +20,7 @@ def round_stochastically(exact: float, factor: int, addend: int, place: int) -> 
 
 
 def nearest(bits: int) -> float:
-    """Of the largest numbers: halves to even, as IEEE 754 has it."""
+    """Round to the nearest of the largest numbers: halves to even, as IEEE 754 has it."""
     rounded = bits + 0x7FFF + (bits >> 16 & 1) & ~0xFFFF
     (found,) = struct.unpack("<f", struct.pack("<I", rounded % WORD))
     return float(found)

@@ -1,11 +1,11 @@
-"""What a run is made of when its sessions are joined, value by value and without a care for time."""
+"""Joined sessions of a run, value by value and without a care for time."""
 
 from collections.abc import Sequence
 
 from orchestrator.sessions import SourcePoint
 
 Values = dict[tuple[int, str], float]
-"""By step and name."""
+"""The values by step and name."""
 
 
 def joined_values(

@@ -1,1 +1,1 @@
-"""What the product shows, frozen and compared: `python -m tests.witnesses --help`."""
+"""The product's output, frozen and compared: `python -m tests.witnesses --help`."""

@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 
 SHOWN_LINES = 40
-"""Of one file's diff."""
+"""The lines of one file's diff."""
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ MOST = 5_000
 
 @dataclass
 class Links(HTMLParser):
-    """What a page leads to: addresses, figures, and forms that ask with GET."""
+    """The links of a page: addresses, figures, and forms that ask with GET."""
 
     links: list[str] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Links(HTMLParser):
 
 @dataclass
 class Crawl:
-    """One walk through an application."""
+    """A walk through an application."""
 
     client: TestClient
     answers: dict[str, Response] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What has to be settled before anything of the product is imported, so that every call says the same."""
+"""Settings before any import of the product, so that every call gives the same."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What is frozen, part by part: each gives the files that it makes, by name."""
+"""The frozen parts: each gives its files by name."""
 
 import dataclasses
 import hashlib
@@ -30,7 +30,7 @@ OPTIMIZERS = (
     "adapm", "adapm-mini", "adamw", "adam-mini", "galore", "apollo", "muon", "shampoo", "scale", "mars", "soap",
     "adafactor", "lion", "adamw-8bit", "came", "asgd",
 )  # fmt: skip
-"""Those of them that the catalog has."""
+"""The optimizers that the catalog has."""
 BOTH_BRANCHES = ("adapm", "adapm-mini", "galore", "muon")
 ADAPM_OPTIONS: tuple[dict[str, object], ...] = (
     {"solver": "svd"}, {"inner_iterations": 2}, {"refresh_interval": 3}, {"clip": None},
@@ -40,15 +40,15 @@ KEPT_HEADERS = ("content-type", "content-disposition", "cache-control", "locatio
 ASSET = re.compile(rb"(/static/[\w.]+\?v=)[0-9a-f]{12}")
 """The address of a static file tells its content, which is a witness of its own."""
 NONCE = re.compile(rb'(name="nonce" value=")[0-9a-f]+')
-"""Of a form that is sent once."""
+"""The nonce of a form that is sent once."""
 BINARY = ("image/png", "application/pdf", "application/vnd.apache.parquet", "application/octet-stream")
 TIMED = re.compile(rb"^((?:process|python|adapm_bench_http|adapm_bench_request)[^ ]*) .*$", re.MULTILINE)
-"""Of `/metrics`: what tells of this process and its pace."""
+"""The lines of `/metrics` about this process and its pace."""
 PLOTLY = re.compile(rb"(<script[^>]*>)(?:(?!</script).){200000,}(</script>)", re.DOTALL)
 
 
 def pages() -> Files:
-    """Everything that the application answers over the stored data folder: pages, figures, files and REST."""
+    """Return the application's answers over the stored data folder: pages, figures, files and REST."""
     with _read_folder() as (folder, client):
         crawl = Crawl(client)
         crawl.walk()
@@ -65,7 +65,7 @@ def pages() -> Files:
 
 
 def commands() -> Files:
-    """What the command line prints of the stored data folder, and without a service."""
+    """Return the output of the command line on the stored data folder, and without a service."""
     with _read_folder() as (folder, client), _served(client.app) as url:
         experiments = {one["id"]: one["kind"] for one in client.get("/v1/experiments").json()["items"]}
         for words in (*_offline(folder), *_online(experiments)):
@@ -80,7 +80,7 @@ def commands() -> Files:
 
 
 def actions() -> Files:
-    """What changes the stored data folder, and what is answered; new ids are numbered in their order."""
+    """Return the answers of actions on the stored data folder; new ids are numbered in their order."""
     told: list[dict[str, Any]] = []
     ids: dict[str, str] = {}
     with _read_folder() as (folder, client):
@@ -165,7 +165,7 @@ PARTS: dict[str, Callable[[], Files]] = {
     "specifications": specifications,
     "losses": losses,
 }
-"""By the word that `--only` takes."""
+"""The parts by the word of `--only`."""
 
 
 @contextmanager
@@ -252,7 +252,7 @@ def _gpt2() -> torch.nn.Module:
 
 
 def _mixtral() -> torch.nn.Module:
-    """One layer of four experts, of which each token takes two."""
+    """Return a layer of four experts, of which each token takes two."""
     torch.manual_seed(0)
     config = MixtralConfig(
         vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
@@ -263,7 +263,7 @@ def _mixtral() -> torch.nn.Module:
 
 
 def _said(words: list[str]) -> str:
-    """What a command prints over a data folder with nothing in it."""
+    """Return the output of a command over an empty data folder."""
     with tempfile.TemporaryDirectory(prefix="witness-") as folder:
         env = {"ADAPM_BENCH_DATA_FOLDER": folder}
         said = CliRunner(env=env).invoke(product.command_line, words, prog_name="adapm-bench")

@@ -63,7 +63,7 @@ NO_THROTTLE = 1e9
 
 @contextmanager
 def fixed_clock() -> Iterator[None]:
-    """Within, it is always `NOW`: for Python, and for SQLite's `julianday('now')`."""
+    """Make it always `NOW` within the block: for Python, and for SQLite's `julianday('now')`."""
 
     def tell(connection: Any, _record: Any) -> None:
         connection.create_function("julianday", 1, lambda _: NOW / 86_400.0 + 2_440_587.5)
@@ -85,7 +85,7 @@ class OpenedFolder:
     database: Database
 
     def faults(self) -> tuple[str, ...]:
-        """What `adapm-bench db check` finds."""
+        """Return the findings of `adapm-bench db check`."""
         return maintenance.faults(self.database)
 
 
@@ -105,7 +105,7 @@ def opened(folder: Path) -> Iterator[OpenedFolder]:
 
 @contextmanager
 def client_of(app: ASGIApp) -> Iterator[TestClient]:
-    """Who asks the application; redirects are answers."""
+    """Yield a client of the application; redirects are answers."""
     with TestClient(app, base_url=ORIGIN, follow_redirects=False, raise_server_exceptions=False) as client:
         yield client
 
@@ -120,5 +120,5 @@ def unpacked(folder: Path) -> Path:
 
 
 def fields_of(path: Path) -> dict[str, Any]:
-    """What a file with a specification says."""
+    """Return the specification in a file."""
     return parse(path.read_text(), str(path), TextForm.from_path(path))

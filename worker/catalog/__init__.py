@@ -1,1 +1,1 @@
-"""What specifications may name, as data: models and datasets. No torch, no numpy; optimizers are in `optim/catalog`."""
+"""Names of specifications, as data: models and datasets. No torch, no numpy; optimizers are in `optim/catalog`."""

@@ -20,19 +20,19 @@ LARGEST_TRAINED: Final = 200_000
 
 
 class DataKind(StrEnum):
-    """What a dataset holds; each task trains on one kind."""
+    """The content of a dataset; each task trains on one kind."""
 
     TEXT = "text"
     """Documents, cut into sequences."""
     CONVERSATIONS = "conversations"
     """Prompts with their answers."""
     DRAWN = "drawn samples"
-    """Nothing stored: every sample is drawn when it is needed."""
+    """No stored content: every sample is drawn when it is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubLocation:
-    """Where a dataset lies on the Hugging Face hub: pinned, so that equal names mean equal documents."""
+    """The location of a dataset on the Hugging Face hub: pinned, so that equal names mean equal documents."""
 
     repository: str
     """`owner/name`, or a local folder with the same files."""
@@ -45,7 +45,7 @@ class HubLocation:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetEntry:
-    """One dataset of the catalog."""
+    """A dataset of the catalog."""
 
     name: str
     summary: str
@@ -57,13 +57,13 @@ class DatasetEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerEntry:
-    """One tokenizer of the catalog."""
+    """A tokenizer of the catalog."""
 
     name: str
     summary: str
     vocabulary_size: int
     repository: str | None = None
-    """Where `tokenizer.json` lies on the hub."""
+    """The repository of `tokenizer.json` on the hub."""
     revision: str | None = None
     """The commit."""
 
@@ -147,24 +147,24 @@ TOKENIZERS: tuple[TokenizerEntry, ...] = (
 
 
 def dataset_names(kind: DataKind | None = None) -> tuple[str, ...]:
-    """What `dataset` may be, or what of one kind: all names, then the pattern of own ones, which are text."""
+    """Return the values of `dataset`, or those of one kind: all names, then the pattern of own ones, which are text."""
     own = ("own/<name>",) if kind in (None, DataKind.TEXT) else ()
     return (*(entry.name for entry in DATASETS if kind in (None, entry.kind)), *own)
 
 
 def dataset_kind(name: str) -> DataKind:
-    """What the dataset of that name holds; own ones hold text. `KeyError` names the known ones."""
+    """Return the kind of the dataset of that name; own ones hold text. `KeyError` names the known ones."""
     entry = dataset(name)
     return DataKind.TEXT if entry is None else entry.kind
 
 
 def tokenizer_names() -> tuple[str, ...]:
-    """What `tokenizer` may be: all names, then the patterns of trained and own ones."""
+    """Return the values of `tokenizer`: all names, then the patterns of trained and own ones."""
     return (*(entry.name for entry in TOKENIZERS), f"bpe-<{SMALLEST_TRAINED} to {LARGEST_TRAINED}>", "own/<name>")
 
 
 def dataset(name: str) -> DatasetEntry | None:
-    """The dataset of that name; None for an own one. `KeyError` names the known ones."""
+    """Return the dataset of that name; None for an own one. `KeyError` names the known ones."""
     if OWN_NAME.fullmatch(name):
         return None
     for candidate in DATASETS:
@@ -174,7 +174,7 @@ def dataset(name: str) -> DatasetEntry | None:
 
 
 def tokenizer(name: str) -> TokenizerEntry | None:
-    """The tokenizer of that name; None for one that is trained or own. `KeyError` names the known ones."""
+    """Return the tokenizer of that name; None for one that is trained or own. `KeyError` names the known ones."""
     if OWN_NAME.fullmatch(name) or trained_size(name) is not None:
         return None
     for candidate in TOKENIZERS:
@@ -184,18 +184,18 @@ def tokenizer(name: str) -> TokenizerEntry | None:
 
 
 def trained_size(name: str) -> int | None:
-    """512 for `bpe-512`; None where the name is not that of a trained tokenizer."""
+    """512 for `bpe-512`; None if the name is not that of a trained tokenizer."""
     matched = TRAINED_NAME.fullmatch(name)
     size = int(matched[1]) if matched else 0
     return size if SMALLEST_TRAINED <= size <= LARGEST_TRAINED else None
 
 
 def vocabulary_size(name: str) -> int | None:
-    """How many tokens the tokenizer of that name has; None for an own one, of which only the manifest knows."""
+    """Return the number of the tokenizer's tokens; None for an own one, of which only the manifest knows."""
     entry = tokenizer(name)
     return trained_size(name) if entry is None else entry.vocabulary_size
 
 
 def folder_name(dataset_name: str, tokenizer_name: str) -> str:
-    """The folder of a prepared dataset among all of them."""
+    """Return the folder of a prepared dataset among all of them."""
     return f"{dataset_name}-{tokenizer_name}".replace("/", "-")

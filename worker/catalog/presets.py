@@ -14,7 +14,7 @@ Family = Literal["gpt2", "llama", "mixtral"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPreset:
-    """One model of the catalog; the fields carry the names of a decoder-only Transformer's dimensions."""
+    """A model of the catalog; the fields carry the names of a decoder-only Transformer's dimensions."""
 
     name: str
     family: Family
@@ -24,7 +24,7 @@ class ModelPreset:
     max_positions: int
     vocabulary_size: int
     source: str
-    """Where the sizes come from."""
+    """The source of the sizes."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of the Hugging Face configuration, by their own names."""
     vocabulary_of_tokenizer: bool = False
@@ -36,7 +36,7 @@ class PublishedWeights:
     """Pretrained weights that a run may start from: safetensors of one commit."""
 
     repository: str
-    """On the Hugging Face hub."""
+    """The repository on the Hugging Face hub."""
     revision: str
     """The commit."""
     preset: str
@@ -50,7 +50,7 @@ _GALORE = "Zhao et al. 2024, GaLore (arXiv 2403.03507), its published configurat
 
 
 def _gpt2(name: str, layers: int, heads: int, hidden_size: int, source: str) -> ModelPreset:
-    """A GPT-2 of 1,024 positions over GPT-2's own 50,257 tokens."""
+    """Return a GPT-2 of 1,024 positions over GPT-2's own 50,257 tokens."""
     return ModelPreset(
         name=name,
         family="gpt2",
@@ -66,7 +66,7 @@ def _gpt2(name: str, layers: int, heads: int, hidden_size: int, source: str) -> 
 def _tiny(
     name: str, layers: int, heads: int, hidden_size: int, source: str, family: Family = "gpt2", **extra: Any
 ) -> ModelPreset:
-    """A size of ours that trains on a CPU: 256 positions, and as many tokens as the data's tokenizer."""
+    """Return a size of ours that trains on a CPU: 256 positions, and as many tokens as the data's tokenizer."""
     return ModelPreset(
         name=name,
         family=family,
@@ -84,7 +84,7 @@ def _tiny(
 def _llama(
     name: str, layers: int, heads: int, hidden_size: int, intermediate_size: int, *, tied: bool = False, source: str
 ) -> ModelPreset:
-    """A Llama of 1,024 positions over 32,000 tokens, with as many key-value heads as heads."""
+    """Return a Llama of 1,024 positions over 32,000 tokens, with as many key-value heads as heads."""
     return ModelPreset(
         name=name,
         family="llama",
@@ -174,7 +174,7 @@ PRESETS: tuple[ModelPreset, ...] = (
         },
     ),
 )
-"""In the order of families and sizes."""
+"""The presets, in the order of families and sizes."""
 
 PUBLISHED_WEIGHTS: dict[str, PublishedWeights] = {
     repository: PublishedWeights(repository=repository, revision=revision, preset=preset_name)
@@ -190,12 +190,12 @@ PUBLISHED_WEIGHTS: dict[str, PublishedWeights] = {
 
 
 def names() -> tuple[str, ...]:
-    """The names of all presets, in catalog order."""
+    """Return the names of all presets, in catalog order."""
     return tuple(preset.name for preset in PRESETS)
 
 
 def preset(name: str) -> ModelPreset:
-    """The preset of that name; `KeyError` names the known ones."""
+    """Return the preset of that name; `KeyError` names the known ones."""
     for candidate in PRESETS:
         if candidate.name == name:
             return candidate
@@ -203,7 +203,7 @@ def preset(name: str) -> ModelPreset:
 
 
 def parameter_count(preset: ModelPreset, vocabulary_size: int | None = None) -> int:
-    """The parameters of a preset, tied ones once, from its dimensions alone.
+    """Return the parameters of a preset, tied ones once, from its dimensions alone.
 
     `vocabulary_size` is the tokenizer's, which counts where the preset follows it. A test holds every preset against
     the model that `worker/models.py` makes of it.

@@ -1,2 +1,2 @@
-"""What every optimizer promises, shown on the smallest real models. Shipped, so that anybody's optimizer can be held
-to it."""
+"""Promises of every optimizer, shown on the smallest real models. Shipped, so that anybody's optimizer can be held to
+it."""

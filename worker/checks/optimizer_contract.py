@@ -1,4 +1,4 @@
-"""What every optimizer of the catalog promises: torch's own conventions, shown on tiny real models.
+"""Promises of every optimizer of the catalog: torch's own conventions, shown on tiny real models.
 
 `adapm-bench optimizers NAME --check` and the tests of the shipped optimizers run the same list, `promises_of`.
 """
@@ -19,9 +19,10 @@ from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 STEPS = 40
 IDLE_STEPS = 250
-"""After so many the fourth power of a momentum that shrinks by 0.9 a step is below the smallest number."""
+"""The number of steps after which the fourth power of a momentum that shrinks by 0.9 a step is below the smallest
+number."""
 LEARNT_NATS = 1.0
-"""By so much the loss falls in `STEPS` steps on a tiny model, which begins at about ln 64 = 4.2 nats."""
+"""The fall of the loss in `STEPS` steps on a tiny model, which starts at about ln 64 = 4.2 nats."""
 
 
 def holds_every_parameter_once(subject: Subject) -> None:
@@ -320,7 +321,7 @@ PROMISES: tuple[Promise, ...] = (
     keeps_what_meta_tensors_foretell,
     *STEP_PROMISES,
 )
-"""What every optimizer promises."""
+"""The promises of every optimizer."""
 
 
 def promises_of(subject: Subject) -> tuple[Promise, ...]:

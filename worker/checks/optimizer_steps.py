@@ -1,4 +1,4 @@
-"""What an optimizer's steps must be like, whatever it computes, and what an entry may claim of them.
+"""Properties of an optimizer's steps, whatever it computes, and the claims that an entry may make of them.
 
 A wrong sign, a forgotten bias correction or a mean over the wrong axis still trains a small model, and makes a large
 one worse. Such faults break a symmetry: gradients are given here, and the steps of two runs that should be alike are
@@ -31,12 +31,12 @@ UNKNOWN = "unknown"
 """The option of block plans for weights that they cannot place; the tiny models have none."""
 MLP = "model.layers.0.mlp.up_proj.weight"
 LATE = ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.gate_proj.weight", "model.norm.weight")
-"""Of each kind one."""
+"""Options that act late, one of each kind."""
 
 Gradients = Mapping[str, Tensor]
 """Name → gradient; a weight that is missing has none."""
 Steps = list[dict[str, Tensor]]
-"""Of each step: name → what was added to the weight."""
+"""The changes of each step by name of the weight."""
 
 
 def mirrors_its_steps(subject: Subject) -> None:
@@ -140,7 +140,7 @@ CLAIMED: Mapping[Claim, Promise] = {
 
 
 def _gradients(seeds: Iterable[int]) -> list[dict[str, Tensor]]:
-    """Of a tiny Llama, at random: one for each seed."""
+    """Return random gradients of a tiny Llama, one set for each seed."""
     shapes = {name: value.shape for name, value in tiny_llama().named_parameters()}
     return [
         {name: GRADIENT * torch.randn(shape, generator=random) for name, shape in shapes.items()}
@@ -149,7 +149,8 @@ def _gradients(seeds: Iterable[int]) -> list[dict[str, Tensor]]:
 
 
 def _steps(subject: Subject, model: nn.Module, gradients: Sequence[Gradients]) -> Steps:
-    """What each gradient adds to the weights. A gradient is stored as its weight is, as autograd stores it."""
+    """Return the changes that the gradients make to the weights. A gradient is stored as its weight is, as autograd
+    stores it."""
     optimizer = subject.build_without_decay(model)
     found = []
     for each in gradients:
@@ -226,7 +227,7 @@ def _weights_after(
 
 
 def _other_values(option: Option) -> Iterator[object]:
-    """Some that it admits, besides its default."""
+    """Yield some allowed values besides its default."""
     default = option.default
     numbers: tuple[object, ...] = (1, 2, 3, 0, 7) if option.kind == "int" else (0.5, 0.3, 0.0, 2.0, 3.0, 1e-3)
     tried = {"bool": (True, False), "choice": option.choices}.get(option.kind, numbers)

@@ -22,7 +22,7 @@ class Subject:
     """An optimizer that is looked at."""
 
     name: str
-    """Its name in the catalog."""
+    """The name in the catalog."""
     lr: float = USUAL_RATE
     """A rate at which a few dozen steps teach the tiny models something."""
     coasts: bool = False
@@ -30,7 +30,7 @@ class Subject:
 
     @property
     def entry(self) -> OptimizerEntry:
-        """What the catalog says of it."""
+        """The entry of the catalog."""
         return entry(self.name)
 
     def build_on(self, model: nn.Module, **options: object) -> torch.optim.Optimizer:
@@ -43,7 +43,7 @@ class Subject:
 
 
 Promise = Callable[[Subject], None]
-"""Its docstring is the promise; it raises `BrokenPromiseError` where that is broken."""
+"""A promise: its docstring states it; it raises `BrokenPromiseError` if it is broken."""
 
 
 def require_promise(kept: bool, otherwise: str) -> None:

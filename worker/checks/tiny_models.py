@@ -28,7 +28,7 @@ def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
 
 
 def tiny_llama(*, tied: bool = False) -> nn.Module:
-    """One layer, d = 32, four heads over two key-value heads."""
+    """Return a model of one layer, d = 32, four heads over two key-value heads."""
     config_class, model_class = family_classes("llama")
     torch.manual_seed(0)
     config = config_class(

@@ -1,4 +1,4 @@
-"""Which tokens or conversations a step sees: a pure function of (seed, step), so that any step can be revisited.
+"""The tokens or conversations of a step: a pure function of (seed, step), so that any step can be revisited.
 
 Training draws windows uniformly with replacement; two runs with one seed see the same batches whatever their
 optimizers do. Validation reads the same evenly spread windows in every run.
@@ -19,7 +19,7 @@ class Batches:
     """The training batches of one seed."""
 
     def __init__(self, shards: TokenShards, *, seed: int, sequences: int, length: int) -> None:
-        """Draw `sequences` windows of `length` + 1 tokens a step; raises `DataError` where none is long enough."""
+        """Draw `sequences` windows of `length` + 1 tokens a step; raises `DataError` if none is long enough."""
         self._shards, self._seed, self._sequences, self._length = shards, seed, sequences, length
         self._windows = _windows_or_error(shards, length, "training")
         if shards.tokens < sequences * length:
@@ -29,7 +29,7 @@ class Batches:
             )
 
     def batch(self, step: int, rows: slice = slice(None)) -> torch.Tensor:
-        """Those rows of the batch of `step` (from 0): int64, shape (sequences, length + 1); targets are inputs shifted
+        """Return rows of the batch of `step` (from 0): int64, shape (sequences, length + 1); targets are inputs shifted
         by one."""
         indices = _draw(self._seed, step, self._sequences, below=self._windows)
         return _stack(self._shards, indices[rows], self._length)
@@ -71,12 +71,12 @@ PADDING: Final = 0
 
 
 def drawn_indices(conversations: Conversations, *, seed: int, step: int, count: int) -> list[int]:
-    """The conversations of a step (from 0), uniformly with replacement."""
+    """Return the conversations of a step (from 0), uniformly with replacement."""
     return _draw(seed, step, count, below=len(conversations))
 
 
 def spread_indices(conversations: Conversations, count: int) -> list[int]:
-    """At most `count` evenly spread conversations: the same for every run."""
+    """Return at most `count` evenly spread conversations: the same for every run."""
     count = min(count, len(conversations))
     return [position * (len(conversations) - 1) // max(1, count - 1) for position in range(count)]
 

@@ -23,12 +23,12 @@ from worker.errors import CorruptShardError, DataError
 from worker.files import UNFINISHED, file_sha256, hold_lock
 
 PROMPT_FORM: Final = "User: {prompt}\nAssistant:"
-"""What a model reads before it answers: plain text, so that every tokenizer has it; turns of one prompt repeat it."""
+"""The form of a prompt: plain text, so that every tokenizer has it; turns of one prompt repeat it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """One prompt and the answer that a model should learn to give."""
+    """A prompt and the answer that a model should learn to give."""
 
     prompt: str
     answer: str
@@ -39,7 +39,7 @@ class ConversationSource(Protocol):
     """A readable dataset of conversations."""
 
     version: str
-    """What is read, in words: a release, a revision."""
+    """The version of the content, in words: a release, a revision."""
     skipped: int
     """Conversations without a prompt or an answer, counted while `conversations` runs."""
 
@@ -141,7 +141,7 @@ class UltraFeedback:
 
 
 def _conversation(row: Mapping[str, Any], split: Split, where: str) -> Conversation | None:
-    """The conversation of a row; None where prompt or answer are empty."""
+    """Return the conversation of a row; None if prompt or answer are empty."""
     prompt, turns = row.get("prompt"), row.get("chosen")
     if not isinstance(prompt, str) or not isinstance(turns, Sequence) or isinstance(turns, str):
         raise DataError(
@@ -279,7 +279,7 @@ def _encode_conversations(source: ConversationSource, tokenizer: Tokenizer) -> I
 
 
 def open_conversations(folder: Path) -> ConversationDataset:
-    """Open what is prepared in `folder`; raises `CorruptShardError` where a file contradicts the manifest."""
+    """Open what is prepared in `folder`; raises `CorruptShardError` if a file contradicts the manifest."""
     manifest = ConversationManifest.read(folder)
     if fault := next(manifest.faults(folder), None):
         raise CorruptShardError(fault)

@@ -1,4 +1,4 @@
-"""What a dataset is before it is tokenised: documents in a fixed order, each in one split for ever."""
+"""Documents of a dataset before it is tokenised: in a fixed order, each in one split for ever."""
 
 import hashlib
 import re
@@ -20,7 +20,7 @@ SourceCursor = dict[str, Any]
 
 
 class Split(StrEnum):
-    """Which part of the data a document belongs to."""
+    """The part of the data that a document belongs to."""
 
     TRAIN = "train"
     VALIDATION = "validation"
@@ -28,15 +28,15 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """One text; its name is the same on every machine."""
+    """A text; its name is the same on every machine."""
 
     name: str
     text: str
     replaced_characters: int = 0
-    """How many of the source's characters are `REPLACEMENT` here."""
+    """The number of the source's characters that are `REPLACEMENT` here."""
 
     def split(self, validation_percent: int = VALIDATION_PERCENT) -> Split:
-        """The split, by the name alone: adding a document never moves another."""
+        """Return the split, by the name alone: adding a document never moves another."""
         return split_by_hash(self.name, validation_percent)
 
     def size_bytes(self) -> int:
@@ -45,13 +45,13 @@ class Document:
 
 
 def split_by_hash(name: str, validation_percent: int) -> Split:
-    """The split of what has that name, for ever."""
+    """Return the split of what has that name, for ever."""
     bucket = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 100
     return Split.VALIDATION if bucket < validation_percent else Split.TRAIN
 
 
 def make_document(text: str, name: str | None = None) -> Document:
-    """The document of a text, in which `REPLACEMENT` stands for what is `NO_TEXT`.
+    """Return the document of a text, in which `REPLACEMENT` stands for what is `NO_TEXT`.
 
     Without a name of its own it has that of its content: copies of one text get one split, so none leaks into
     validation.
@@ -64,9 +64,9 @@ class DocumentSource(Protocol):
     """A readable dataset. Its order never changes, so that reading can go on where it was broken off."""
 
     version: str
-    """What is read, in words: a release, a revision, a hash. Equal versions give equal documents."""
+    """The version of the content, in words: a release, a revision, a hash. Equal versions give equal documents."""
     total_bytes: int | None
-    """About how much there is to read, for a progress bar; None where nobody knows."""
+    """About how much there is to read, for a progress bar; None if nobody knows."""
     skipped_documents: int
     """Documents without text, or that could not be read, up to the last one that was yielded."""
 
@@ -74,7 +74,7 @@ class DocumentSource(Protocol):
         """Yield every readable document in the fixed order, from `cursor` on; raises `DataError`."""
 
     def cursor(self) -> SourceCursor:
-        """The place behind the last document that was yielded."""
+        """Return the place behind the last document that was yielded."""
 
 
 class LocalSource(ABC):
@@ -99,5 +99,5 @@ class LocalSource(ABC):
                 yield document
 
     def cursor(self) -> SourceCursor:
-        """The place behind the last document that was yielded."""
+        """Return the place behind the last document that was yielded."""
         return {"documents": self._taken}

@@ -18,7 +18,7 @@ from worker.data.documents import Document, LocalSource, make_document
 from worker.errors import DataError
 
 MOST_KINDS: Final = 5
-"""So many kinds of files that were passed over are named."""
+"""The most kinds of passed-over files that are named."""
 PIECE_BYTES: Final = 4096
 """A text file is cut at line ends into documents of at least so many bytes, so that one long file has both splits."""
 
@@ -27,9 +27,9 @@ class OwnFiles(LocalSource):
     """The documents of some files, each placed by a hash of its text."""
 
     def __init__(self, paths: Sequence[str], column: str = "text") -> None:
-        """Read files, folders (all known files below) and patterns; raises `DataError` where one gives nothing."""
+        """Read files, folders (all known files below) and patterns; raises `DataError` if one gives nothing."""
         self.files, self.passed_over = find_files(paths)
-        """`passed_over`: a word on the files below folders that are of no known kind; empty where there are none."""
+        """`passed_over`: a word on the files below folders that are of no known kind; empty if there are none."""
         self.column = column
         self.total_bytes = sum(path.stat().st_size for path in self.files)
         self.version = f"{len(self.files)} files, {self.total_bytes} bytes, SHA-256 {_hash_all(self.files, column)}"
@@ -63,7 +63,7 @@ def find_files(paths: Sequence[str]) -> tuple[tuple[Path, ...], str]:
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    """A file itself, if it is of a known kind; all files below a folder."""
+    """Yield a file itself, if it is of a known kind; all files below a folder."""
     if path.is_dir():
         yield from (file for file in path.rglob("*") if file.is_file())
     elif path.is_file():
@@ -99,7 +99,7 @@ def _hash_all(files: Sequence[Path], column: str) -> str:
 
 @contextmanager
 def _explain_errors(path: Path) -> Iterator[None]:
-    """What a damaged file raises names the file and the way out."""
+    """Explain the errors of a damaged file by its name and the remedy."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -107,7 +107,7 @@ def _explain_errors(path: Path) -> Iterator[None]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a file, with their ends, without the marks that other systems' editors begin files with."""
+    """Yield the lines of a file, with their ends, without the marks that other systems' editors begin files with."""
     with path.open("rb") as raw:
         unpacked = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
         for number, line in enumerate(unpacked, start=1):
@@ -122,7 +122,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _pieces(path: Path, column: str) -> Iterator[str]:
-    """A text file in pieces of whole lines."""
+    """Yield a text file in pieces of whole lines."""
     piece: list[str] = []
     size = 0
     for line in _lines(path):
@@ -136,7 +136,7 @@ def _pieces(path: Path, column: str) -> Iterator[str]:
 
 
 def _json_lines(path: Path, column: str) -> Iterator[str | None]:
-    """One text a line, from its field `column`."""
+    """Yield one text a line, from its field `column`."""
     for number, line in enumerate(_lines(path), start=1):
         if line.isspace():
             continue
@@ -160,7 +160,7 @@ def _field(fields: Any, column: str, where: str) -> str | None:
 
 
 def _parquet(path: Path, column: str) -> Iterator[str | None]:
-    """One text a row, from its column `column`."""
+    """Yield one text a row, from its column `column`."""
     import pyarrow.parquet  # for Parquet alone
 
     try:
@@ -191,5 +191,5 @@ READERS: Final[dict[str, Callable[[Path, str], Iterator[str | None]]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
-"""By the ending of the file's name."""
+"""The readers by the ending of the file's name."""
 ACCEPTED: Final = f"Accepted are files, folders and patterns of {', '.join(READERS)}, all but Parquet also as .gz."

@@ -12,13 +12,13 @@ from worker.errors import HubError
 
 
 def open_stream(repository: str, subset: str | None, *, split: str, revision: str) -> Any:
-    """The streaming dataset. No code of the repository runs: `datasets` has dropped loading scripts."""
+    """Return the streaming dataset. No code of the repository runs: `datasets` has dropped loading scripts."""
     return load_dataset(repository, subset, split=split, streaming=True, revision=revision)
 
 
 @contextmanager
 def explain_hub_errors(what: str, way_out: str) -> Iterator[None]:
-    """What network and files raise becomes a `HubError` that says what could not be read, and the way out."""
+    """Explain errors of network and files by a `HubError` that says what could not be read, and the remedy."""
     try:
         yield
     except (OSError, EOFError, ValueError, httpx2.HTTPError, DatasetsError) as error:

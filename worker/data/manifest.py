@@ -28,7 +28,7 @@ class FolderManifest(Record):
 
     file_name: ClassVar[str]
     way_out: ClassVar[str]
-    """What to do about a folder that is damaged, with a place for its path or URL."""
+    """The remedy for a damaged folder, with a place for its path or URL."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -43,7 +43,7 @@ class FolderManifest(Record):
 
     @classmethod
     def parse(cls, content: bytes, folder: str) -> Self:
-        """The manifest with that content, of the folder at that path or URL; raises `CorruptShardError`."""
+        """Return the manifest with that content, of the folder at that path or URL; raises `CorruptShardError`."""
         path, way_out = f"{folder}/{cls.file_name}", cls.way_out.format(folder=folder)
         try:
             manifest = cls.model_validate_json(content)
@@ -56,7 +56,7 @@ class FolderManifest(Record):
         return manifest
 
     def is_consistent(self) -> bool:
-        """Whether it does not contradict itself."""
+        """Return whether it does not contradict itself."""
         return True
 
     @abstractmethod
@@ -74,7 +74,7 @@ class FolderManifest(Record):
 
 
 class ShardEntry(Record):
-    """One shard file, beside the manifest."""
+    """A shard file, beside the manifest."""
 
     file: Annotated[str, Field(pattern=r"^(train|validation)-\d{5}\.bin$")]
     split: Split
@@ -102,7 +102,7 @@ class Recipe(Order):
 
     source_version: str
     tokenizer_sha256: Sha256 | None = None
-    """Of the file that was given for the tokenizer; None for bytes, and for one that is trained."""
+    """The hash of the given tokenizer file; None for bytes, and for one that is trained."""
 
 
 class Manifest(FolderManifest):
@@ -117,7 +117,7 @@ class Manifest(FolderManifest):
     end_of_text: int
     """The token behind every document."""
     tokenizer_sha256: Sha256 | None
-    """Of `tokenizer.json` beside the shards; None for bytes."""
+    """The hash of `tokenizer.json` beside the shards; None for bytes."""
     token_bytes: Literal[2, 4]
     """Shards hold little-endian uint16, or uint32 where the vocabulary is above 65,536."""
     documents: int
@@ -139,17 +139,17 @@ class Manifest(FolderManifest):
         return sum(shard.tokens for shard in self.shards) * self.token_bytes
 
     def is_consistent(self) -> bool:
-        """Whether the data hash is that of the shards."""
+        """Return whether the data hash is that of the shards."""
         return self.data_hash == hash_shards(self.shards)
 
     def file_hashes(self) -> dict[str, str]:
-        """Of the tokenizer, where it has a file, and of every shard."""
+        """Return the hashes of the tokenizer, if it has a file, and of every shard."""
         tokenizer = {} if self.tokenizer_sha256 is None else {TOKENIZER_FILE: self.tokenizer_sha256}
         return tokenizer | {shard.file: shard.sha256 for shard in self.shards}
 
 
 def hash_shards(shards: Sequence[ShardEntry]) -> str:
-    """The data hash of these shards."""
+    """Return the data hash of these shards."""
     return hashlib.sha256(canonical_json([shard.model_dump(mode="json") for shard in shards])).hexdigest()
 
 
@@ -175,12 +175,12 @@ class ConversationManifest(FolderManifest):
         return hashlib.sha256(canonical_json(self.sha256)).hexdigest()
 
     def file_hashes(self) -> dict[str, str]:
-        """As they are."""
+        """Return the hashes as they are."""
         return self.sha256
 
 
 class WeightsManifest(FolderManifest):
-    """What own weights in a remote folder must contain.
+    """The required content of own weights in a remote folder.
 
     On a machine's disk own weights are what `save_pretrained` wrote, and nothing else; their hashes are taken when they
     are copied.
@@ -193,5 +193,5 @@ class WeightsManifest(FolderManifest):
     """File name → hash."""
 
     def file_hashes(self) -> dict[str, str]:
-        """As they are."""
+        """Return the hashes as they are."""
         return self.sha256

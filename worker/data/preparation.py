@@ -33,7 +33,7 @@ from worker.files import UNFINISHED, hold_lock, sync
 logger = logging.getLogger(__name__)
 
 FULL: Final = DISK_FULL | {errno.EFBIG}
-"""What the system says where a disk, a quota or a limit of file sizes is exhausted."""
+"""The errors of the system for an exhausted disk, quota or limit of file sizes."""
 
 
 def ensure_dataset(
@@ -119,7 +119,7 @@ def _recipe(source: DocumentSource, order: Order, given: Path | None) -> Recipe:
 
 
 def _require_same_recipe(manifest: Manifest, recipe: Recipe, folder: Path) -> Manifest:
-    """What is prepared already, if it was made as it is ordered now."""
+    """Return the prepared manifest if it was made by the same recipe."""
     if manifest.recipe == recipe:
         return manifest
     fields = [name for name in Recipe.model_fields if getattr(manifest.recipe, name) != getattr(recipe, name)]
@@ -196,7 +196,7 @@ def prepare(
 def _tokenizer(
     source: DocumentSource, recipe: Recipe, folder: Path, given: Path | None, say: Callable[[str], None]
 ) -> Tokenizer:
-    """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
+    """Return the tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
         return ByteTokenizer()
     path = folder / TOKENIZER_FILE

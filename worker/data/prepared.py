@@ -1,4 +1,4 @@
-"""What is prepared on this machine, and whether a workload can be trained with it (no numpy, no torch).
+"""The prepared data of this machine, and whether a workload can be trained with it (no numpy, no torch).
 
 A specification names its data; whether they are there only the data folder knows. So the service asks here at
 submission, and the worker finds out by itself again when it opens them.
@@ -18,7 +18,7 @@ from worker.spec.run import Workload
 
 
 def list_prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | CorruptShardError]]:
-    """Every finished folder with its manifest, or with what is wrong with it; sorted by name."""
+    """Yield every finished folder with its manifest, or with what is wrong with it; sorted by name."""
     for path in sorted(dataset_folder.glob(f"*/{Manifest.file_name}")):
         if path.parent.suffix == UNFINISHED:
             continue
@@ -29,14 +29,14 @@ def list_prepared(dataset_folder: Path) -> Iterator[tuple[Path, Manifest | Corru
 
 
 def can_prepare(dataset: str, tokenizer: str) -> bool:
-    """Whether a run may prepare this by itself: the text is on this machine and the tokenizer needs no file."""
+    """Return whether a run may prepare this by itself: the text is on this machine and the tokenizer needs no file."""
     entry = datasets.dataset(dataset)
     without_file = tokenizer == "byte" or datasets.trained_size(tokenizer) is not None
     return entry is not None and entry.hub is None and without_file
 
 
 def preparation_hint(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
-    """What to do about data that only a person can prepare."""
+    """Return the remedy for data that only a person can prepare."""
     files = " --from FILES" if datasets.dataset(dataset) is None else ""
     return (
         f"the dataset {dataset!r} is not prepared as {tokenizer!r} tokens in {dataset_folder}. "
@@ -45,7 +45,7 @@ def preparation_hint(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
 
 
 def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | None = None) -> list[str]:
-    """A sentence for each thing that the workload needs and neither this data folder nor the remote one has."""
+    """Return a sentence for each thing that the workload needs and neither this data folder nor the remote one has."""
     data = workload.data
     folder = dataset_folder / datasets.folder_name(data.dataset, data.tokenizer)
     weights = workload.initial_weights
@@ -70,7 +70,7 @@ def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | No
 
 
 def few_held_out(manifest: Manifest, sequences: int, length: int) -> list[str]:
-    """A sentence where a prepared text holds out fewer sequences of `length` tokens than an evaluation takes."""
+    """Return a sentence where a prepared text holds out fewer sequences of `length` tokens than an evaluation takes."""
     held_out = manifest.tokens(Split.VALIDATION)
     found = held_out // (length + 1)
     if found >= sequences:

@@ -34,7 +34,7 @@ def fetch_missing(
     of this machine that want the same wait. `check_stop` is called while anything is fetched or waited for, and ends
     it by raising.
 
-    Raises `RemoteFolderError` where it stays unreachable, `CorruptShardError` where it is damaged.
+    Raises `RemoteFolderError` if it stays unreachable, `CorruptShardError` if it is damaged.
     """
     _fetch_once(dataset_folder / datasets.folder_name(data.dataset, data.tokenizer), url, check_stop)
 
@@ -55,7 +55,7 @@ def _fetch_once(folder: Path, url: str, check_stop: Callable[[], None]) -> None:
 
 
 def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = lambda: None) -> bool:
-    """Fetch prepared data into `folder`, which appears complete or not at all; False where there are none.
+    """Fetch prepared data into `folder`, which appears complete or not at all; False if there are none.
 
     What an earlier call had fetched is kept, if it is what it should be. `check_stop` as in `fetch_missing`.
     """
@@ -85,7 +85,7 @@ def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = l
 def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> None:
     """Copy the prepared `folder` there; what is there already is left alone.
 
-    Raises `DataError` where other data have that name there, `CorruptShardError` where the folder has no good manifest,
+    Raises `DataError` if other data have that name there, `CorruptShardError` if the folder has no good manifest,
     `RemoteFolderError`.
     """
     remote, (ours, text) = RemoteFolder(url).subfolder(folder.name), local_content(folder)
@@ -106,12 +106,12 @@ def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> No
 
 
 def object_name(name: str, sha256: str) -> str:
-    """How a file of a prepared folder is called there."""
+    """Return the name of a prepared folder's file in the remote folder."""
     return f"{sha256[:16]}-{name}"
 
 
 def local_content(folder: Path) -> Contents:
-    """What the prepared folder contains; raises `CorruptShardError`."""
+    """Return the content of the prepared folder; raises `CorruptShardError`."""
     for kind in (Manifest, ConversationManifest):
         if (folder / kind.file_name).exists():
             text = (folder / kind.file_name).read_bytes()
@@ -124,7 +124,7 @@ def local_content(folder: Path) -> Contents:
 
 
 def remote_content(remote: RemoteFolder) -> Contents | None:
-    """What the remote folder says that it contains; None where there is nothing. Raises `RemoteFolderError`."""
+    """Return the content that the remote folder declares; None if there is nothing. Raises `RemoteFolderError`."""
     for kind in (Manifest, ConversationManifest, WeightsManifest):
         if (text := remote.read(kind.file_name)) is not None:
             return kind.parse(text, remote.url), text
@@ -132,20 +132,20 @@ def remote_content(remote: RemoteFolder) -> Contents | None:
 
 
 def remote_manifest(name: str, url: str) -> Manifest | None:
-    """The manifest of prepared texts there, or None, within seconds (`worker/remote/folder.py`). Raises
+    """Return the manifest of prepared texts there, or None, within seconds (`worker/remote/folder.py`). Raises
     `RemoteFolderError`, `CorruptShardError`."""
     content = read_soon(url, f"{name}/{Manifest.file_name}")
     return None if content is None else Manifest.parse(content, f"{url}/{name}")
 
 
 def has_weights(name: str, url: str) -> bool:
-    """Whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
+    """Return whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
     folder = f"{OWN_FOLDER}/{name.removeprefix('own/')}"
     return read_soon(url, f"{folder}/{WeightsManifest.file_name}") is not None
 
 
 def hash_weights(folder: Path) -> WeightsManifest:
-    """Of the weights in `folder`; raises `CorruptShardError` where there are none."""
+    """Hash the weights in `folder`; raises `CorruptShardError` if there are none."""
     paths = {path for pattern in FILES for path in folder.glob(pattern)}
     if not any(path.suffix == ".safetensors" for path in paths):
         raise CorruptShardError(f"{folder} holds no safetensors file. Save the model again with `save_pretrained`.")

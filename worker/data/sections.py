@@ -26,7 +26,7 @@ BATCH_BYTES: Final = 2**20
 
 
 class PreparationState(Record):
-    """How far a preparation is, at the end of a section."""
+    """The progress of a preparation at the end of a section."""
 
     recipe: Recipe
     cursor: SourceCursor | None = None
@@ -44,7 +44,7 @@ class PreparationState(Record):
 
 @dataclass(kw_only=True)
 class SectionProgress:
-    """What is tokenised so far, as a progress bar shows it."""
+    """The tokenised part so far, as a progress bar shows it."""
 
     documents: int
     replaced_characters: int
@@ -56,7 +56,7 @@ OnProgress = Callable[[SectionProgress], None]
 
 
 def read_place(folder: Path, recipe: Recipe) -> PreparationState | None:
-    """The place that a preparation of this recipe reached in `folder`, if its shards are whole; else None."""
+    """Return the place that a preparation of this recipe reached in `folder`, if its shards are whole; else None."""
     try:
         place = PreparationState.model_validate_json((folder / PLACE_NAME).read_bytes())
     except (OSError, ValidationError):

@@ -31,11 +31,11 @@ class TokenShards:
         self.tokens = sum(len(array) for array in self.arrays)
 
     def windows(self, length: int) -> int:
-        """How many windows of `length` tokens there are."""
+        """Return the number of windows of `length` tokens."""
         return sum(self._starts(length))
 
     def window(self, index: int, length: int) -> Tokens:
-        """The window of that index in [0, `windows(length)`); shape (length,), a view of the file."""
+        """Return the window of that index in [0, `windows(length)`); shape (length,), a view of the file."""
         ends = np.cumsum(self._starts(length)).tolist()
         shard = bisect.bisect_right(ends, index)
         start = index - (ends[shard - 1] if shard else 0)
@@ -60,7 +60,7 @@ class TokenDataset:
 
 
 def open_dataset(folder: Path) -> TokenDataset:
-    """Open the dataset prepared in `folder`; raises `CorruptShardError` where a shard contradicts the manifest."""
+    """Open the dataset prepared in `folder`; raises `CorruptShardError` if a shard contradicts the manifest."""
     manifest = Manifest.read(folder)
     with_hashes = manifest.size_bytes() <= HASH_ON_OPEN_BYTES
     for shard in manifest.shards:

@@ -65,7 +65,7 @@ class HubSource:
         self._stream: Any = None
 
     def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
-        """Yield the rows with text from `cursor` on; raises `HubError` where the hub cannot be read."""
+        """Yield the rows with text from `cursor` on; raises `HubError` if the hub cannot be read."""
         self.skipped_documents = int(cursor["skipped"]) if cursor else 0
         from worker.data.hub import explain_hub_errors, open_stream  # a second, for those who read from the hub
 
@@ -82,7 +82,7 @@ class HubSource:
                     self.skipped_documents += 1
 
     def cursor(self) -> SourceCursor:
-        """The place behind the last row that was yielded."""
+        """Return the place behind the last row that was yielded."""
         return {"stream": self._stream.state_dict(), "skipped": self.skipped_documents}
 
     def _text(self, row: dict[str, Any]) -> str | None:
@@ -99,7 +99,8 @@ LOCAL: Final[dict[str, Callable[[], DocumentSource]]] = {"python-stdlib": Python
 
 
 def source_of(dataset: str, paths: Sequence[str] = (), column: str = "text") -> DocumentSource:
-    """The source of a dataset; own ones are read from `paths`. Raises `DataError` where they do not fit together."""
+    """Return the source of a dataset; own ones are read from `paths`. Raises `DataError` if they do not fit
+    together."""
     try:
         entry = datasets.dataset(dataset)
     except KeyError as error:

@@ -30,28 +30,28 @@ class Tokenizer(Protocol):
     end_of_text: int
     """The id that ends every document."""
     sha256: str | None
-    """Of `tokenizer.json`; None where no file is needed."""
+    """The hash of `tokenizer.json`; None if no file is needed."""
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The ids of each text, then `end_of_text`; one array of shape (tokens,) a text."""
+        """Return the ids of each text, then `end_of_text`; one array of shape (tokens,) a text."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of some ids; what is not text in them is replaced by U+FFFD."""
+        """Return the text of some ids; what is not text in them is replaced by U+FFFD."""
 
 
 class ByteTokenizer:
-    """One token a UTF-8 byte. NUL ends a text: no document has it (`documents.py`), so 256 ids suffice."""
+    """A tokenizer of UTF-8 bytes. NUL ends a text: no document has it (`documents.py`), so 256 ids suffice."""
 
     vocabulary_size = 256
     end_of_text = 0
     sha256: str | None = None
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The bytes of each text, then NUL."""
+        """Return the bytes of each text, then NUL."""
         return [np.frombuffer(text.encode() + b"\0", dtype=np.uint8).astype(np.uint16) for text in texts]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of those bytes."""
+        """Return the text of those bytes."""
         return bytes(tokens).decode(errors="replace")
 
 
@@ -67,7 +67,7 @@ def token_dtype(size_bytes: int) -> np.dtype[np.unsignedinteger]:
 
 END_OF_TEXT: Final = "<|endoftext|>"
 END_TOKENS: Final = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
-"""What GPT-2, Llama 3, Llama 2 and others call the end of a text; the first that a tokenizer has is used."""
+"""The names of the end of a text in GPT-2, Llama 3, Llama 2 and others; the first that a tokenizer has is used."""
 TRAINING_BYTES: Final = 100_000_000
 """A tokenizer is trained on the first so many bytes of training documents; counts of common pairs change little
 afterwards, and all words must fit into memory."""
@@ -77,7 +77,7 @@ class BpeTokenizer:
     """A tokenizer of the library `tokenizers`, which encodes on all cores."""
 
     def __init__(self, path: Path, *, name: str) -> None:
-        """Load `path`; raises `DataError` where it is not what `name` promises."""
+        """Load `path`; raises `DataError` if it is not what `name` promises."""
         self._tokenizer = _load(path)
         self.sha256: str | None = hashlib.sha256(path.read_bytes()).hexdigest()
         self.end_of_text = _end_of_text(self._tokenizer, path)
@@ -86,12 +86,12 @@ class BpeTokenizer:
         self._dtype = token_dtype(token_bytes(self.vocabulary_size))
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """The ids of each text, then the end token. What looks like a special token in a text is text."""
+        """Return the ids of each text, then the end token. What looks like a special token in a text is text."""
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array([*encoding.ids, self.end_of_text], dtype=self._dtype) for encoding in encodings]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of those ids; of a vocabulary that is larger than the file's, further ids are left out."""
+        """Return the text of those ids; of a vocabulary that is larger than the file's, further ids are left out."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
 
 
@@ -117,7 +117,7 @@ def _end_of_text(tokenizer: JsonTokenizer, path: Path) -> int:
 
 
 def _promised_size(name: str, found: int, path: Path) -> int:
-    """The vocabulary of the catalog, which must hold that of the file; for own tokenizers that of the file."""
+    """Return the vocabulary of the catalog, which must hold that of the file; for own tokenizers that of the file."""
     promised = datasets.vocabulary_size(name)
     exact = datasets.tokenizer(name) is not None
     if promised is not None and (found > promised or (exact and found != promised)):
@@ -126,7 +126,7 @@ def _promised_size(name: str, found: int, path: Path) -> int:
 
 
 def tokenizer_file(name: str, given: Path | None) -> Path:
-    """Where the tokenizer's file is: as given (a file or a folder with it), else from the hub or its cache."""
+    """Return the tokenizer's file: as given (a file or a folder with it), else from the hub or its cache."""
     entry = datasets.tokenizer(name)
     if given is not None:
         path = given / TOKENIZER_FILE if given.is_dir() else given

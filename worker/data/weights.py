@@ -32,9 +32,9 @@ SAME_FIELDS: Final = (
     "tie_word_embeddings",
     "rope_theta",
 )
-"""What no shape shows, and makes another model of the same weights."""
+"""The fields that no shape shows, and that make another model of the same weights."""
 OTHER_NAMES: Final = {"gelu_new": "gelu_pytorch_tanh"}
-"""Of one function: published GPT-2s call the tanh approximation of the GELU by the left one."""
+"""The other names of one function: published GPT-2s call the tanh approximation of the GELU by the left one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class InitialWeights:
 
 
 def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
-    """The weights of that name; raises `WeightsError` or `HubError` where they cannot be had."""
+    """Return the weights of that name; raises `WeightsError` or `HubError` if they cannot be had."""
     if OWN_NAME.fullmatch(name):
         folder = own_weights_folder(name, dataset_folder)
         if not folder.is_dir():
@@ -62,7 +62,7 @@ def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
 
 
 def missing_weights_hint(name: str, dataset_folder: Path) -> str:
-    """What to do about own weights that are not there."""
+    """Return the remedy for missing own weights."""
     folder = own_weights_folder(name, dataset_folder)
     return (
         f"there are no weights {name!r}. Copy a folder that `save_pretrained` wrote to {folder}, or to storage with "
@@ -71,12 +71,12 @@ def missing_weights_hint(name: str, dataset_folder: Path) -> str:
 
 
 def own_weights_folder(name: str, dataset_folder: Path) -> Path:
-    """Where the weights `own/<name>` lie."""
+    """Return the folder of the weights `own/<name>`."""
     return dataset_folder / OWN_FOLDER / name.removeprefix("own/")
 
 
 def _download_weights(published: PublishedWeights) -> Path:
-    """The repository's folder in the hub's cache, downloaded where it is missing."""
+    """Return the repository's folder in the hub's cache, downloaded where it is missing."""
     from huggingface_hub import snapshot_download  # for downloads alone: the service imports this module too
 
     try:
@@ -123,8 +123,8 @@ def require_same_architecture(weights: InitialWeights, expected: dict[str, Any])
 
 
 def _flatten(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with its rotation's base at the top, where earlier versions of transformers wrote it, and one
-    name for each function."""
+    """Return a configuration with its rotation's base at the top, where earlier versions of transformers wrote it, and
+    one name for each function."""
     rotation = config.get("rope_parameters") or {}
     flat = {**({"rope_theta": rotation["rope_theta"]} if "rope_theta" in rotation else {}), **config}
     return {name: OTHER_NAMES.get(value, value) if isinstance(value, str) else value for name, value in flat.items()}

@@ -1,4 +1,4 @@
-"""What ranks leave for each other and for whoever started them: small files in a folder of one node.
+"""Messages between ranks and to their starter: small files in a folder of one node.
 
     begun         rank 0 has taken up the attempt
     stop          whoever started them wants them to stop, as SIGTERM does
@@ -19,7 +19,7 @@ from worker.termination import Termination
 
 
 class RankFault(Record):
-    """Why one process broke down."""
+    """The reason why a process broke down."""
 
     rank: int
     kind: FailureKind
@@ -27,7 +27,7 @@ class RankFault(Record):
     message: str
 
     def as_error(self) -> Exception:
-        """What the others raise in their turn."""
+        """Return the error that the other processes raise."""
         said = f"process {self.rank} of the run: {self.message}"
         return RankMemoryError(said) if self.out_of_memory else RankFaultError(said, self.kind)
 
@@ -43,7 +43,7 @@ class RankMailbox:
         self._write("begun", "")
 
     def has_begun(self) -> bool:
-        """Whether it does."""
+        """Return whether it does."""
         return (self.path / "begun").exists()
 
     def request_stop(self) -> None:
@@ -51,7 +51,7 @@ class RankMailbox:
         self._write("stop", "")
 
     def is_stop_requested(self) -> bool:
-        """Whether it was asked to."""
+        """Return whether it was asked to."""
         return (self.path / "stop").exists()
 
     def report_fault(self, fault: RankFault) -> None:
@@ -59,7 +59,7 @@ class RankMailbox:
         self._write(f"fault-{fault.rank}.json", fault.model_dump_json())
 
     def fault(self) -> RankFault | None:
-        """The fault of the lowest rank that left one."""
+        """Return the fault of the lowest rank that left one."""
         found = sorted(self.path.glob("fault-*.json"))
         return RankFault.model_validate_json(found[0].read_bytes()) if found else None
 
@@ -68,7 +68,7 @@ class RankMailbox:
         self._write("outcome", outcome)
 
     def outcome(self) -> str | None:
-        """How it did; None while nobody has said."""
+        """Return the outcome of the rank; None while nobody has reported it."""
         path = self.path / "outcome"
         return path.read_text() if path.exists() else None
 

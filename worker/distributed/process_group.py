@@ -23,14 +23,14 @@ from worker.errors import RankLostError
 
 @dataclass(kw_only=True)
 class ProcessGroup:
-    """One process's place in it."""
+    """The place of a process in its group."""
 
     rank: int = 0
     size: int = 1
     local_gpu: int = 0
-    """Which of the GPUs that this process sees is its own."""
+    """The process's own GPU among those that it sees."""
     mailbox: RankMailbox | None = None
-    """Where processes leave word for each other; None in a group of one."""
+    """The mailbox of the processes; None in a group of one."""
     ended_together: bool = False
     """Whether this process left its training where all do; else the others wait for it, and only the end of its
     connections tells them."""
@@ -41,27 +41,27 @@ class ProcessGroup:
         return self.rank == 0
 
     def shard(self, count: int) -> slice:
-        """This process's share of so many rows: in order, and as even as can be."""
+        """Return this process's share of so many rows: in order, and as even as can be."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def most_rows(self, count: int) -> int:
-        """How many of so many rows the largest share has."""
+        """Return the rows of the largest share."""
         return -(-count // self.size)
 
     def all_reduce_sum(self, value: Tensor) -> Tensor:
-        """The sum over all processes, the same to the bit in each."""
+        """Return the sum over all processes, the same to the bit in each."""
         if self.size > 1:
             dist.all_reduce(value)
         return value
 
     def sum_over_ranks(self, values: Sequence[float], device: torch.device) -> float:
-        """The sum of all values of all processes; alone it is Python's own."""
+        """Return the sum of all values of all processes; alone it is Python's own."""
         if self.size == 1:
             return sum(values)
         return float(self.all_reduce_sum(torch.tensor(sum(values), dtype=torch.float64, device=device)).item())
 
     def broadcast(self, word: int) -> int:
-        """What rank 0 says, in every process; what the others say is not heard."""
+        """Return the word of rank 0, in every process; the others' words are ignored."""
         if self.size == 1:
             return word
         said = torch.tensor([word], device=self._device())
@@ -69,7 +69,7 @@ class ProcessGroup:
         return int(said.item())
 
     def all_gather(self, word: str) -> Sequence[str]:
-        """What every process says, by rank; returns when all have said it."""
+        """Return the word of every process, by rank, once all have sent it."""
         if self.size == 1:
             return [word]
         said: list[Any] = [None] * self.size
@@ -77,7 +77,8 @@ class ProcessGroup:
         return [str(each) for each in said]
 
     def cause_of(self, error: BaseException) -> BaseException:
-        """The reason for an error: what another process left word of, or that one is gone, or the error itself."""
+        """Return the reason for an error: what another process left word of, or that one is gone, or the error
+        itself."""
         if self.mailbox is None:
             return error
         if (fault := self.mailbox.fault()) is not None:
@@ -90,7 +91,7 @@ class ProcessGroup:
         return error
 
     def _device(self) -> torch.device:
-        """Where words can be exchanged: NCCL knows tensors on GPUs only."""
+        """Return the device on which words can be exchanged: NCCL knows tensors on GPUs only."""
         on_gpu = dist.get_backend() == "nccl"
         return torch.device("cuda", self.local_gpu) if on_gpu else torch.device("cpu")
 
@@ -99,12 +100,12 @@ ALONE = ProcessGroup()
 
 
 def _gist(error: BaseException) -> str:
-    """What gloo or NCCL says, without the place in its source and its advice."""
+    """Return the message of gloo or NCCL, without the place in its source and its advice."""
     return re.sub(r"^\[\S+\] ", "", str(error)).partition(". ")[0].partition("\n")[0][:200]
 
 
 def is_exchange_fault(error: BaseException) -> bool:
-    """Whether an exchange between processes failed: gloo says so in a plain RuntimeError."""
+    """Return whether an exchange between processes failed: gloo says so in a plain RuntimeError."""
     if isinstance(error, dist.DistError):
         return True
     return isinstance(error, RuntimeError) and ("gloo" in str(error) or "Connection closed by peer" in str(error))

@@ -31,7 +31,8 @@ def shard_model(model: nn.Module, device: torch.device, processes: int) -> None:
 
 
 def whole_state(state: Any, *, is_kept: bool) -> Any:
-    """Every sharded tensor in nested state as a whole one on the CPU, in the processes that keep it; None in others.
+    """Return every sharded tensor in nested state as a whole one on the CPU, in the processes that keep it; None in
+    others.
 
     All processes have to call it at once. What is not sharded stays as it is; a tensor that stands twice is one again.
     """
@@ -52,21 +53,21 @@ def _whole(state: Any, is_kept: bool, known: dict[int, Tensor | None]) -> Any:
 
 
 def local_state(whole: Tensor, like: Tensor) -> Tensor:
-    """The part of a whole tensor that belongs here, where `like` is sharded; no process asks another."""
+    """Return the part of a whole tensor that belongs here, where `like` is sharded; no process asks another."""
     if not isinstance(like, DTensor) or isinstance(whole, DTensor) or whole.shape != like.shape:
         return whole
     return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def local_model_state(model: nn.Module, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a model's whole state dict what belongs here."""
+    """Return this process's part of a model's whole state dict."""
     own = model.state_dict()
     return {name: local_state(value, own[name]) if name in own else value for name, value in whole.items()}
 
 
 def local_optimizer_state(optimizer: torch.optim.Optimizer, whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an optimizer's whole state dict what belongs here: what has a parameter's shape is divided as that is. AdaPM
-    divides its own state itself, which has other shapes."""
+    """Return this process's part of an optimizer's whole state dict: state of a parameter's shape is divided like the
+    parameter. AdaPM divides its own state itself, which has other shapes."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     indices = [index for group in whole["param_groups"] for index in group["params"]]
     found = dict(zip(indices, parameters, strict=True))

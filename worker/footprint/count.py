@@ -121,7 +121,7 @@ def _count_step(
 
 @contextmanager
 def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
-    """Within, the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
+    """Yield the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
     if ranks == 1:
         yield outline_model(model)
         return
@@ -134,7 +134,7 @@ def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
 def block_plan(
     model: str, optimizer: str, options: Mapping[str, Scalar] | None = None, rules: Sequence[Rule] = ()
 ) -> BlockPlan | None:
-    """The block plan that the optimizer has for that preset; None where it keeps to none."""
+    """Return the block plan that the optimizer has for that preset; None if it keeps to none."""
     known = entry(optimizer)
     if not known.has_plan:
         return None
@@ -143,7 +143,7 @@ def block_plan(
 
 
 def planned_blocks(plan: BlockPlan) -> tuple[PlannedBlock, ...]:
-    """The plan as records, in the order of the model's parameters."""
+    """Return the plan as records, in the order of the model's parameters."""
     return tuple(
         PlannedBlock(
             block=block.name,
@@ -219,7 +219,7 @@ def _count_state(
 
 
 def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:
-    """One sentence for every published figure that the paper's own rules do not give for this model."""
+    """Return a sentence for every published figure that the paper's own rules do not give for this model."""
     notes = []
     for one in found:
         if one.published_bytes is None or one.state_bytes is None or one.state_bytes <= 1.01 * one.published_bytes:

@@ -45,7 +45,7 @@ _READ_VALUE = torch.ops.aten._local_scalar_dense.default
 
 
 class StorageMeter(FakeTensorMode):
-    """Within, tensors have no storage, and the bytes that they would take are added up as they come and go.
+    """A meter of memory: within the block, tensors have no storage, and their bytes are added up as they come and go.
 
     A value that is read is 1 or True: checks for finite numbers pass, and a step does what it does in most cases.
     """
@@ -115,7 +115,7 @@ class StepCounter:
             self._models = [outline_model(model, "cpu", layers=layers).train() for layers in depths]
 
     def passes(self, precision: Precision, length: int) -> tuple[PassMemory, ...]:
-        """Without and with activation checkpointing."""
+        """Return the passes without and with activation checkpointing."""
         found = []
         for checkpointing in (False, True):  # in this order: it cannot be switched off again
             envelopes = [self._peaks(model, precision, length, checkpointing) for model in self._models]
@@ -132,7 +132,7 @@ class StepCounter:
         return self._extend([self._step(model, entry, options, rules) for model in self._models])
 
     def _extend(self, counts: Sequence[int]) -> int:
-        """The bytes with all layers, from those with few."""
+        """Return the bytes with all layers, from those with few."""
         return counts[-1] + (self._layers - _LAYERS[-1]) * (counts[-1] - counts[0])
 
     def _peaks(
@@ -184,7 +184,8 @@ def _give_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 @contextmanager
 def _compute_as_on_values() -> Iterator[None]:
-    """Within, transformers leaves out a causal mask that attention does not need, as it does on real tensors."""
+    """Make transformers leave out, within the block, a causal mask that attention does not need, as it does on real
+    tensors."""
     masks: Any = import_module("transformers.masking_utils")
     before, masks.is_tracing = masks.is_tracing, lambda *_: False
     try:
@@ -194,7 +195,8 @@ def _compute_as_on_values() -> Iterator[None]:
 
 
 def _envelope(lines: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The lines, as (fixed, slope), that are the highest for some number of sequences from 1 on; by rising slope."""
+    """Yield the lines, as (fixed, slope), that are the highest for some number of sequences from 1 on; by rising
+    slope."""
     left = list(lines)
     highest = max(left, key=lambda line: (line[0] + line[1], line[1]))
     while True:

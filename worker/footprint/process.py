@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 600.0
 
 
 class FootprintQuestion(BaseModel):
-    """What is to be counted."""
+    """A question about memory."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,9 +34,9 @@ class FootprintQuestion(BaseModel):
     ranks: int = 1
     """Processes that share the model."""
     precision: Literal["fp32", "bf16"] | None = None
-    """Of passes and steps, which are counted where it is given."""
+    """The precision of passes and steps, which are counted if it is given."""
     sequence_length_tokens: int | None = None
-    """Of the passes; None: as long as the model's positions."""
+    """The sequence length of the passes; None: as long as the model's positions."""
     with_blocks: bool = False
     """Whether block plans are to be told."""
 
@@ -49,7 +49,7 @@ class FootprintAnswer(BaseModel):
 
 
 def count_footprints(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
-    """An answer for each; raises `OSError` or `subprocess.SubprocessError` where the process itself fails."""
+    """Return an answer for each; raises `OSError` or `subprocess.SubprocessError` if the process itself fails."""
     command = [sys.executable, "-m", "worker.footprint.process"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     asked = json.dumps([each.model_dump() for each in questions])

@@ -14,7 +14,7 @@ from worker.models import outline_model
 
 @contextmanager
 def sharded_outline(model: str, ranks: int) -> Iterator[nn.Module]:
-    """Within, the first rank's part of the model's outline."""
+    """Yield the first rank's part of the model's outline."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
         whole = outline_model(model)

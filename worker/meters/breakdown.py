@@ -1,4 +1,4 @@
-"""What the memory of a step is made of, at its highest moment: parameters, gradients, optimizer state, activations.
+"""The parts of a step's memory at its highest moment: parameters, gradients, optimizer state, activations.
 
 The last micro-batch of a step and its update are recorded: forward, backward, clipping, `optimizer.step()`. What was
 there before is known by address (the tensors of model and optimizer), what came in between by its recorded life:
@@ -32,7 +32,7 @@ _SILENT: Final = "99"  # the profiler's library otherwise prints a line at each 
 
 @dataclass(kw_only=True)
 class Allocation:
-    """One block of memory; times are the profiler's, in nanoseconds."""
+    """A block of memory; times are the profiler's, in nanoseconds."""
 
     address: int
     size_bytes: int
@@ -42,16 +42,16 @@ class Allocation:
     """None while it lives."""
 
     def is_alive(self, at_ns: int) -> bool:
-        """Whether it was held at that time."""
+        """Return whether it was held at that time."""
         return self.start_ns <= at_ns and (self.end_ns is None or at_ns < self.end_ns)
 
 
 @dataclass(kw_only=True)
 class Recording:
-    """What was recorded; filled when the recorded stretch ends."""
+    """A recording; filled when the recorded stretch ends."""
 
     allocations: list[Allocation] = field(default_factory=list)
-    """In the order of their starts."""
+    """The allocations in the order of their starts."""
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Name of a `torch.profiler.record_function` → (start, end) of its last use."""
 
@@ -90,7 +90,7 @@ def _fill(recorded: Recording, tree: list[Any], device: torch.device, marks: tup
 
 
 def _events(tree: list[Any]) -> Iterator[Any]:
-    """Every event of the profiler's tree, parents first."""
+    """Yield every event of the profiler's tree, parents first."""
     waiting = list(tree)
     while waiting:
         event = waiting.pop()
@@ -114,20 +114,20 @@ Storages = dict[int, int]
 
 @dataclass(kw_only=True)
 class ObservedStep:
-    """One step as it was seen; pure, so that it can be told apart without a device."""
+    """An observed step; pure, so that it can be divided without a device."""
 
     before: dict[BreakdownPart, Storages]
-    """What was there when the recording began."""
+    """The storages at the start of the recording."""
     unnamed_bytes: int = 0
-    """What was there beyond that: a GPU's allocator knows, a CPU's does not."""
+    """The bytes in use beyond that: a GPU's allocator knows them, a CPU's does not."""
     gradients: Storages = field(default_factory=dict)
-    """When the backward pass was over."""
+    """The gradients at the end of the backward pass."""
     state: Storages = field(default_factory=dict)
-    """When the step was over."""
+    """The state at the end of the step."""
     recorded: Recording = field(default_factory=Recording)
 
     def highest_ns(self) -> int:
-        """The first moment at which the most memory was held; 0 where that was before anything was allocated."""
+        """Return the first moment at which the most memory was held; 0 where that was before anything was allocated."""
         blocks = list(self._counted())
         changes = [(block.start_ns, block.size_bytes) for block in blocks]
         changes += [(block.end_ns, -block.size_bytes) for block in blocks if block.end_ns is not None]
@@ -139,7 +139,7 @@ class ObservedStep:
         return highest_ns
 
     def parts(self, at_ns: int) -> dict[BreakdownPart, int]:
-        """The bytes of every part at that moment."""
+        """Return the bytes of every part at that moment."""
         parts = dict.fromkeys(BreakdownPart, 0)
         for part, storages in self.before.items():
             parts[part] += sum(storages.values())
@@ -153,7 +153,7 @@ class ObservedStep:
         return parts
 
     def phase(self, at_ns: int) -> Phase:
-        """The phase of that moment; clipping, between backward and optimizer, counts to the backward pass."""
+        """Return the phase of that moment; clipping, between backward and optimizer, counts to the backward pass."""
         marks = self.recorded.marks
         if (update := marks.get(mark(Phase.OPTIMIZER))) is not None and at_ns >= update[0]:
             return Phase.OPTIMIZER
@@ -213,7 +213,7 @@ class BreakdownMeter:
         self._observed.gradients = self._storages(self._gradients())
 
     def result(self, step: int, micro_batch_sequences: int) -> MemoryBreakdown:
-        """The breakdown of the recorded step, which was the `step`-th."""
+        """Return the breakdown of the recorded step, which was the `step`-th."""
         at_ns = self._observed.highest_ns()
         parts = self._observed.parts(at_ns)
         return MemoryBreakdown(
@@ -225,7 +225,7 @@ class BreakdownMeter:
         )
 
     def _stock(self) -> ObservedStep:
-        """What the step finds; a storage that several tensors share is the first part's."""
+        """Return the tensors before the step; a storage that several tensors share is the first part's."""
         before = {
             BreakdownPart.PARAMETERS: self._storages(self._model.parameters()),
             BreakdownPart.GRADIENTS: self._storages(self._gradients()),

@@ -1,4 +1,4 @@
-"""Where a result was measured: device, threads, versions, commit."""
+"""The environment of a result: device, threads, versions, commit."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ COMMIT_VARIABLE: Final = "ADAPM_BENCH_COMMIT"
 
 
 def describe_environment(device: torch.device) -> Environment:
-    """The record of this process and machine."""
+    """Return the record of this process and machine."""
     return Environment(
         device=device.type,
         device_name=_device_name(device),
@@ -49,7 +49,7 @@ def _device_name(device: torch.device) -> str:
 
 @cache
 def bench_commit() -> str | None:
-    """The git commit of the bench's own source, or None where nobody knows it."""
+    """Return the git commit of the bench's own source, or None if nobody knows it."""
     if stated := os.environ.get(COMMIT_VARIABLE):
         return stated
     root = Path(__file__).parents[2]

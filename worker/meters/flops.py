@@ -40,7 +40,7 @@ and is never used here. The A10G and the A800 are other chips."""
 
 
 def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | None:
-    """Model FLOPs of training on one token; None where the model is no Transformer of the Hugging Face library."""
+    """Model FLOPs of training on one token; None if the model is no Transformer of the Hugging Face library."""
     if not is_pretrained(model):
         return None
     weights = [each.get_parameter("weight") for each in model.modules() if linear_map(each) is not None]
@@ -56,7 +56,8 @@ def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | No
 
 
 def peak_flops_per_second(device_name: str, precision: Precision) -> float | None:
-    """The device's peak for matrix products; None for a part of a GPU (MIG) and for what the table does not know."""
+    """Return the device's peak for matrix products; None for a part of a GPU (MIG) and for what the table does not
+    know."""
     words = device_name.replace("-", " ").split()
     if "MIG" in words:
         return None

@@ -16,7 +16,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 class Measurements(Record):
-    """What one rank was measured to take, or all of them: every rank tells its figures, the result has one for all."""
+    """The measurements of one rank, or of all: every rank reports its figures, the result has one for all."""
 
     peak_memory: PeakMemory
     energy_joules: float | None
@@ -61,13 +61,13 @@ def host_rss_peak_bytes() -> int:
 
 
 def reset_host_rss_peak() -> None:
-    """Forget the peak so far, which a rehearsal may have raised; does nothing where the system cannot."""
+    """Forget the peak so far, which a rehearsal may have raised; does nothing if the system cannot."""
     with suppress(OSError):
         _CLEAR_REFS.write_text("5")  # proc(5): resets the peak resident set to its present value
 
 
 def _status_bytes(field: str) -> int | None:
-    """A memory field of /proc/self/status (in KiB there); None where the system has none."""
+    """Return a memory field of /proc/self/status (in KiB there); None if the system has none."""
     try:
         status = _STATUS.read_bytes()
     except OSError:
@@ -106,7 +106,7 @@ class MemoryMeter:
         return rss_bytes
 
     def peak(self) -> PeakMemory:
-        """The peaks so far; none ever falls."""
+        """Return the peaks so far; none ever falls."""
         self.sample()
         self._peak_bytes = max(self._peak_bytes, host_rss_peak_bytes())
         cuda = self._device.type == "cuda"
@@ -119,7 +119,7 @@ class MemoryMeter:
         )
 
     def measurements(self) -> Measurements:
-        """What this process was measured to take up to now."""
+        """Return the measurements of this process up to now."""
         meter = self.nvml
         return Measurements(
             peak_memory=self.peak(),

@@ -20,7 +20,7 @@ import torch
 logger = logging.getLogger(__name__)
 
 SAMPLE_SECONDS: Final = 0.25
-"""At most four queries a second: one takes about a millisecond."""
+"""The interval of samples, at most four queries a second: one takes about a millisecond."""
 
 
 Answer = TypeVar("Answer")
@@ -84,14 +84,14 @@ class NvmlMeter:
             self.peak_bytes = max(self.peak_bytes or 0, int(ours[0].usedGpuMemory))
 
     def energy_joules(self) -> float | None:
-        """What the device used since this meter was made; None where it has no counter (before Volta, MIG)."""
+        """Return the energy of the device since this meter was made; None if it has no counter (before Volta, MIG)."""
         if self._start_millijoules is None:
             return None
         now = self._millijoules()
         return None if now is None else (now - self._start_millijoules) / 1e3
 
     def device_use(self) -> DeviceUse:
-        """The device now."""
+        """Return the device now."""
         if self._handle is None:
             return DeviceUse(utilization=None, memory_bytes=None)
         nvml, handle = self._library, self._handle
@@ -129,14 +129,14 @@ class NvmlMeter:
 
 
 def meter_of(device: torch.device) -> NvmlMeter | None:
-    """The meter of a CUDA device; None for a CPU."""
+    """Return the meter of a CUDA device; None for a CPU."""
     if device.type != "cuda":
         return None
     return NvmlMeter(str(torch.cuda.get_device_properties(device).uuid))
 
 
 def driver_version() -> str | None:
-    """The version of NVIDIA's driver, or None where NVML does not say."""
+    """Return the version of NVIDIA's driver, or None if NVML does not say."""
     try:
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: data, forward, backward, optimizer, each measured on the device that works.
+"""The phases of a step: data, forward, backward, optimizer, each measured on the device that works.
 
 On a GPU the phases are spans between events on its stream, so that nothing has to wait for a measurement; on a CPU
 they are wall-clock time.
@@ -25,7 +25,7 @@ class Phase(StrEnum):
 
 
 def mark(phase: Phase) -> str:
-    """The phase's name in a profiler's trace."""
+    """Return the phase's name in a profiler's trace."""
     return f"step/{phase}"
 
 
@@ -54,7 +54,7 @@ class PhaseClock:
                 self._seconds[phase] += time.perf_counter() - started
 
     def seconds(self) -> dict[str, float]:
-        """The times up to now, by the names that records have for them; the device must have finished its work.
+        """Return the times up to now, by the names that records have for them; the device must have finished its work.
 
         `step_seconds` is wall-clock and holds, beyond the phases, clipping and reading the loss.
         """

@@ -65,7 +65,7 @@ class Probing:
 
     @contextmanager
     def watch(self, step: int) -> Iterator[None]:
-        """Within, the optimizer's step counts as `step`, from 1; steps outside are nobody's business."""
+        """Count the optimizer's step within the block as `step`, from 1; steps outside are ignored."""
         self._step, self._awaited, self.seconds = step, "before", 0.0
         try:
             yield
@@ -73,12 +73,12 @@ class Probing:
             self._awaited = None
 
     def take_observations(self) -> list[Observation]:
-        """What was observed since the last call."""
+        """Return the observations since the last call."""
         observed, self._observed = self._observed, []
         return observed
 
     def state(self) -> dict[str, Any]:
-        """The moving averages, for a checkpoint."""
+        """Return the moving averages, for a checkpoint."""
         return dict(self._momenta.own)
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -152,13 +152,13 @@ class Probing:
         return _product(*factors) - momentum, momentum
 
     def _factors(self, block: Block) -> tuple[Tensor, Tensor] | None:
-        """L and R of a block; None where the optimizer keeps none, or none yet."""
+        """L and R of a block; None if the optimizer keeps none, or none yet."""
         state: Mapping[str, Any] = self._optimizer.state.get(self._parameters[block.parameter], {})
         left, right = (state.get(block.key(name)) for name in ("momentum_left", "momentum_right"))
         return None if left is None or right is None else (left, right)
 
     def _blocks_with_gradients(self) -> Iterator[tuple[Block, Tensor]]:
-        """The blocks that this step has a gradient for, with their parameters' gradients."""
+        """Yield the blocks that this step has a gradient for, with their parameters' gradients."""
         for block in self._blocks:
             if (gradient := self._parameters[block.parameter].grad) is not None:
                 yield block, gradient
@@ -193,7 +193,7 @@ class Momenta:
                 average.lerp_(parameter.grad.float(), 1.0 - BETA1)
 
     def momentum(self, block: Block) -> Tensor:
-        """The momentum of a block, m × n, after the optimizer's step; not to be written to."""
+        """Return the momentum of a block, m × n, after the optimizer's step; not to be written to."""
         parameter = self._parameters[block.parameter]
         if not self._keeps(block, parameter):
             return block.view(self.own[block.parameter])
@@ -210,7 +210,7 @@ class Momenta:
 
 
 def _plain(tensor: Any) -> Tensor:
-    """The tensor itself, or what a quantised one stands for: no part of such can be looked at."""
+    """Return the tensor itself, or what a quantised one stands for: no part of such can be looked at."""
     quantised: Any = tensor if is_traceable_wrapper_subclass(tensor) else None
     plain: Tensor = tensor if quantised is None else quantised.dequantize()
     return plain
@@ -249,7 +249,7 @@ def spectrum(momentum: Tensor) -> Values:
 
 
 def residual(residue: Tensor, momentum: Tensor) -> Values:
-    """Of what a low rank drops (m × n): its norm relative to the momentum's, and quantiles of its absolute elements."""
+    """Return of the residue (m × n) its norm relative to the momentum's, and quantiles of its absolute elements."""
     size, norm = (torch.linalg.vector_norm(tensor.float()).item() for tensor in (residue, momentum))
     elements = residue.float().abs().flatten()
     stride = -(-elements.numel() // MOST_QUANTILE_ELEMENTS)
@@ -259,7 +259,7 @@ def residual(residue: Tensor, momentum: Tensor) -> Values:
 
 
 def truncate_rank(momentum: Tensor, rank: int) -> Tensor:
-    """The best approximation of an m × n matrix of that rank, by its leading singular vectors."""
+    """Return the best approximation of an m × n matrix of that rank, by its leading singular vectors."""
     matrix = momentum.float()
     wide = matrix.shape[0] <= matrix.shape[1]
     _, vectors = torch.linalg.eigh(_gram(matrix))
@@ -269,6 +269,6 @@ def truncate_rank(momentum: Tensor, rank: int) -> Tensor:
 
 
 def _gram(matrix: Tensor) -> Tensor:
-    """The smaller of M M^T and M^T M, in float64: forming it there costs little and keeps small energies."""
+    """Return the smaller of M M^T and M^T M, in float64: forming it there costs little and keeps small energies."""
     wide = matrix.shape[0] <= matrix.shape[1]
     return (matrix @ matrix.T if wide else matrix.T @ matrix).double()

@@ -1,4 +1,4 @@
-"""How busy a run keeps its device and its host: means over the time between two points, a second apart at least.
+"""The use of a run's device and host: means over the time between two points, a second apart at least.
 
 The process's CPU time and the device's energy are counters, so that their differences miss nothing. NVML tells the use
 of a GPU for the last fraction of a second alone: a thread asks for it while the run trains, also during long steps.
@@ -43,7 +43,7 @@ class UsageMeter:
         self._began, self._cpu_seconds, self._joules = self._now(), time.process_time(), self._energy_joules()
 
     def figures(self) -> Figures:
-        """Means since the last ones; empty where these are less than `PERIOD_SECONDS` ago."""
+        """Means since the last ones; empty if these are less than `PERIOD_SECONDS` ago."""
         seconds = self._now() - self._began
         if seconds < PERIOD_SECONDS:
             return {}

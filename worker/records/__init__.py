@@ -1,1 +1,1 @@
-"""What a run says of itself, and the words that a worker and the service exchange. Torch-free records, no behaviour."""
+"""Records of a run, and the messages between a worker and the service. Torch-free records, no behaviour."""

@@ -1,4 +1,4 @@
-"""Points on their way to the service: one JSON array for each field of `Point`, null where a value was not taken.
+"""Points on their way to the service: one JSON array for each field of `Point`, null if a value was not taken.
 
     {"step": [0, 1, 2], "tokens": [0, 4096, 8192], "train_loss": [5.5, 5.1, 4.8], "val_loss": [5.6, null, null]}
 
@@ -16,11 +16,11 @@ from worker.records.result import Point, Record
 from worker.schema import raise_faults
 
 MOST_POINTS = 10_000
-"""In one batch."""
+"""The most points in one batch."""
 
 
 class _Columns(Record):
-    """What holds for every column; the fields themselves are made from those of `Point` below."""
+    """The common part of all columns; the fields themselves are made from those of `Point` below."""
 
     model_config = ConfigDict(strict=True)
 
@@ -30,7 +30,7 @@ class _Columns(Record):
 
     @classmethod
     def from_points(cls, points: Iterable[Point]) -> Self:
-        """The columns of some points, which were validated when they were made."""
+        """Return the columns of some points, which were validated when they were made."""
         listed = list(points)
         columns: dict[str, Any] = {name: tuple(map(attrgetter(name), listed)) for name in Point.model_fields}
         known = {
@@ -44,7 +44,7 @@ class _Columns(Record):
         return len(self.step)
 
     def points(self) -> tuple[Point, ...]:
-        """The rows as records."""
+        """Return the rows as records."""
         told = {name: values for name in Point.model_fields if (values := getattr(self, name)) is not None}
         rows = zip(*told.values(), strict=True)
         return tuple(Point.model_construct(**dict(zip(told, row, strict=True))) for row in rows)
@@ -59,13 +59,13 @@ class _Columns(Record):
 
 
 def _column(annotation: Any, *, required: bool) -> Any:
-    """The type of a column, and what it is where it is not sent; of many bad values the first one is told."""
+    """Return the type of a column, and what it is where it is not sent; of many bad values the first one is told."""
     column = Annotated[tuple[annotation, ...], Field(min_length=1, max_length=MOST_POINTS, fail_fast=True)]
     return (column, ...) if required else (column | None, None)
 
 
 def _annotation(name: str) -> Any:
-    """The type of a field of `Point`, its bounds included."""
+    """Return the type of a field of `Point`, its bounds included."""
     field = Point.model_fields[name]
     return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
 

@@ -1,5 +1,5 @@
-"""What training a model keeps under each optimizer, as records (torch-free): `worker/footprint/count.py` counts it; and
-what the AdaPM paper publishes about it (arXiv 2510.09103, table 2), to be held against.
+"""The memory of training a model under each optimizer, as records (torch-free): `worker/footprint/count.py` counts it;
+and the figures that the AdaPM paper publishes (arXiv 2510.09103, table 2), for comparison.
 """
 
 from pydantic import Field
@@ -8,7 +8,7 @@ from optim.catalog import Scalar
 from worker.records.result import Record
 
 BASELINE = "adamw"
-"""What savings are against, as in the paper."""
+"""The baseline of savings, as in the paper."""
 
 
 class BlockSlice(Record):
@@ -24,21 +24,21 @@ class BlockSlice(Record):
 
 
 class PlannedBlock(Record):
-    """What an optimizer keeps for one block: a parameter, or a slice of one that holds several weights."""
+    """The state of an optimizer for one block: a parameter, or a slice of one that holds several weights."""
 
     block: str
     parameter: str
     index: int | None
-    """Which matrix of a stack; null where the parameter is none."""
+    """The index of the matrix in a stack; null if the parameter is none."""
     slice: BlockSlice | None
     """Null where it is the whole parameter."""
     shape: tuple[int, ...]
     kind: str
     first_moment: str
     second_moment: str
-    """What shares one value: `element`, `row`, `neuron` or `head`."""
+    """The weights that share one value: `element`, `row`, `neuron` or `head`."""
     rank: int
-    """Of the first moment's factors; 0 unless it is low rank."""
+    """The rank of the first moment's factors; 0 unless it is low rank."""
     state_dtype: str
     state_bytes: int
 
@@ -60,11 +60,11 @@ class PassMemory(Record):
     """The highest of them at a number of sequences is the peak there."""
 
     def peak_bytes(self, sequences: int) -> int:
-        """The highest moment of a micro-batch of so many sequences."""
+        """Return the highest moment of a micro-batch of so many sequences."""
         return max(line.fixed_bytes + line.bytes_per_sequence * sequences for line in self.lines)
 
     def most_sequences(self, available_bytes: int) -> int:
-        """The largest micro-batch that takes no more; 0 where not even one sequence fits."""
+        """Return the largest micro-batch that takes no more; 0 where not even one sequence fits."""
         if self.peak_bytes(1) > available_bytes:
             return 0
         growing = [line for line in self.lines if line.bytes_per_sequence > 0]
@@ -72,31 +72,31 @@ class PassMemory(Record):
 
 
 class OptimizerFootprint(Record):
-    """What one optimizer keeps for a model."""
+    """The state of an optimizer for a model."""
 
     optimizer: str
     title: str
     options: dict[str, Scalar]
     """Options other than the catalog's defaults."""
     state_bytes: int | None
-    """Everything that it keeps, step counters included; None where it cannot be known without running it."""
+    """All bytes of state, step counters included; None if they cannot be known without running it."""
     counter_bytes: int = 0
     state_by_block: dict[str, int] = Field(default_factory=dict)
     """Block kind → bytes."""
     blocks: tuple[PlannedBlock, ...] = ()
     """The block plan, where it is asked for and the optimizer has one; what is kept beside it are step counters."""
     momentum_bytes: int | None = None
-    """First moments; None where the optimizer keeps to no block plan."""
+    """First moments; None if the optimizer keeps to no block plan."""
     published_bytes: int | None = None
     """The paper's figure, where it speaks of this model and these options."""
     transient_bytes: int | None = None
-    """What a step takes for a while above weights, gradients and state; None where it was not counted."""
+    """The bytes that a step takes for a while above weights, gradients and state; None if they were not counted."""
     unknown_because: str | None = None
-    """Why it cannot run on `meta`, or not on a sharded model; None where it can."""
+    """The reason why it cannot run on `meta`, or not on a sharded model; None if it can."""
 
 
 class CardFit(Record):
-    """How one optimizer trains a model within the memory of a card."""
+    """The training of one optimizer within the memory of a card."""
 
     optimizer: str
     title: str
@@ -104,7 +104,7 @@ class CardFit(Record):
     peak_bytes: int
     """The highest moment of a step at the micro-batch that was asked for."""
     activation_bytes: int
-    """What the passes take there above the gradients."""
+    """The bytes of the passes above the gradients."""
     most_sequences: int
     """The largest micro-batch that fits; 0 where none does."""
     limit: str
@@ -113,34 +113,34 @@ class CardFit(Record):
 
 
 class Footprint(Record):
-    """What training a model keeps."""
+    """The memory of training a model."""
 
     model: str
     ranks: int = 1
     """Processes among which FSDP2 divides it. Bytes are those of the first one, which holds the most: of so many rows
     each rank has as many as the others, rounded up, until there are none left."""
     parameters: int
-    """Of the whole model."""
+    """The parameters of the whole model."""
     parameter_bytes: int
     gradient_bytes: int
     optimizers: tuple[OptimizerFootprint, ...]
     baseline_bytes: int | None
     """State of AdamW, which savings are against."""
     precision: str | None = None
-    """Of the passes: `fp32`, or `bf16` for autocast; None where none were counted."""
+    """The precision of the passes: `fp32`, or `bf16` for autocast; None if none were counted."""
     sequence_length_tokens: int | None = None
     passes: tuple[PassMemory, ...] = ()
-    """Without and with activation checkpointing."""
+    """The passes without and with activation checkpointing."""
     passes_unknown_because: str | None = None
-    """Why passes were asked for and could not be counted."""
+    """The reason why requested passes could not be counted."""
     fits: tuple[CardFit, ...] = ()
-    """What fits into `card_gib`, where a request names it; the most memory-efficient optimizer first."""
+    """The fits into `card_gib`, if a request names it; the most memory-efficient optimizer first."""
     notes: tuple[str, ...]
-    """Where the paper's figures and ours differ, and why."""
+    """The differences between the paper's figures and ours, with reasons."""
 
     def fit(self, card_gib: float, sequences: int = 1) -> "Footprint":
-        """The same with `fits`: of every optimizer, without and with checkpointing, the peak of a micro-batch of so
-        many sequences, and the largest micro-batch within `card_gib` of tensors."""
+        """Return the same with `fits`: of every optimizer, without and with checkpointing, the peak of a micro-batch of
+        so many sequences, and the largest micro-batch within `card_gib` of tensors."""
         found = [
             self._fit(one, counted, card_gib, sequences)
             for one in self.optimizers
@@ -181,5 +181,5 @@ PAPER_STATES = {
 
 
 def published_gigabytes(model: str, optimizer: str) -> float | None:
-    """The paper's figure for that preset and optimizer; None where it is silent."""
+    """Return the paper's figure for that preset and optimizer; None if it is silent."""
     return next((states.get(optimizer) for models, states in PAPER_STATES.items() if model in models), None)

@@ -8,13 +8,13 @@ from typing import Any
 from pydantic import BaseModel
 
 MOST_ROWS = 50
-"""Of a list of records; what is left out is counted."""
+"""The most rows of a list of records; left out ones are counted."""
 LONGEST_TEXT = 1_000
-"""Of one value."""
+"""The longest text of one value."""
 
 
 def record_html(record: BaseModel) -> str:
-    """The record; fields of records within it are called `record.field`."""
+    """Return the record; fields of records within it are called `record.field`."""
     fields = dict(_fields(record))
     lists = {name: value for name, value in fields.items() if _is_list_of_records(value)}
     said = [(name, _text(value)) for name, value in fields.items() if name not in lists]
@@ -22,7 +22,7 @@ def record_html(record: BaseModel) -> str:
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts, which may hold anything."""
+    """Return a table of texts, which may hold anything."""
     lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"

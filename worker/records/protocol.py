@@ -30,21 +30,22 @@ class CheckpointNotice(Record):
 
     step: Whole
     path: StoredText
-    """On the worker's machine; once it is copied to a remote folder, its URL there."""
+    """The path on the worker's machine; once it is copied to a remote folder, its URL there."""
     size_bytes: Whole
     sha256: StoredText
     val_loss: Finite | None = None
-    """Of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null of all others."""
+    """The loss of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null for all
+    others."""
     attempt: Whole | None = None
     """The attempt that wrote it; null of those that were written before this was noted."""
 
     def rank(self) -> tuple[int, int]:
-        """The later one of two has the greater: by its attempt, then by its step."""
+        """Return the later one of two has the greater: by its attempt, then by its step."""
         return self.attempt or 0, self.step
 
 
 class Assignment(Record):
-    """What a worker needs to know about its attempt."""
+    """The assignment of an attempt to a worker."""
 
     run_id: str
     attempt: int
@@ -59,8 +60,8 @@ class Assignment(Record):
     checkpoint: CheckpointNotice | None = None
     """The newest checkpoint of earlier attempts."""
     counted_steps: dict[int, Whole] = Field(default={})
-    """Of each earlier attempt that told of checkpoints, the last step that counts: later attempts went on from there or
-    from before, and what that one left behind it is void."""
+    """The last step that counts of each earlier attempt with checkpoints: later attempts went on from there or from
+    before, and anything behind it is void."""
     micro_batch_sequences: int | None = None
     """Instead of the specification's, since an earlier attempt ran out of memory."""
     keep_best: bool = False
@@ -72,7 +73,7 @@ class Assignment(Record):
 
 
 class Command(StrEnum):
-    """What the service wants of a running attempt."""
+    """The command of the service to a running attempt."""
 
     CONTINUE = "continue"
     CANCEL = "cancel"
@@ -92,7 +93,7 @@ class Heartbeat(Record):
     device_seconds: Seconds = 0.0
     """Time that this attempt has held its device so far."""
     note: Annotated[str, Field(max_length=NOTE_CHARACTERS)] | None = None
-    """What people should know of this attempt; the last one told stays with it."""
+    """A note on this attempt for people; the last one stays with it."""
 
 
 class HeartbeatReply(Record):
@@ -108,15 +109,15 @@ class PointsBatch(Record):
     columns: PointColumns
     """The points, field by field."""
     observations: Annotated[tuple[Observation, ...], Field(max_length=10_000)] = ()
-    """What probes saw at steps up to the last of these points."""
+    """The observations of probes at steps up to the last of these points."""
     samples: Annotated[tuple[TextSamples, ...], Field(max_length=1_000)] = omit_default(())
-    """What the model wrote at those steps."""
+    """The texts of the model at those steps."""
 
     @classmethod
     def from_points(
         cls, sequence: int, points: Iterable[Point], seen: Iterable[Observation | TextSamples] = ()
     ) -> Self:
-        """A batch of points that are at hand as records, with what was seen at their steps."""
+        """Return a batch of points that are at hand as records, with what was seen at their steps."""
         every = tuple(seen)
         return cls(
             sequence=sequence,
@@ -131,7 +132,7 @@ class PointsBatch(Record):
         return self.columns.points()
 
     def body(self) -> bytes:
-        """The batch as it is sent and spooled."""
+        """Return the batch as it is sent and spooled."""
         return self.model_dump_json(exclude_none=True).encode()
 
 
@@ -144,7 +145,7 @@ class Stopped(Record):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt broke down."""
+    """The reason why an attempt broke down."""
 
     INFRASTRUCTURE = "infrastructure"
     """Disk, network or process trouble: another attempt may succeed."""

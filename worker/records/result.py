@@ -1,4 +1,4 @@
-"""What a run reports: points while it trains, one `Result` at its end. Frozen, closed, torch-free.
+"""The reports of a run: points while it trains, one `Result` at its end. Frozen, closed, torch-free.
 
 Memory figures are different quantities and never mixed: the peak of tensors, NVML's peak for the process, and the
 host's resident set. Bytes are bytes; `gb` = 1e9 and `gib` = 2**30 appear only where people read.
@@ -29,12 +29,12 @@ class Record(DescribedRecord):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
+        """Return the record for a notebook."""
         return record_html(self)
 
 
 class Verdict(StrEnum):
-    """How a training ended. Every verdict is a result; none is a crash."""
+    """The end of a training. Every verdict is a result; none is a crash."""
 
     CONVERGED = "converged"
     """The whole budget was run and the validation loss fell below its value before training."""
@@ -47,7 +47,7 @@ class Verdict(StrEnum):
 
 
 class Point(Record):
-    """One step of a run; null means not taken or not finite.
+    """A step of a run; null means not taken or not finite.
 
     Losses are mean cross-entropies in nats per token, except for the tasks `rlhf` (the policy gradient's surrogate;
     minus the mean KL-penalized reward of held-out answers) and `regression` (half the squared error; the excess risk).
@@ -86,13 +86,13 @@ class Point(Record):
     gpu_utilization: Finite | None = None
     """Share of the time in which a kernel was at work on the GPU, by NVML; 0 to 1."""
     gpu_memory_bytes: Exact | None = None
-    """In use on the GPU, by NVML, other processes included."""
+    """The memory in use on the GPU, by NVML, other processes included."""
     gpu_power_watts: Finite | None = None
-    """By NVML's counter of energy."""
+    """The power by NVML's counter of energy."""
 
 
 class Observation(Record):
-    """What one probe saw at one step, block by block (`worker/meters/probes.py`)."""
+    """The observation of one probe at one step, block by block (`worker/meters/probes.py`)."""
 
     step: Whole
     """Optimizer steps done, the observed one included."""
@@ -110,20 +110,20 @@ class SampledText(Record):
 
     prompt: Annotated[StoredText, Field(max_length=500)]
     text: Annotated[StoredText, Field(max_length=LONGEST_SAMPLE)]
-    """What came after the prompt."""
+    """The text after the prompt."""
     ended: bool
     """Whether the model ended it; else it was cut off at the number of tokens."""
 
 
 class TextSamples(Record):
-    """What the model wrote at one evaluation, a text for each prompt of the specification."""
+    """The texts of the model at one evaluation, one for each prompt of the specification."""
 
     step: Whole
     texts: Annotated[tuple[SampledText, ...], Field(max_length=8)]
 
 
 class PeakMemory(Record):
-    """Peaks over the whole attempt; null where the quantity does not exist on the device."""
+    """Peaks over the whole attempt; null if the quantity does not exist on the device."""
 
     host_rss_bytes: Whole
     """Peak resident set of the worker process (VmHWM), its libraries included."""
@@ -146,26 +146,26 @@ class MemoryBreakdown(Record):
     step: Whole
     """Steps done when that step was over."""
     phase: str
-    """Where in the step the highest moment was: forward, backward or optimizer."""
+    """The phase of the step with the highest moment: forward, backward or optimizer."""
     micro_batch_sequences: Whole
     peak_bytes: Whole
     parameters_bytes: Whole
     gradients_bytes: Whole
     optimizer_state_bytes: Whole
     activations_bytes: Whole
-    """What the forward pass leaves for the backward pass, the logits included."""
+    """The bytes that the forward pass leaves for the backward pass, the logits included."""
     other_bytes: Whole
     """Temporary tensors, gradients of activations, buffers, the batch, and the allocator's rounding."""
 
 
 class Environment(Record):
-    """Where and with what a result was measured."""
+    """The environment of a result: hardware and software."""
 
     device: str
     """`cpu` or `cuda`."""
     device_name: str
     device_memory_bytes: Whole | None = None
-    """Of a GPU."""
+    """The memory of a GPU."""
     driver: str | None = None
     """NVIDIA's driver, by NVML."""
     cuda: str | None = None
@@ -193,7 +193,7 @@ class Result(Record):
 
     verdict: Verdict
     verdict_reason: str
-    """One full sentence."""
+    """The reason of the verdict, in a full sentence."""
     steps: Whole
     tokens: Whole
     initial_val_loss: Finite | None
@@ -209,7 +209,7 @@ class Result(Record):
     """Bytes of every tensor in the optimizer's state, each storage counted once."""
     peak_memory: PeakMemory
     memory_breakdown: MemoryBreakdown | None = None
-    """What a step's memory is made of; null where no step was done."""
+    """The parts of a step's memory; null if no step was done."""
     micro_batch_sequences: Whole | None = None
     """Sequences in one forward and backward pass of a process: as asked for, or as found."""
     step_seconds_median: Finite | None
@@ -226,20 +226,20 @@ class Result(Record):
     flops_per_second: Finite | None = None
     """Achieved: `flops_per_token` × `tokens_per_second`."""
     model_flops_utilization: Finite | None = None
-    """Achieved by the device's peak, between 0 and 1; null where no data sheet gives a peak, as for CPUs."""
+    """Achieved by the device's peak, between 0 and 1; null if no data sheet gives a peak, as for CPUs."""
     device_seconds: Seconds
     """Time that this attempt held its device, from the worker's start to its result."""
     productive_seconds: Seconds = 0.0
     """Time in the steps that led to this result, each counted once, over all attempts."""
     energy_joules: Finite | None = None
-    """What the device used during this attempt, by NVML's counter; null where there is none."""
+    """The energy of the device during this attempt, by NVML's counter; null if there is none."""
     nvml_note: str | None = None
-    """Why NVML gives less than all its figures; null where it gives all, and where there is no GPU."""
+    """The reason why NVML gives less than all its figures; null if it gives all, or there is no GPU."""
     spec_hash: str
     data_hash: str
     """SHA-256 over the token shards that were read."""
     initial_weights_sha256: str | None = None
-    """Over the safetensors files that training started from; null where weights were drawn."""
+    """Over the safetensors files that training started from; null if weights were drawn."""
     environment: Environment
     processes: Whole = 1
     """Processes that trained together, each on a device of its own with its share of every batch. Peaks of memory are
@@ -247,8 +247,9 @@ class Result(Record):
     resumed_from_step: Whole = 0
 
     def judged_loss(self) -> float | None:
-        """The final validation loss of a run that was trained to its end; None where the run was lost: it diverged, ran
-        out of memory, or ended far above its own lowest loss, where that is above zero (a negated reward is noisier).
+        """Return the final validation loss of a run that was trained to its end; None if the run was lost: it
+        diverged, ran out of memory, or ended far above its own lowest loss, where that is above zero (a negated reward
+        is noisier).
         """
         loss = self.final_val_loss
         if self.verdict is not Verdict.CONVERGED or loss is None or abs(loss) > LARGEST_LOSS:
@@ -260,14 +261,14 @@ class Result(Record):
 
     def peak_tensor_bytes(self) -> int | None:
         """Most bytes of tensors at once on the run's device: of the whole attempt by a GPU's allocator, on a CPU of the
-        steps that were recorded. What the libraries of the process take is not in it. None where it was not measured.
+        steps that were recorded. What the libraries of the process take is not in it. None if it was not measured.
         """
         if self.peak_memory.allocator_bytes is not None:
             return self.peak_memory.allocator_bytes
         return None if self.memory_breakdown is None else self.memory_breakdown.peak_bytes
 
     def why_no_peak(self) -> str | None:
-        """Why there is no peak of tensors, without a full stop; None where there is one."""
+        """Return the reason why there is no peak of tensors, without a full stop; None if there is one."""
         if self.peak_tensor_bytes() is not None:
             return None
         return "no step was recorded" if self.steps == 0 else "the tensors' peak was not measured yet in that version"

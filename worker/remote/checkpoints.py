@@ -35,12 +35,12 @@ class RemoteCheckpoint:
 
     @property
     def stem(self) -> str:
-        """What the names of its two files begin with."""
+        """The common beginning of its two files' names."""
         return f"attempt-{self.attempt:04d}/{self.kind}-{self.step:09d}"
 
 
 def parse_checkpoint_name(name: str) -> tuple[RemoteCheckpoint, str] | None:
-    """The checkpoint that a file belongs to, and the file's ending; None for any other file."""
+    """Return the checkpoint that a file belongs to, and the file's ending; None for any other file."""
     if (found := _NAME.fullmatch(name)) is None:
         return None
     attempt, kind, step, ending = found.groups()
@@ -48,7 +48,7 @@ def parse_checkpoint_name(name: str) -> tuple[RemoteCheckpoint, str] | None:
 
 
 def complete_checkpoints(names: Iterable[str], kind: Kind) -> list[RemoteCheckpoint]:
-    """The checkpoints of that kind that have both of their files, the latest last."""
+    """Return the checkpoints of that kind that have both of their files, the latest last."""
     endings: dict[RemoteCheckpoint, set[str]] = {}
     for checkpoint, ending in filter(None, map(parse_checkpoint_name, names)):
         endings.setdefault(checkpoint, set()).add(ending)
@@ -74,14 +74,14 @@ class RemoteCheckpoints:
         return there
 
     def counted_checkpoints(self, steps: Mapping[int, int], after: tuple[int, int]) -> list[RemoteCheckpoint]:
-        """What earlier attempts left up to the step of each that counts, and later than the attempt and step in
-        `after`; latest first. Raises `RemoteFolderError`."""
+        """Return the checkpoints of earlier attempts up to the step of each that counts, and later than the attempt and
+        step in `after`; latest first. Raises `RemoteFolderError`."""
         found = complete_checkpoints(self.folder.sizes(), "step")
         later = [each for each in reversed(found) if after < (each.attempt, each.step)]
         return [each for each in later if each.attempt < self._attempt and each.step <= steps.get(each.attempt, -1)]
 
     def notice(self, checkpoint: RemoteCheckpoint) -> CheckpointNotice | None:
-        """Its notice; None where it is gone or cannot be understood. Raises `RemoteFolderError`."""
+        """Return its notice; None if it is gone or cannot be understood. Raises `RemoteFolderError`."""
         if (content := self.folder.read(f"{checkpoint.stem}{NOTICE}")) is None:
             return None
         try:
@@ -91,7 +91,7 @@ class RemoteCheckpoints:
         return notice.model_copy(update={"attempt": checkpoint.attempt})
 
     def fetch(self, checkpoint: RemoteCheckpoint, path: Path) -> bool:
-        """Copy its state to `path`; False where it is gone. Raises `RemoteFolderError`."""
+        """Copy its state to `path`; False if it is gone. Raises `RemoteFolderError`."""
         try:
             self.folder.fetch(f"{checkpoint.stem}{STATE}", path)
         except RemoteFolderError as error:

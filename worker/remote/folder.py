@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 PATIENCE_SECONDS: Final = 600.0
-"""So long a run waits for what it cannot begin without."""
+"""The time that a run waits for files that it cannot start without."""
 
 PACKAGES: Final = {"s3": "in the project's folder: pip install '.[s3]'"}
-"""What brings the library of a scheme; of others fsspec itself says it."""
+"""The packages with the library of a scheme; of others fsspec itself says it."""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "s3": {
         # Of botocore, whose own patience is a minute for each of five tries.
@@ -37,7 +37,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "file": {"auto_mkdir": True},
 }
-"""What a scheme's file system is made with, beside its own defaults."""
+"""The options of a scheme's file system, beside its own defaults."""
 NOT_SHARED: Final = frozenset({"memory", "data", "http", "https"})
 """Schemes that no other machine could read, or nobody could write."""
 
@@ -46,22 +46,22 @@ class RemoteFolder:
     """The files below an URL, by their names: `a/b.json`. Nothing is remembered between two calls."""
 
     def __init__(self, url: str) -> None:
-        """Nothing is asked of the other side yet."""
+        """Open the folder without asking the other side yet."""
         self.url = url.rstrip("/")
 
     def subfolder(self, name: str) -> "RemoteFolder":
-        """The folder of that name in this one."""
+        """Return the folder of that name in this one."""
         return RemoteFolder(f"{self.url}/{name}")
 
     def sizes(self, below: str = "") -> dict[str, int]:
-        """Every file at any depth, or those `below` a folder of it, with its size in bytes; none where there is no such
-        folder."""
+        """Return every file at any depth, or those `below` a folder of it, with its size in bytes; none if there is
+        no such folder."""
         files, root = self.file_system
         found = self._call("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
         return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in found.items()}
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None where there is none."""
+        """Return the content of a small file; None if there is none."""
         files, root = self.file_system
         path = f"{root}/{name}"
         return self._call("read", lambda: _none_if_missing(lambda: bytes(files.cat_file(path))))
@@ -78,7 +78,7 @@ class RemoteFolder:
 
     def fetch(self, name: str, path: Path, check_stop: Callable[[], None] = lambda: None) -> None:
         """Copy a file from there to `path`; `check_stop` is called as its parts arrive, and ends it by raising. Raises
-        `OSError` where this machine's disk is full."""
+        `OSError` if this machine's disk is full."""
         files, root = self.file_system
         parts = _part_callback(check_stop)
         self._call("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
@@ -118,7 +118,8 @@ class RemoteFolder:
 
 
 def find_refusal(url: str) -> str | None:
-    """Why an URL names no folder that several machines can share, in a sentence with the way out; None where it may."""
+    """Return the reason why an URL names no folder that several machines can share, in a sentence with the remedy; None
+    if it may."""
     parts = urlsplit(url)
     known = _fsspec().known_implementations.get(parts.scheme)
     if "::" in url or known is None or parts.scheme in NOT_SHARED:
@@ -137,7 +138,7 @@ def find_refusal(url: str) -> str | None:
 def retry_while_away(
     action: Callable[[], Answer], check_stop: Callable[[], None], patience_seconds: float = PATIENCE_SECONDS
 ) -> Answer:
-    """What `action` returns, tried again while its remote folder is away; then its `RemoteFolderError`.
+    """Return the result of `action`, tried again while its remote folder is away; then raise its `RemoteFolderError`.
 
     `check_stop` is called meanwhile, and raises where there is no use in waiting any longer.
     """
@@ -164,7 +165,7 @@ def _fsspec() -> Any:
 
 
 def _part_callback(check_stop: Callable[[], None]) -> Any:
-    """What fsspec tells of every part that has arrived."""
+    """Return a callback for every part that has arrived in fsspec."""
 
     class Parts(_fsspec().Callback):  # type: ignore[misc]  # it publishes no types
         def relative_update(self, inc: int = 1) -> None:
@@ -192,7 +193,7 @@ _ASKING: Final = threading.BoundedSemaphore(16)
 
 
 def read_soon(url: str, name: str) -> bytes | None:
-    """The content of a small file in the folder of that URL, for somebody who waits; None where there is none.
+    """Return the content of a small file in the folder of that URL, for somebody who waits; None if there is none.
 
     Raises `RemoteFolderError`, also where there is no answer within `LONGEST_SECONDS`.
     """
@@ -220,5 +221,5 @@ def _answer(url: str, name: str, answer: "Future[bytes | None]") -> None:
 
 @lru_cache(maxsize=16)
 def _folder(url: str) -> RemoteFolder:
-    """A folder whose client was made already, a tenth of a second."""
+    """Return a folder whose client was made already, a tenth of a second."""
     return RemoteFolder(url)

@@ -1,1 +1,1 @@
-"""How a training tells the world: the reporter, its delivery over HTTP, logs and traces. Nothing here trains."""
+"""Reports of a training: the reporter, its delivery over HTTP, logs and traces. Nothing here trains."""

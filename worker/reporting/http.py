@@ -74,7 +74,8 @@ class HttpReporter(Reporter):
         self._step = after_step or 0
 
     def command(self) -> Command:
-        """The last heartbeat's answer; raises `LeaseRevokedError` or `ReportRefusedError` where that was the answer."""
+        """Return the last heartbeat's answer; raises `LeaseRevokedError` or `ReportRefusedError` if that was the
+        answer."""
         if (error := self._error or self._outbox.error) is not None:
             raise error
         return self._command

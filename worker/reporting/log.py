@@ -24,18 +24,18 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_path(run_folder: Path, attempt: int, rank: int = 0) -> Path:
-    """Where the log of an attempt is; the further processes of a distributed run have one each beside it."""
+    """Return the path of an attempt's log; the further processes of a distributed run have one each beside it."""
     return run_folder / FOLDER / (f"attempt-{attempt}.log" if rank == 0 else f"attempt-{attempt}-process-{rank}.log")
 
 
 class LinkedLogError(OSError):
-    """In the place of a log there is a link, or no plain file of its own."""
+    """A link in the place of a log, or no plain file of its own."""
 
 
 def open_log(path: Path, flags: int = os.O_RDONLY) -> int:
-    """The descriptor of a log, of which neither the run's folder, nor that of its logs, nor the file is a link.
+    """Return the descriptor of a log, of which neither the run's folder, nor that of its logs, nor the file is a link.
 
-    Raises `LinkedLogError` where one is, and `OSError` as `os.open` does.
+    Raises `LinkedLogError` if one is, and `OSError` as `os.open` does.
     """
     folder = os.open(path.parents[2], os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -135,7 +135,7 @@ class SteadyStream:
 
 
 def steady_stream(stream: TextIO) -> TextIO:
-    """The stream, whose writes never fail from now on."""
+    """Return the stream, whose writes never fail from now on."""
     return cast("TextIO", SteadyStream(stream))
 
 
@@ -150,7 +150,7 @@ def _close_at_end(file: TextIO) -> Iterator[TextIO]:
 
 
 def _flush() -> None:
-    """What Python still holds belongs to where it was printed."""
+    """Flush Python's buffers, which belong to the present output."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

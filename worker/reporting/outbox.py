@@ -50,7 +50,7 @@ class Spool:
         return path
 
     def inherited_batches(self) -> list[Path]:
-        """The batches that earlier attempts left, in the order of their sequences; the newest attempt's first.
+        """Return the batches that earlier attempts left, in the order of their sequences; the newest attempt's first.
 
         There are several attempts' where one was killed while it took over: it left copies, and it counts.
         """
@@ -63,7 +63,7 @@ class Spool:
 
 
 def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Report]:
-    """What still counts in spooled batches, one file in memory at a time; of what stands in several the first."""
+    """Yield the valid reports of spooled batches, one file in memory at a time; of those in several files the first."""
     seen = set()
     for path in paths:
         for report in _read_valid_reports(path, after_step):
@@ -74,7 +74,7 @@ def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Report]:
 
 
 def _read_valid_reports(path: Path, after_step: int | None) -> list[Report]:
-    """Of one file, what was seen at each step before its point; nothing, with a warning, where the file is damaged."""
+    """Return a file's observations at each step before its point; empty, with a warning, if the file is damaged."""
     try:
         batch = PointsBatch.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -89,7 +89,7 @@ def _read_valid_reports(path: Path, after_step: int | None) -> list[Report]:
 BATCH_POINTS: Final = 1_000
 """A batch of this size is about 200 kB of JSON; the protocol allows ten times as much."""
 BATCH_OBSERVATIONS: Final = 100
-"""Of a model of a hundred blocks about 3 MB."""
+"""The most observations in a batch: of a model of a hundred blocks about 3 MB."""
 BATCH_OBSERVED_BYTES: Final = 4 * 2**20
 """JSON of a batch's observations, beyond it those of one step at most; the service reads 16 MiB."""
 MEMORY_MESSAGES: Final = 16

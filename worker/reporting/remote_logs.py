@@ -48,12 +48,12 @@ class RemoteLogs:
 
 
 def remote_name(path: Path) -> str:
-    """How a log is called there."""
+    """Return the name of a log in the remote folder."""
     return f"{FOLDER}/{path.name}"
 
 
 def end_of(path: Path, most_bytes: int) -> bytes:
-    """The last bytes of a log, from a line's beginning. Raises `OSError`, and `LinkedLogError` for a link."""
+    """Return the last bytes of a log, from a line's beginning. Raises `OSError`, and `LinkedLogError` for a link."""
     with os.fdopen(open_log(path), "rb") as file:
         start = max(file.seek(0, SEEK_END) - most_bytes, 0)
         file.seek(start)
@@ -61,7 +61,7 @@ def end_of(path: Path, most_bytes: int) -> bytes:
 
 
 def whole_lines(cut: bytes) -> bytes:
-    """Without the line that the cut went through; all of it where there is no other."""
+    """Return the bytes without the line that the cut went through; all of them if there is no other line."""
     return cut.partition(b"\n")[2] or cut
 
 

@@ -32,7 +32,7 @@ class Reporter:
         """Training begins: from scratch (None) or after a checkpoint; points of earlier attempts beyond it are void."""
 
     def command(self) -> Command:
-        """What the run should do now; raises `LeaseRevokedError` when it should not exist any more."""
+        """Return the command to the run; raises `LeaseRevokedError` when it should not exist any more."""
         return Command.CONTINUE
 
     def point(self, point: Point) -> None:
@@ -66,7 +66,7 @@ Reported = TypeVar("Reported", Point, Observation, TextSamples)
 
 
 def valid_reports(reported: list[Reported], after_step: int | None) -> list[Reported]:
-    """What earlier attempts reported that the attempt going on after that step does not report again."""
+    """Return the reports of earlier attempts that the attempt going on after that step does not report again."""
     return [one for one in reported if after_step is not None and one.step <= after_step]
 
 
@@ -234,7 +234,7 @@ class FileReporter(Reporter):
 
 
 def read_reports(folder: Path, kind: type[Reported]) -> list[Reported]:
-    """The reports of that kind in a `FileReporter`'s folder; a last line that a kill cut short is left out."""
+    """Return the reports of that kind in a `FileReporter`'s folder; a last line that a kill cut short is left out."""
     try:
         lines = (folder / FILES[kind]).read_text().splitlines()
     except FileNotFoundError:

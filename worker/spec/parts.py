@@ -12,17 +12,18 @@ ScheduleShape = Literal["cosine", "linear", "wsd", "constant", "phases"]
 FinalLrRatio = Annotated[float, Field(strict=True, ge=0, le=1)]
 DecayShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 USUAL_DECAY_SHARE = 0.2
-"""As in Hägele et al., "Scaling laws and compute-optimal training beyond fixed training durations" (2024)."""
+"""The share of the decay, as in Hägele et al., "Scaling laws and compute-optimal training beyond fixed training
+durations" (2024)."""
 EmaDecay = Annotated[float, Field(strict=True, gt=0, lt=1)]
 PromptText = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
 MOST_PROMPTS = 8
 MOST_SAMPLED_EVALUATIONS = 1_000
-"""With texts of 8 prompts these are some megabytes of a run."""
+"""The most evaluations with texts: with 8 prompts these are some megabytes of a run."""
 ProbeName = Literal["gradient-sparsity", "momentum-spectrum", "residual"]
 
 
 class DataSpec(Spec):
-    """Which tokens, cut into which sequences."""
+    """Tokens, cut into sequences."""
 
     dataset: str = "python-stdlib"
     """A name of the catalog, or `own/<name>` as given to `adapm-bench data prepare`."""
@@ -47,7 +48,7 @@ class DataSpec(Spec):
 
 
 class Budget(Spec):
-    """How much is trained."""
+    """The training's length."""
 
     steps: Count
     """Optimizer steps."""
@@ -69,7 +70,7 @@ class Schedule(Spec):
     """Share of all steps over which `wsd` decays."""
 
     def decays(self) -> bool:
-        """Whether it ends at `final_lr_ratio`."""
+        """Return whether it ends at `final_lr_ratio`."""
         return self.shape in ("cosine", "linear", "wsd")
 
     @model_validator(mode="after")
@@ -105,7 +106,7 @@ class Evaluation(Spec):
 
 
 class Execution(Spec):
-    """How a step is computed; losses change by rounding only."""
+    """The computation of a step; losses change by rounding only."""
 
     micro_batch_sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] | Literal["auto"] | None = None
     """Sequences in one forward and backward pass; null: the whole batch; auto: the most that fits into memory."""
@@ -141,5 +142,5 @@ class Probes(Spec):
     5 % of the rank)."""
 
     def is_due(self, step: int) -> bool:
-        """Whether `step` (from 1) is observed."""
+        """Return whether `step` (from 1) is observed."""
         return step >= self.every_steps and step % self.every_steps < self.window_steps

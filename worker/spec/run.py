@@ -1,4 +1,4 @@
-"""What to train: `RunSpec`, the frozen, hashable description of one run.
+"""Specifications of training: `RunSpec`, the frozen, hashable description of one run.
 
 A spec is validated once, at the border, with every fault named; afterwards it is trusted. It imports no torch.
 
@@ -32,7 +32,7 @@ from worker.spec.task import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, f
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 _WHAT = r"(?:full|low-rank|none|rank:[1-9][0-9]*|per:(?:element|row|neuron|head))"
 RuleText = Annotated[str, Field(max_length=200, pattern=rf"^[!-~]+={_WHAT}(?:,{_WHAT})*$")]
-"""What some blocks keep instead of the plan's, `*.mlp.*.weight=rank:8`; as `adapm-bench models --rule` has it."""
+"""The state of some blocks instead of the plan's, `*.mlp.*.weight=rank:8`; as in `adapm-bench models --rule`."""
 Rules = Annotated[tuple[RuleText, ...], Field(max_length=64)]
 LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
 
@@ -53,7 +53,7 @@ class Workload(Spec):
     """All that is equal between compared optimizers."""
 
     task: AnyTask = PretrainTask()
-    """What is trained; a task may have other defaults for the fields below."""
+    """The task; it may have other defaults for the fields below."""
     model: str
     """A preset, which `adapm-bench models` lists."""
     initial_weights: str | None = None
@@ -116,7 +116,7 @@ class Workload(Spec):
         return faults
 
     def _sample_faults(self) -> Iterator[SpecFault]:
-        """What is in the way of texts at evaluations."""
+        """Yield the obstacles to texts at evaluations."""
         samples, length = self.evaluation.samples, self.data.sequence_length_tokens
         if samples is None:
             return
@@ -146,7 +146,7 @@ class Workload(Spec):
 
 
 class OptimizerSpec(Spec):
-    """One optimizer at one learning rate, with the options that differ from the catalog's defaults."""
+    """An optimizer at one learning rate, with the options that differ from the catalog's defaults."""
 
     name: OptimizerName
     """A name of the catalog: `adapm-bench optimizers`."""
@@ -155,7 +155,7 @@ class OptimizerSpec(Spec):
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that differ from the optimizer's defaults."""
     rules: Rules = omit_default(())
-    """For optimizers with a block plan; later ones win."""
+    """The rules of a block plan; later ones win."""
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
@@ -165,7 +165,7 @@ class OptimizerSpec(Spec):
 
 
 class Resources(Spec):
-    """What one run occupies while it trains."""
+    """The resources of one run."""
 
     cpus: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     """Threads of each process."""
@@ -185,15 +185,15 @@ class Resources(Spec):
         return self
 
     def process_count(self) -> int:
-        """How many processes train the run together."""
+        """Return the number of processes that train the run together."""
         return self.processes or max(1, self.gpus)
 
     def total_cpus(self) -> int:
-        """What all processes occupy."""
+        """Return the CPUs of all processes."""
         return self.cpus * self.process_count()
 
     def misfits(self, workload: Workload) -> list[SpecFault]:
-        """Every field of the workload that so many processes cannot share, located in what holds both."""
+        """Return every field of the workload that so many processes cannot share, located in what holds both."""
         count = self.process_count()
         if count == 1:
             return []
@@ -219,7 +219,8 @@ class Resources(Spec):
     def sharding_faults(
         self, workload: Workload, optimizer: str, options: Mapping[str, object], where: tuple[str | int, ...]
     ) -> list[SpecFault]:
-        """That this optimizer, named there in the whole specification, cannot train the shards that are asked for."""
+        """Return the faults if this optimizer, at that place of the specification, cannot train the requested
+        shards."""
         if workload.execution.parallel != "fsdp" or self.process_count() == 1 or not catalog.knows(optimizer):
             return []
         reason = catalog.entry(optimizer).sharding_fault(options)
@@ -233,7 +234,7 @@ class Resources(Spec):
 
 
 def _unsharded_parts(workload: Workload) -> list[SpecFault]:
-    """What of a workload works on whole models only."""
+    """Return the parts of a workload that work on whole models only."""
     faults: list[SpecFault] = []
     if workload.probes is not None:
         allowed = "must be null with execution.parallel = fsdp: probes look at whole matrices; take ddp"
@@ -248,7 +249,7 @@ def _unsharded_parts(workload: Workload) -> list[SpecFault]:
 
 
 class RunSpec(Spec):
-    """One training, to the bit: the same spec on the same device gives the same losses."""
+    """A training, to the bit: the same spec on the same device gives the same losses."""
 
     workload: Workload
     optimizer: OptimizerSpec
@@ -279,14 +280,14 @@ class RunSpec(Spec):
 
 
 def averaging_faults(ema_decay: float | None, optimizer: str, where: tuple[str | int, ...]) -> list[SpecFault]:
-    """That weights are averaged which the optimizer averages itself."""
+    """Return a fault if weights are averaged that the optimizer averages itself."""
     if ema_decay is None or not catalog.knows(optimizer) or catalog.Need.MODES not in catalog.entry(optimizer).needs:
         return []
     return [(where, ema_decay, f"must be null: {optimizer} averages its weights by itself")]
 
 
 def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[SpecFault]:
-    """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
+    """Return the faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
     if (entry := catalog.find(optimizer)) is None:  # of what was stored
         return [((), optimizer, f"unknown optimizer {optimizer!r}; {OWN_OPTIMIZERS}")]
     found = entry.faults(options)

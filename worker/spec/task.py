@@ -1,4 +1,4 @@
-"""What a workload trains on its model: `Workload.task`, one closed spec a kind, told apart by `kind` (torch-free).
+"""Tasks of a workload on its model: `Workload.task`, one closed spec a kind, distinguished by `kind` (torch-free).
 
 `task: sft` is short for `task: {kind: sft}`. A kind says which data it needs and where the workload's defaults differ
 for it; `worker/tasks/registry.py` has its losses.
@@ -30,14 +30,14 @@ class TaskSpec(Spec):
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Fields of the workload whose default is another one for this task, nested as in the workload."""
     loss_name: ClassVar[str] = "validation loss"
-    """What the validation loss is called where people read of it."""
+    """The name of the validation loss for people."""
     loss_unit: ClassVar[str] = " nats"
     in_nats_per_token: ClassVar[bool] = False
     """Whether exp() of the losses is a perplexity."""
     batch_unit: ClassVar[str] = "tokens"
-    """What a batch is counted in where people read of it."""
+    """The unit of a batch for people."""
     computes_in: ClassVar[str | None] = None
-    """What it computes in, whatever `precision` says."""
+    """The type that it computes in, whatever `precision` says."""
     divisible: ClassVar[bool] = True
     """Whether several processes can share a batch."""
     only_passes: ClassVar[bool] = True
@@ -45,14 +45,14 @@ class TaskSpec(Spec):
 
     @abstractmethod
     def misfits(self, workload: "Workload") -> list[SpecFault]:
-        """Every field of the workload around it that this task cannot be trained with."""
+        """Return every field of the workload around it that this task cannot be trained with."""
 
 
 class LanguageTask(TaskSpec):
     """The base of the tasks that train a language model."""
 
     def misfits(self, workload: "Workload") -> list[SpecFault]:
-        """A model that is none, sequences longer than its positions, tokens that it does not know."""
+        """Return a model that is none, sequences longer than its positions, tokens that it does not know."""
         if workload.model == LINEAR_MODEL:
             allowed = f"is no language model, which the task {self.kind} trains: {', '.join(presets.names())}"
             return [(("model",), workload.model, allowed)]
@@ -145,9 +145,9 @@ class RegressionTask(TaskSpec):
     kind: Literal["regression"] = "regression"
     dimension: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 1_000
     a: Annotated[float, Field(strict=True, ge=1, le=10)] = 2.0
-    """How fast the covariance's eigenvalues fall; the theorem asks for 1 or more."""
+    """The exponent of the covariance's eigenvalues; the theorem asks for 1 or more."""
     b: Annotated[float, Field(strict=True, ge=1, le=10)] = 1.5
-    """How fast the signal's energy falls; below a, momentum should help."""
+    """The exponent of the signal's energy; below a, momentum should help."""
     noise: Annotated[float, Field(strict=True, ge=0, le=1e6)] = 0.1
     """Standard deviation of the noise in y."""
     data_kind = DataKind.DRAWN
@@ -201,7 +201,7 @@ AnyTask = Annotated[
 
 
 def defaults_of(task: Any) -> Mapping[str, Any]:
-    """The workload's defaults for a task as a user may write it; none where it is no task at all."""
+    """Return the workload's defaults for a task as a user may write it; none if it is no task at all."""
     task = expand_shorthand(task)
     kind = task.get("kind") if isinstance(task, Mapping) else getattr(task, "kind", None)
     return KINDS[kind].defaults if isinstance(kind, str) and kind in KINDS else {}

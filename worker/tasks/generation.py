@@ -28,11 +28,11 @@ class GeneratedAnswers:
     """bool, shape (answers, answer): where an answer's tokens are, its end-of-text token included."""
 
     def attention_mask(self) -> Tensor:
-        """Where there are tokens at all: int64, shape (answers, prompt + answer)."""
+        """Return the mask of tokens: int64, shape (answers, prompt + answer)."""
         return torch.cat((self.prompt_mask, self.answer_mask.long()), dim=1)
 
     def positions(self) -> Tensor:
-        """The place of each token behind its padding: int64, shape (answers, prompt + answer)."""
+        """Return the place of each token behind its padding: int64, shape (answers, prompt + answer)."""
         return (self.attention_mask().cumsum(dim=1) - 1).clamp_min(0)
 
     def lengths(self) -> Tensor:

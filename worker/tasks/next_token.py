@@ -25,7 +25,7 @@ Rows = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMicroBatch:
-    """Some sequences of a batch, and the batch's targets that count."""
+    """Some sequences of a batch, and the number of the batch's targets that count."""
 
     inputs: Tensor
     """int64, shape (sequences, length), on the CPU."""
@@ -61,7 +61,7 @@ class NextTokenTask(ABC):
         """Inputs and targets of those rows of the step's batch, and the targets of the whole batch that count."""
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[TokenMicroBatch]:
-        """The batch of `step` in micro-batches; all rows have the same length, so that each costs the same."""
+        """Return the batch of `step` in micro-batches; all rows have the same length, so that each costs the same."""
         inputs, targets, counted = self._batch(step, self._group.shard(self._sequences))
         pieces = _pieces(inputs, targets, micro_batch_sequences)
         return [TokenMicroBatch(inputs=x, targets=y, batch_tokens=counted) for x, y in pieces]
@@ -90,12 +90,12 @@ class NextTokenTask(ABC):
 
 
 class Pretraining(NextTokenTask):
-    """On windows of running text, every token of which is a target."""
+    """Training on windows of running text, every token of which is a target."""
 
     def __init__(
         self, model: "PreTrainedModel", dataset: TokenDataset, spec: RunSpec, group: ProcessGroup = ALONE
     ) -> None:
-        """Raises `DataError` where the data holds no sequence of that length."""
+        """Raises `DataError` if the data holds no sequence of that length."""
         workload, length = spec.workload, spec.workload.data.sequence_length_tokens
         self._batches = Batches(dataset.train, seed=spec.seed, sequences=workload.budget.batch_sequences, length=length)
         text = validation_sequences(dataset.validation, sequences=workload.evaluation.sequences, length=length)
@@ -107,7 +107,7 @@ class Pretraining(NextTokenTask):
 
 
 class FineTuning(NextTokenTask):
-    """On conversations, of which the answers' tokens are the targets."""
+    """Training on conversations, of which the answers' tokens are the targets."""
 
     def __init__(
         self, model: "PreTrainedModel", dataset: ConversationDataset, spec: RunSpec, group: ProcessGroup = ALONE
@@ -124,5 +124,5 @@ class FineTuning(NextTokenTask):
 
 
 def _pieces(inputs: Tensor, targets: Tensor, micro_batch_sequences: int) -> Iterator[Rows]:
-    """Both in pieces of so many rows."""
+    """Yield both in pieces of so many rows."""
     return zip(torch.split(inputs, micro_batch_sequences), torch.split(targets, micro_batch_sequences), strict=True)

@@ -24,12 +24,12 @@ CheckStop = Callable[[], None]
 
 
 TaskData = TokenDataset | ConversationDataset | LinearProblem
-"""What a task is trained on, open and checked."""
+"""The data of a task, open and checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEntry:
-    """One kind of task."""
+    """A kind of task."""
 
     data: Callable[[RunSpec, Path, CheckStop], TaskData]
     """Opens the data that a spec names in the folder of prepared datasets, or prepares them there."""
@@ -71,4 +71,4 @@ TASKS: Final[dict[str, TaskEntry]] = {
         task=lambda model, data, spec, group: Regression(model, data, spec),
     ),
 }
-"""By `kind`."""
+"""The tasks by `kind`."""

@@ -47,13 +47,14 @@ class LinearProblem:
         """Of what the samples are drawn from: a sample is a function of this, seed and step."""
 
     def samples(self, seed: int, step: int, count: int) -> tuple[Tensor, Tensor]:
-        """The samples of a step: x, shape (count, dimension), and y, shape (count,)."""
+        """Return the samples of a step: x, shape (count, dimension), and y, shape (count,)."""
         drawn = torch.from_numpy(normals(seed, step, count * (self.dimension + 1))).view(count, self.dimension + 1)
         inputs = drawn[:, 1:] * self._deviations
         return inputs, inputs @ self.solution + self._noise * drawn[:, 0]
 
     def excess_risk(self, weights: Tensor) -> float:
-        """How much more than the least possible the expected squared error of these weights is; shape (dimension,)."""
+        """Return the excess of the expected squared error of these weights over the least possible; shape
+        (dimension,)."""
         error = weights.detach().to("cpu", torch.float64) - self.solution
         return float(torch.dot(self.eigenvalues, error * error))
 
@@ -105,7 +106,7 @@ class Regression:
         self.batch_sequences = self.tokens_per_step = spec.workload.budget.batch_sequences
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[RegressionBatch]:
-        """The samples of `step` (from 0)."""
+        """Return the samples of `step` (from 0)."""
         inputs, outputs = self._problem.samples(self._seed, step, self.batch_sequences)
         pieces = zip(
             torch.split(inputs, micro_batch_sequences), torch.split(outputs, micro_batch_sequences), strict=True
@@ -113,13 +114,13 @@ class Regression:
         return [RegressionBatch(x, y, self.batch_sequences) for x, y in pieces]
 
     def training_loss(self, micro_batch: RegressionBatch) -> Tensor:
-        """Its share of half the mean squared error of the step."""
+        """Return its share of half the mean squared error of the step."""
         device = self._weight.device
         errors = self.model(micro_batch.inputs.to(device)) - micro_batch.outputs.to(device)
         loss: Tensor = errors.square().sum() / (2 * micro_batch.batch_samples)
         return loss
 
     def validation_loss(self, micro_batch_sequences: int) -> float:
-        """The excess risk, exactly."""
+        """Return the excess risk, exactly."""
         del micro_batch_sequences  # nothing is sampled
         return self._problem.excess_risk(self._weight)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
 
 VALIDATION_STEP: Final = 2**62
-"""In place of a step, for the seeds of validation answers: no training gets there."""
+"""The step in the seeds of validation answers: no training gets there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class ReMax:
         self._validation = prompt_rows(dataset.validation, held_out, self._prompt_tokens)
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[RewardedMicroBatch]:
-        """The prompts of `step` with sampled answers and their returns; the answers do not depend on the cut."""
+        """Return the prompts of `step` with sampled answers and their returns; the answers do not depend on the cut."""
         indices = drawn_indices(self._conversations, seed=self._seed, step=step, count=self.batch_sequences)
         prompts, mask = prompt_rows(self._conversations, indices, self._prompt_tokens)
         seeds = answer_seeds(self._seed, step, self.batch_sequences)
@@ -94,7 +94,7 @@ class ReMax:
         return batch
 
     def training_loss(self, micro_batch: RewardedMicroBatch) -> Tensor:
-        """The policy gradient's surrogate, summed over the micro-batch's tokens, by the whole batch's tokens."""
+        """Return the policy gradient's surrogate, summed over the micro-batch's tokens, by the whole batch's tokens."""
         log_probabilities = self._log_probabilities(self._policy, _move(micro_batch.answers, self._policy.device))
         gains: Tensor = log_probabilities * micro_batch.returns.to(log_probabilities.device)
         return -gains.sum() / micro_batch.batch_answer_tokens
@@ -162,7 +162,7 @@ class ReMax:
 
 
 def answer_seeds(seed: int, step: int, count: int) -> list[int]:
-    """One seed for each answer of a step, a function of (seed, step, its place)."""
+    """Return a seed for each answer of a step, a function of (seed, step, index of the answer)."""
     # The key's second word tells this stream from the one that draws the prompts of the same step.
     raw = np.random.Philox(key=np.array([seed, step + 2**63], dtype=np.uint64)).random_raw(count)
     return [int(number >> np.uint64(1)) for number in raw]
@@ -210,7 +210,7 @@ class RewardModel:
 
     @torch.no_grad()
     def __call__(self, answers: GeneratedAnswers) -> Tensor:
-        """The head's score of each answer, given its prompt."""
+        """Return the head's score of each answer, given its prompt."""
         found = self.model(
             input_ids=answers.tokens, attention_mask=answers.attention_mask(), position_ids=answers.positions()
         )

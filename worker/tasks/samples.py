@@ -28,7 +28,7 @@ class SampleWriter:
     """Has a model go on from the prompts of a specification."""
 
     def __init__(self, spec: RunSpec, dataset_folder: Path) -> None:
-        """The data are prepared. Raises `DataError` where their tokenizer cannot be had."""
+        """The data are prepared. Raises `DataError` if their tokenizer cannot be had."""
         asked, data = spec.workload.evaluation.samples, spec.workload.data
         assert asked is not None
         self._asked = asked
@@ -42,7 +42,7 @@ class SampleWriter:
 
     @torch.no_grad()
     def write(self, model: nn.Module, step: int) -> TextSamples:
-        """What the language model, on its device, writes after so many steps; it is left in its mode."""
+        """Return the texts of the language model, on its device, after so many steps; it is left in its mode."""
         asked, was_training = self._asked, model.training
         writing = cast("PreTrainedModel", model)
         model.eval()
@@ -73,11 +73,11 @@ class SampleWriter:
 
 
 REPLACED: Final = "\ufffd"
-"""In place of a NUL, which PostgreSQL keeps in no text."""
+"""The replacement of a NUL, which PostgreSQL keeps in no text."""
 
 
 def _open_tokenizer(folder: Path, name: str) -> Tokenizer:
-    """The tokenizer of prepared data: its file lies beside them, but for conversations."""
+    """Return the tokenizer of prepared data: its file lies beside them, but for conversations."""
     if name == "byte":
         return ByteTokenizer()
     beside = folder / TOKENIZER_FILE

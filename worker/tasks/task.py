@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 
 MicroBatch = TypeVar("MicroBatch")
-"""What a task hands itself from `draw` to `training_loss`; the loop never looks inside."""
+"""A micro-batch, which a task hands itself from `draw` to `training_loss`; the loop never looks inside."""
 
 
 class Task(Protocol[MicroBatch]):
@@ -34,8 +34,8 @@ class Task(Protocol[MicroBatch]):
     """SHA-256 over the data that the losses are taken on."""
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[MicroBatch]:
-        """The batch of `step` (from 0), with several ranks this rank's rows of it, in micro-batches: everything that a
-        step needs besides the weights.
+        """Return the batch of `step` (from 0), with several ranks this rank's rows of it, in micro-batches: everything
+        that a step needs besides the weights.
 
         Reading, tokenising, padding and (`rlhf`) generating and rewarding happen here and are timed as data. Tensors
         stay on the CPU, so that only the micro-batch at work takes memory on the device.
@@ -46,7 +46,7 @@ class Task(Protocol[MicroBatch]):
         """
 
     def training_loss(self, micro_batch: MicroBatch) -> torch.Tensor:
-        """The micro-batch's share of the batch's loss, an fp32 scalar with its graph.
+        """Return the micro-batch's share of the batch's loss, an fp32 scalar with its graph.
 
         The loss's sum over this micro-batch divided by the count of the whole batch: over all micro-batches of a step
         the shares add up to the mean over the whole batch, in nats per token, however unevenly it was cut. It is a
@@ -55,8 +55,8 @@ class Task(Protocol[MicroBatch]):
         """
 
     def validation_loss(self, micro_batch_sequences: int) -> float:
-        """The loss on the held-out sequences, in nats per token, the same sequences for every run; with several ranks
-        each takes its rows, and all get the sum.
+        """Return the loss on the held-out sequences, in nats per token, the same sequences for every run; with several
+        ranks each takes its rows, and all get the sum.
 
         At most `micro_batch_sequences` sequences at a time, without a graph; leaves the model in training mode.
         """
@@ -67,4 +67,4 @@ class HasFigures(Protocol):
     """A task that reports more of a step than its loss."""
 
     figures: Mapping[str, float]
-    """Of the newest `draw`: names of `Point`'s fields, finite values."""
+    """The figures of the newest `draw`: names of `Point`'s fields, finite values."""

@@ -33,7 +33,7 @@ class WeightAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within, the model has the averages for its weights; before and after, what is trained, to the bit."""
+        """Give the model the averages for its weights within the block; afterwards the trained ones, to the bit."""
         self._exchange()
         try:
             yield
@@ -42,14 +42,14 @@ class WeightAverage:
 
     @torch.no_grad()
     def _exchange(self) -> None:
-        """One tensor at a time: no second copy of the model is ever there."""
+        """Exchange one tensor at a time: a second copy of the model never exists."""
         for trained, mean in zip(self._trained.values(), self._means.values(), strict=True):
             kept = trained.detach().clone()
             trained.copy_(mean)
             mean.copy_(kept)
 
     def state(self) -> dict[str, Tensor]:
-        """The averages by the names of their parameters; how many steps are in them is the training's."""
+        """Return the averages by the names of their parameters; how many steps are in them is the training's."""
         return dict(self._means)
 
     @torch.no_grad()

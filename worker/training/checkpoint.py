@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 KEEP: Final = 2
 """Checkpoints kept: the newest, and the one before in case the newest turns out damaged."""
 BEST: Final = "best"
-"""How the files of the checkpoint with the lowest validation loss begin."""
+"""The beginning of the names of the checkpoint with the lowest validation loss."""
 LARGEST_SHARE: Final = 0.02
 """Checkpoints may take this share of the time between them, however large the model is."""
 
@@ -74,11 +74,11 @@ class CheckpointStore:
         return notice
 
     def newest(self, notice: CheckpointNotice | None = None, *, mapped: bool = False) -> State | None:
-        """The state of the newest good checkpoint here or at `notice`; None where there is none. Newer is what a later
-        attempt wrote, whatever its step.
+        """Return the state of the newest good checkpoint here or at `notice`; None if there is none. Newer is what a
+        later attempt wrote, whatever its step.
 
         A damaged one is passed over, which `passed_over` tells. `mapped` leaves tensors in the file until they are
-        used: for processes that take a part each. Raises `CheckpointError` where the folder belongs to another spec.
+        used: for processes that take a part each. Raises `CheckpointError` if the folder belongs to another spec.
         """
         for leftover in self.folder.glob(f"*{UNFINISHED}"):
             leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; all ranks look together
@@ -98,7 +98,7 @@ class CheckpointStore:
         return None
 
     def newest_local(self) -> CheckpointNotice | None:
-        """The newest good checkpoint here; None where there is none."""
+        """Return the newest good checkpoint here; None if there is none."""
         return max((each for each in self._notices() if _fault(each) is None), key=CheckpointNotice.rank, default=None)
 
     def drop_overtaken_checkpoints(self, counted_steps: Mapping[int, int]) -> None:
@@ -161,7 +161,7 @@ def _read(path: Path) -> CheckpointNotice | None:
 
 
 def _rank(path: Path) -> tuple[int, int]:
-    """Of a notice's file; one that cannot be read is older than all others."""
+    """Return the order of a notice's file; one that cannot be read is older than all others."""
     return (-1, 0) if (notice := _read(path)) is None else notice.rank()
 
 
@@ -183,7 +183,7 @@ class _HashingFile:
 
 
 def _fault(notice: CheckpointNotice) -> str | None:
-    """What its state is instead of what was written, also as a warning; None where it is that."""
+    """Return the fault of the state beside a notice, also as a warning; None if it is as written."""
     try:
         digest = file_sha256(Path(notice.path))
     except OSError as error:
@@ -203,7 +203,7 @@ class CheckpointTimer:
         self._due = time.monotonic() + every_seconds
 
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """Return whether it is time."""
         return time.monotonic() >= self._due
 
     def restart(self, cost_seconds: float) -> None:

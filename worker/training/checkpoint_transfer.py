@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 LEAVING_SECONDS: Final = 15.0
 """A run that stops waits this long for what is being sent: about as long as it is let."""
 BEST_SECONDS: Final = 600.0
-"""One that has its result waits this long for its best checkpoint, and for no other, unless it is to leave."""
+"""The time that a run with a result waits for its best checkpoint, and for no other, unless it is to leave."""
 LOOK_SECONDS: Final = 0.5
-"""So often it looks whether it is."""
+"""The interval at which it checks whether it is to leave."""
 
 
 class CheckpointUploads:
@@ -72,7 +72,8 @@ class CheckpointUploads:
             self._waiting.clear()
 
     def _wait(self) -> None:
-        """Until all is sent, patience ends or, with a result, somebody wants the run to leave: a result comes first."""
+        """Wait until all is sent, patience ends or, with a result, somebody wants the run to leave: a result comes
+        first."""
         deadline = time.monotonic() + (BEST_SECONDS if self._succeeded else LEAVING_SECONDS)
         while self._thread.is_alive():
             if time.monotonic() > deadline or (self._succeeded and self._must_leave()):
@@ -91,7 +92,7 @@ class CheckpointUploads:
             self._send(notice)
 
     def _next(self) -> CheckpointNotice | None:
-        """The next one to send, the one to go on from before the best one; None where no more will come."""
+        """Return the next one to send, the one to go on from before the best one; None if no more will come."""
         with self._changed:
             self._sending = None
             self._changed.wait_for(lambda: self._waiting or self._leaving)
@@ -115,7 +116,7 @@ class CheckpointUploads:
                 logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)
 
     def _is_overtaken(self, there: CheckpointNotice) -> bool:
-        """Whether nobody wants it any more: the best one is another already, or nothing goes on from the run."""
+        """Return whether nobody wants it any more: the best one is another already, or nothing goes on from the run."""
         return True in self._waiting if _is_best(there) else self._succeeded
 
 
@@ -136,7 +137,7 @@ def fetch_newest_checkpoint(
     which its successor went on: `counted_steps` has the last step of each earlier attempt. A folder that cannot be
     reached is waited for, since training anew costs more; `check_stop` as in `retry_while_away`.
 
-    Raises `RemoteFolderError` where the folder stays unreachable and there is nothing here to go on from.
+    Raises `RemoteFolderError` if the folder stays unreachable and there is nothing here to go on from.
     """
     own = here.newest_local()
     if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):

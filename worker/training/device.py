@@ -26,7 +26,8 @@ from worker.words import pluralize
 
 
 def choose_device(resources: Resources, group: ProcessGroup = ALONE) -> torch.device:
-    """The CPU, or this process's one GPU; raises `DeviceError` where that, or the rest of the group, is not there."""
+    """Return the CPU, or this process's one GPU; raises `DeviceError` if that, or the rest of the group, is not
+    there."""
     if (asked := resources.process_count()) != group.size:
         raise DeviceError(
             f"resources asks for {asked} processes, and {group.size} {'was' if group.size == 1 else 'were'} started. "
@@ -78,7 +79,7 @@ def free_memory() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the GPU or (as torch reports it there) on the CPU."""
+    """Return whether an allocation failed, on the GPU or (as torch reports it there) on the CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
@@ -92,7 +93,7 @@ def seed_everything(seed: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """All global random states as tensors and plain values."""
+    """Return all global random states as tensors and plain values."""
     numpy_state: Any = np.random.get_state(legacy=False)
     return {
         "python": random.getstate(),
@@ -105,7 +106,7 @@ def random_state() -> dict[str, Any]:
 
 
 def _cuda_states() -> list[torch.Tensor]:
-    """The generator of the run's GPU; none in a process that has not touched one, and must not for this."""
+    """Return the generator of the run's GPU; none in a process that has not touched one, and must not for this."""
     initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch publishes no types for it
     return [torch.cuda.get_rng_state()] if initialized else []
 
@@ -142,7 +143,7 @@ class MemoryCap:
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        """Within, a GPU's allocator refuses what is over the cap."""
+        """Make a GPU's allocator refuse memory over the cap, within the block."""
         if self._device.type != "cuda" or self.limit_bytes is None:
             yield
             return
@@ -154,7 +155,7 @@ class MemoryCap:
             torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
     def check(self, breakdown: MemoryBreakdown) -> None:
-        """Raise `OverMemoryCapError` where a CPU's measured step held more than the cap."""
+        """Raise `OverMemoryCapError` if a CPU's measured step held more than the cap."""
         if self.limit_bytes is not None and self._device.type == "cpu" and breakdown.peak_bytes > self.limit_bytes:
             raise OverMemoryCapError(
                 f"a step with micro-batches of {pluralize(breakdown.micro_batch_sequences, 'sequence')} holds "
@@ -162,7 +163,8 @@ class MemoryCap:
             )
 
     def trial_limit_bytes(self) -> int | None:
-        """What a trial may hold: the cap; without one, on a CPU, the memory that is free now; None on a GPU."""
+        """Return the memory that a trial may take: the cap; without one, on a CPU, the memory that is free now; None on
+        a GPU."""
         if self.limit_bytes is not None or self._device.type != "cpu":
             return self.limit_bytes
         return free_host_bytes()

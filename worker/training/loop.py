@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingContext:
-    """What a training works with but does not own."""
+    """The parts that a training works with but does not own."""
 
     device: torch.device
     reporter: Reporter
@@ -65,7 +65,7 @@ class TrainingContext:
     """Whether the checkpoint with the lowest validation loss is kept."""
     group: ProcessGroup = field(default_factory=ProcessGroup)
     initial_weights_sha256: str | None = None
-    """Of the files that training starts from; None where weights are drawn."""
+    """The hash of the initial weights' files; None if weights are drawn."""
     copied: Callable[[CheckpointNotice], None] | None = None
     """Has a checkpoint copied to where other machines find it, without waiting for that."""
 
@@ -76,11 +76,11 @@ second counts. They take longer for it, and are warm-up for every mean of times.
 
 
 _ORDERS: Final[tuple[Command | None, ...]] = (*Command, None)
-"""What rank 0 tells the others by its place; None is to leave."""
+"""The orders that rank 0 sends the others by their index; None is to leave."""
 
 
 class Training:
-    """One model under training; `progress` says how far it is."""
+    """A model under training; `progress` says how far it is."""
 
     def __init__(
         self, stepper: Stepper, workload: Workload, progress: TrainingProgress, context: TrainingContext
@@ -101,7 +101,7 @@ class Training:
     def resume(self, notice: CheckpointNotice | None) -> int:
         """Load the newest good checkpoint, if there is one; returns the step to go on from, 0 for a fresh start.
 
-        Raises `CheckpointError` where it comes from other data or other initial weights than there are now.
+        Raises `CheckpointError` if it comes from other data or other initial weights than there are now.
         """
         state = self._context.checkpoints.newest(notice, mapped=self._stepper.is_sharded)
         if state is not None:
@@ -148,7 +148,7 @@ class Training:
             self.advance()
 
     def advance(self) -> None:
-        """One turn of the loop: check_stop, keep a checkpoint where one is due, take a step and report it."""
+        """Do one turn of the loop: check_stop, keep a checkpoint if one is due, take a step and report it."""
         is_checkpoint_due = self._check_stop()
         if self.progress.stopped_early:
             return
@@ -164,7 +164,7 @@ class Training:
         return self._context.keep_best and self._has_part_in_checkpoints()
 
     def _has_part_in_checkpoints(self) -> bool:
-        """Whether this process writes them, or gives its part of the model."""
+        """Return whether this process writes them, or gives its part of the model."""
         return self._context.group.is_rank_zero or self._stepper.is_sharded
 
     def _report_start(self) -> None:
@@ -175,7 +175,7 @@ class Training:
         self._context.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
 
     def _step(self) -> Point | None:
-        """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
+        """Take one optimizer step and, where it is due, evaluate; None if the loss stopped being a number."""
         step = self.progress.step
         factor = self._rate.apply(step)
         taken = self._take_observed_step(step)
@@ -235,7 +235,7 @@ class Training:
         return True
 
     def _record(self, step: int) -> MemoryBreakdown | None:
-        """Take note of the memory of a recorded step; None where it was not one."""
+        """Take note of the memory of a recorded step; None if it was not one."""
         if self._recorded >= RECORDED_STEPS:
             return None
         self._recorded += 1
@@ -257,8 +257,8 @@ class Training:
         return finite_or_none(progress.val_loss)
 
     def _validation_loss(self) -> float:
-        """The loss of what is held for the result, by the optimizer or as an average: maybe not the weights that are
-        trained."""
+        """Return the loss of what is held for the result, by the optimizer or as an average: maybe not the weights that
+        are trained."""
         average = self._stepper.average
         with result_weights(self._optimizer), nullcontext() if average is None else average.in_place():
             loss = self._stepper.validation_loss()
@@ -305,7 +305,7 @@ class Training:
         raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {kept if is_saved else lost}")
 
     def _next_order(self) -> Command | None:
-        """What the service wants; None where the system wants the process to leave."""
+        """Return the service's command; None if the system wants the process to leave."""
         command = self._context.reporter.command()
         return None if command is Command.CONTINUE and self._context.termination.is_requested else command
 
@@ -352,7 +352,7 @@ class Training:
             )
 
     def _origin(self) -> dict[str, str | None]:
-        """What training is made from beside its specification, which names but does not hold it."""
+        """Return the origin of the training beside its specification, which names but does not contain it."""
         return {"data": self._task.data_hash, "initial weights": self._context.initial_weights_sha256}
 
     def _require_same_origin(self, before: dict[str, str | None]) -> None:

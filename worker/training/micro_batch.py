@@ -33,22 +33,22 @@ out for a trial. Memory is linear in the micro-batch."""
 
 
 def candidates(batch_sequences: int) -> tuple[int, ...]:
-    """The sizes that cut a batch into 1, 2, 3, … micro-batches as evenly as can be, ascending."""
+    """Return the sizes that cut a batch into 1, 2, 3, … micro-batches as evenly as can be, ascending."""
     return tuple(sorted({-(-batch_sequences // pieces) for pieces in range(1, batch_sequences + 1)}))
 
 
 def next_smaller(batch_sequences: int, micro_batch_sequences: int) -> int | None:
-    """The next smaller candidate, None where there is none."""
+    """Return the next smaller candidate, None if there is none."""
     return max((size for size in candidates(batch_sequences) if size < micro_batch_sequences), default=None)
 
 
 def largest_fitting_size(sizes: Sequence[int], trial: MicroBatchTrial, limit_bytes: int | None) -> int:
-    """The largest of the ascending sizes that fits, by doubling and bisection.
+    """Return the largest of the ascending sizes that fits, by doubling and bisection.
 
     Args:
         sizes: Ascending.
         trial: What a size needs.
-        limit_bytes: No size is tried that is foretold to need clearly more; None where a trial cannot do harm.
+        limit_bytes: No size is tried that is foretold to need clearly more; None if a trial cannot do harm.
 
     Raises:
         OverMemoryCapError: not even the smallest one fits.
@@ -84,7 +84,7 @@ class TrialSteps:
         self._stepper: Stepper | None = None
 
     def largest_micro_batch(self, batch_sequences: int) -> int:
-        """The largest micro-batch for that batch; leaves no memory behind and the random states as they were."""
+        """Return the largest micro-batch for that batch; leaves no memory behind and the random states as they were."""
         before = random_state()
         try:
             return largest_fitting_size(candidates(batch_sequences), self._trial, self._limit_bytes)
@@ -110,7 +110,7 @@ class TrialSteps:
 
 
 def _two_steps(stepper: Stepper, micro_batch_sequences: int) -> int:
-    """The peak of the second step, the first with the optimizer's whole state."""
+    """Return the peak of the second step, the first with the optimizer's whole state."""
     stepper.micro_batch_sequences = micro_batch_sequences
     meter = stepper.breakdown_meter()
     for step in range(2):
@@ -119,7 +119,7 @@ def _two_steps(stepper: Stepper, micro_batch_sequences: int) -> int:
 
 
 def _peak_or_none(trial: MicroBatchTrial, size: int) -> int | None:
-    """The peak of a trial, None where memory ran out."""
+    """Return the peak of a trial, None if memory ran out."""
     try:
         peak_bytes = trial(size)
     except (RuntimeError, MemoryError) as error:
@@ -134,7 +134,7 @@ def _peak_or_none(trial: MicroBatchTrial, size: int) -> int | None:
 
 
 def _is_foretold_over(size: int, peaks: dict[int, int], limit_bytes: int | None) -> bool:
-    """Whether the line through the two largest known sizes lies clearly above the limit."""
+    """Return whether the line through the two largest known sizes lies clearly above the limit."""
     if limit_bytes is None or len(peaks) < 2:
         return False
     (small, small_bytes), (large, large_bytes) = sorted(peaks.items())[-2:]

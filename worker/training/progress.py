@@ -1,4 +1,4 @@
-"""What a training has done so far: the part of a result that grows with its steps and goes into checkpoints."""
+"""The progress of a training: the part of a result that grows with its steps and goes into checkpoints."""
 
 import math
 import statistics
@@ -17,7 +17,7 @@ _SERIES = ("train_losses", *TIMES)
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """The value, or None where it is no finite number: records hold finite numbers only."""
+    """Return the value, or None if it is no finite number: records hold finite numbers only."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -29,14 +29,14 @@ class TrainingProgress:
     """The whole budget."""
     loss_name: str = "validation loss"
     loss_unit: str = " nats"
-    """What the task calls its validation loss, and its unit with a space before it."""
+    """The task's name of its validation loss, and its unit with a space before it."""
     step: int = 0
     """Optimizer steps done."""
     initial_val_loss: float | None = None
     val_loss: float | None = None
     """The newest validation loss."""
     lowest_val_loss: float = math.inf
-    """After the first step; the best checkpoint's."""
+    """The lowest validation loss after the first step; the best checkpoint's."""
     is_best: bool = False
     """Whether the newest validation loss is the lowest one."""
     fault: str | None = None
@@ -55,10 +55,10 @@ class TrainingProgress:
     micro_batch_sequences: int | None = None
     """Settled once and kept: another one would move the losses by rounding."""
     memory: MemoryBreakdown | None = None
-    """Of the newest recorded step."""
+    """The memory of the newest recorded step."""
 
     def is_finished(self) -> bool:
-        """Whether there is no further step to take."""
+        """Return whether there is no further step to take."""
         return self.fault is not None or self.stopped_early or self.step >= self.steps
 
     def add_step(self, train_loss: float, seconds: Mapping[str, float], *, warmup: bool = False) -> None:
@@ -82,7 +82,8 @@ class TrainingProgress:
             self.fault = f"The {self.loss_name} after step {self.step} is {val_loss}."
 
     def final_val_loss(self) -> float | None:
-        """The validation loss after the last step of the budget; None where that was not reached or not finite."""
+        """Return the validation loss after the last step of the budget; None if that was not reached or not
+        finite."""
         return finite_or_none(self.val_loss) if self.step >= self.steps else None
 
     def final_train_loss(self) -> float | None:
@@ -102,12 +103,12 @@ class TrainingProgress:
         return steps / seconds if steps else None
 
     def median(self, series: str) -> float | None:
-        """The median of one of the series of seconds over all steps, None before the first."""
+        """Return the median of one of the series of seconds over all steps, None before the first."""
         values = getattr(self, series)
         return statistics.median(values) if values else None
 
     def verdict(self) -> tuple[Verdict, str]:
-        """How the training ended, and a sentence why."""
+        """Return the end of the training, and the reason in a sentence."""
         if self.fault is not None:
             return Verdict.DIVERGED, self.fault
         assert self.initial_val_loss is not None
@@ -124,7 +125,7 @@ class TrainingProgress:
         return Verdict.DIVERGED, f"The {self.loss_name} did not fall: it went {losses}."
 
     def state(self) -> dict[str, Any]:
-        """Everything as tensors and plain values, for a checkpoint."""
+        """Return the progress as tensors and plain values, for a checkpoint."""
         series = {name: torch.tensor(getattr(self, name), dtype=torch.float64) for name in _SERIES}
         return {
             "step": self.step,

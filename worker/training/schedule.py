@@ -8,7 +8,7 @@ from worker.spec.run import Schedule
 
 
 def lr_factor(step: int, steps: int, schedule: Schedule) -> float:
-    """The factor on the learning rate at `step` (from 0) of `steps`.
+    """Return the factor on the learning rate at `step` (from 0) of `steps`.
 
     Warm-up over W steps: (step + 1) / (W + 1), so that no step is wasted at rate 0 and step W is the first at the
     full rate. Then, with f = `final_lr_ratio` and t from 0 to 1, which the step after the last one would have:

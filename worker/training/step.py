@@ -1,4 +1,4 @@
-"""One optimizer step: draw the batch, add up the gradients of its micro-batches, clip, update; each part timed.
+"""An optimizer step: draw the batch, add up the gradients of its micro-batches, clip, update; each part timed.
 
 draw ──► [forward, backward] for every micro-batch ──► clip ──► optimizer.step() ──► gradients freed
 
@@ -29,7 +29,7 @@ from worker.training.device import synchronize
 
 @dataclass(frozen=True, kw_only=True)
 class StepTaken:
-    """What one step gave; where a figure is no finite number the optimizer did not move."""
+    """The results of one step; if a figure is no finite number the optimizer did not move."""
 
     loss: float
     """Mean over the batch, before the step; nats per token."""
@@ -39,7 +39,7 @@ class StepTaken:
     """Of the step and its phases, as `PhaseClock` has them."""
 
     def is_finite(self) -> bool:
-        """Whether the step was taken."""
+        """Return whether the step was taken."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
@@ -73,7 +73,7 @@ class Stepper:
     def take(
         self, step: int, meter: BreakdownMeter | None = None, *, most_micro_batches: int | None = None
     ) -> StepTaken:
-        """One step on the batch of `step` (from 0) at the rates that the optimizer's groups have.
+        """Take a step on the batch of `step` (from 0) at the rates of the optimizer's groups.
 
         Args:
             step: Whose batch.
@@ -108,7 +108,8 @@ class Stepper:
         return StepTaken(loss=train_loss, grad_norm=grad_norm, seconds=clock.seconds())
 
     def _pieces(self, step: int) -> list[Any]:
-        """The step's micro-batches; what an uneven cut leaves over comes first: the highest moment is in a full one."""
+        """Return the step's micro-batches; what an uneven cut leaves over comes first: the highest moment is in a full
+        one."""
         pieces = list(self.task.draw(step, self.micro_batch_sequences))
         uneven = self.task.batch_sequences % self.micro_batch_sequences
         return [pieces[-1], *pieces[:-1]] if uneven else pieces
@@ -121,12 +122,12 @@ class Stepper:
         return share
 
     def breakdown_meter(self) -> BreakdownMeter:
-        """A meter of the memory of its steps."""
+        """Return a meter of the memory of its steps."""
         averages = self.average.state().values() if self.average else ()
         return BreakdownMeter(self.task.model, self.optimizer, self.device, more=tuple(averages))
 
     def validation_loss(self) -> float:
-        """The task's validation loss, in the precision of the training."""
+        """Return the task's validation loss, in the precision of the training."""
         with self.precision():
             return self.task.validation_loss(self.micro_batch_sequences)
 
@@ -144,7 +145,7 @@ class Stepper:
 
 
 class _LossModule(nn.Module):
-    """What DDP wraps: a module whose forward pass ends with the loss, and whose parameters are the model's."""
+    """The module that DDP wraps: its forward pass ends with the loss, and its parameters are the model's."""
 
     def __init__(self, task: Task[Any]) -> None:
         super().__init__()
@@ -152,7 +153,7 @@ class _LossModule(nn.Module):
         self._task = task
 
     def forward(self, micro_batch: Any) -> torch.Tensor:
-        """The micro-batch's share of the batch's loss, a scalar."""
+        """Return the micro-batch's share of the batch's loss, a scalar."""
         return self._task.training_loss(micro_batch)
 
 
@@ -183,7 +184,7 @@ class SharedLoss:
 
     @contextmanager
     def accumulate_locally(self) -> Iterator[None]:
-        """Within, backward passes add up gradients of this process alone; the first one outside sends them around.
+        """Add up gradients of this process alone within the block; the first backward pass outside sends them around.
         Sharded gradients are sent each time: added up, they would have to be whole."""
         if self._shared is None:
             yield

@@ -49,10 +49,10 @@ class Check(BaseModel):
 
     name: str
     ok: bool
-    """False where something is broken: the service, or runs on this machine, would fail."""
+    """False if something is broken: the service, or runs on this machine, would fail."""
     found: str
     way_out: str = ""
-    """What to do about it; empty where all is well."""
+    """What to do about it; empty if all is well."""
 
 
 def doctor(settings: SettingsOption = False, data: Data = None, json: Json = False) -> None:
@@ -81,7 +81,7 @@ def doctor(settings: SettingsOption = False, data: Data = None, json: Json = Fal
 
 
 def _checks() -> Iterator[Check]:
-    """The faults of the settings; without any, what depends on the settings."""
+    """Yield the faults of the settings; without any, what depends on the settings."""
     settings = read_settings()
     if isinstance(settings, Settings):
         sources = [source for field in type(settings).model_fields if (source := setting_source(field)) is not None]
@@ -96,7 +96,7 @@ def _checks() -> Iterator[Check]:
 def examine(
     names: Iterable[str], module: str = "api.cli.admin.checks", seconds: float = CHECK_SECONDS
 ) -> Iterator[Check]:
-    """Every check by name, made by `python -m module NAME`, in that order; each may take so long."""
+    """Yield every check by name, made by `python -m module NAME`, in that order; each may take so long."""
 
     def look(name: str) -> Check:
         command = [sys.executable, "-m", module, name]
@@ -137,7 +137,8 @@ class SettingInForce(BaseModel):
 
 
 def settings_in_force(settings: Settings) -> list[SettingInForce]:
-    """The service's settings, without passwords, then those that commands and workers read from the environment."""
+    """Return the service's settings, without passwords, then those that commands and workers read from the
+    environment."""
     meanings, values = field_docs(type(settings)), settings.model_dump(mode="json")
     values |= {name: without_password(values[name]) for name in WITH_PASSWORDS if values[name]}
     found = [

@@ -74,7 +74,7 @@ def create(
 
 
 def _announce_first_key(wanted: KeyRequest, yes: bool) -> None:
-    """Before the first key; on a terminal it can still be left undone."""
+    """Warn before the first key is made; on a terminal the user can still decline."""
     complain(
         "this is the service's first key: from now on pages, REST and this command line refuse everybody without a key"
     )
@@ -152,7 +152,7 @@ class LocalKeys:
         return made
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
-        """All keys."""
+        """Return all keys."""
         return self._keyring.list_keys()
 
     def revoke_key(self, key_id: str) -> KeyRecord:
@@ -162,7 +162,7 @@ class LocalKeys:
         return revoked
 
     def audit(self, *, limit: int, key_id: str | None = None) -> tuple[AuditRecord, ...]:
-        """The audit log, the newest first."""
+        """Return the audit log, the newest first."""
         return self._audit.page(limit=limit, key_id=key_id)
 
     def _note(self, action: str, key_id: str) -> None:

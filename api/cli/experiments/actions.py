@@ -206,7 +206,7 @@ def edit(
 
 
 def _read_note(file: Path) -> str:
-    """The note in a file, or on standard input; ends the command where there is none."""
+    """Return the note in a file, or on standard input; ends the command where there is none."""
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -25,7 +25,7 @@ from orchestrator.records import Comparison, ExperimentRecord
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
 LEARNING_RATE = 8e-3
-"""Where the search of all three begins."""
+"""The learning rate that the search of all three starts from."""
 
 DEMO = ComparisonSpec(
     name="AdaPM and AdaPM-mini against AdamW",
@@ -105,7 +105,7 @@ def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:
 
 
 def conclusion(comparison: Comparison) -> str:
-    """The answer in one sentence: each candidate's loss, state and time against the baseline's."""
+    """Return the answer in one sentence: each candidate's loss, state and time against the baseline's."""
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     if baseline is None or baseline.val_loss is None:
         return "Nothing can be concluded: the baseline has no loss."

@@ -66,7 +66,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
 
 
 def _earlier_result(folder: Path, spec: RunSpec) -> Result | None:
-    """The result of an earlier call: what it measured is not replaced by what a few last steps measure. Ends the
+    """Return the result of an earlier call: what it measured is not replaced by what a few last steps measure. Ends the
     command where training into the folder would write over a result that is not this specification's."""
     wanted, refused = spec.content_hash(), ""
     try:

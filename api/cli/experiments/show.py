@@ -66,7 +66,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV file.")]
 ROWS_LISTED = 50
 
 LINE_BYTES = 400
-"""So long a line of a log may be on average, tracebacks included."""
+"""The average length of a log's line, tracebacks included."""
 
 
 def ls(
@@ -144,7 +144,7 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
 
 
 def find_experiment(client: Client, id: str) -> ExperimentRecord | ExternalExperiment:
-    """The experiment of an id; of runs that were logged or imported also by its name."""
+    """Return the experiment of an id; of runs that were logged or imported also by its name."""
     return _or_told(client, client.experiment, id)
 
 
@@ -160,7 +160,7 @@ def _or_told(client: Client, read: Callable[[str], Found], id: str) -> Found | E
 
 
 def find(client: Client, id: str) -> ExperimentRecord | RunRecord | ExternalExperiment:
-    """The experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
+    """Return the experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
     return _or_told(client, client.run, id) if "-" in id else find_experiment(client, id)
 
 

@@ -38,7 +38,7 @@ class SpecText:
     text: str
     form: TextForm
     fields: dict[str, Any]
-    """What the text says."""
+    """The fields of the text."""
 
     def refuse(self, headline: str, faults: Iterable[Fault]) -> Never:
         """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
@@ -51,7 +51,7 @@ class SpecText:
 
 
 def read_spec(path: Path) -> SpecText:
-    """The specification in a file (`-`: standard input); ends the command where there is none."""
+    """Return the specification in a file (`-`: standard input); ends the command where there is none."""
     source, form = ("<stdin>" if str(path) == STDIN else str(path)), TextForm.from_path(path)
     try:
         with sys.stdin.buffer if str(path) == STDIN else path.open("rb") as file:

@@ -101,7 +101,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
 
 
 def _warnings(spec: ExperimentSpec) -> list[str]:
-    """Without those of its cluster, which only a service knows."""
+    """Return the warnings about a specification, but those of its cluster, which only a service knows."""
     few = few_tuning_seeds(spec.design()) if isinstance(spec, ComparisonSpec) else None
     return [*spec.warnings(), *law_warnings(spec.cells()), *([few] if few else [])]
 

@@ -49,7 +49,7 @@ DOCUMENTS = {
     "json": (("{id}.json", "document.json"), ("{id}.bib", "references.bib")),
     "report": (("{id}-report.html", "report"),),
 }
-"""What a format writes that is no table: the file's name, and the service's."""
+"""The formats that are documents instead of tables: the file's name, and the service's."""
 
 
 def _tables(client: Client, id: str, form: str, out: Path) -> Iterator[Path]:

@@ -171,7 +171,7 @@ def _print_sent(sent: Sequence[ImportedRun]) -> None:
 
 
 def _spool_folders(words: Sequence[str]) -> list[Path]:
-    """The folders and files of spools that are meant; empty where other tools' logs are."""
+    """Return the folders and files of spools that are meant; empty if other tools' logs are."""
     if not words:
         return [Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)]
     if words[0] == "spools":
@@ -220,7 +220,7 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
 
 
 def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str] | None) -> dict[str, str]:
-    """What an option names, by its name; `names`: those that it may have, None for any."""
+    """Return the values of an option by name; `names`: the allowed ones, None for any."""
     found = {}
     for each in given or ():
         name, equals, value = each.partition("=")

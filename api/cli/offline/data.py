@@ -104,7 +104,7 @@ def _print_datasets(folder: Path, known: list[dict[str, str]], prepared: list[di
 
 
 def _texts(folder: Path, *, verify: bool) -> Iterator[dict[str, Any]]:
-    """The prepared texts, as JSON; where they are verified with the faults of their shards."""
+    """Yield the prepared texts, as JSON; where they are verified with the faults of their shards."""
     for path, manifest in list_prepared(folder):
         if isinstance(manifest, Exception):
             yield {"folder": path, "error": str(manifest)}
@@ -127,7 +127,8 @@ def _texts(folder: Path, *, verify: bool) -> Iterator[dict[str, Any]]:
 
 
 def _conversations(folder: Path) -> Iterator[dict[str, Any]]:
-    """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
+    """Yield the conversations that runs have prepared, alike; a document is a conversation, a shard a split's
+    tokens."""
     for path in sorted(each.parent for each in folder.glob(f"*/{ConversationManifest.file_name}")):
         if path.suffix == UNFINISHED:
             continue
@@ -252,7 +253,7 @@ def push(names: Names = None, data: Data = None, json: Json = False) -> None:
 
 
 def _folders_to_push(folder: Path) -> Iterator[Path]:
-    """Every finished folder of texts and of conversations, then every folder of own weights, each by name."""
+    """Yield every finished folder of texts and of conversations, then every folder of own weights, each by name."""
     kinds = (Manifest, ConversationManifest)
     found = {path.parent for kind in kinds for path in folder.glob(f"*/{kind.file_name}")}
     yield from sorted(path for path in found if path.suffix != UNFINISHED)

@@ -90,7 +90,7 @@ Length = Annotated[
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SHOWN = ("adamw", "adapm", "adapm-mini")
-"""What is compared where nothing is named."""
+"""The optimizers that are compared by default."""
 MOST_COUNTS = 200
 """Are kept, the newest ones."""
 
@@ -156,7 +156,7 @@ def _print_models(*, json: bool) -> None:
 
 
 def _print_fits(found: Footprint, card_gib: float, micro_batch: int) -> None:
-    """What fits a card: one sentence on AdamW and AdaPM, then a line an optimizer."""
+    """Print the optimizers that fit a card: a sentence on AdamW and AdaPM, then a line for each optimizer."""
     out = console()
     if found.passes_unknown_because is not None:
         fail(f"the activations of {found.model} cannot be counted ({found.passes_unknown_because})")
@@ -237,7 +237,7 @@ def _count_once(
     ranks: int,
     step: tuple[Precision | None, int | None] = (None, None),
 ) -> Footprint:
-    """The count, which the same code and libraries make once; from then on it is read."""
+    """Return the count, which the same code and libraries make once; from then on it is read."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adapm-bench" / "footprints"
     path = answer_path(cache, model, options, names, rule, ranks, *step)
     with suppress(OSError, ValidationError):
@@ -304,7 +304,7 @@ def _total_table(found: Footprint) -> Table:
 
 
 def _block_table(found: Footprint) -> Table:
-    """A line an optimizer, a column a kind of block; the largest kinds first, counters last."""
+    """Return a line an optimizer, a column a kind of block; the largest kinds first, counters last."""
     sizes: dict[str, int] = {}
     for one in found.optimizers:
         for kind, size in one.state_by_block.items():
@@ -359,13 +359,13 @@ def _plan_table(blocks: Iterable[PlannedBlock]) -> Table:
 
 
 def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str, Scalar]:
-    """The catalog's options for what was given."""
+    """Return the catalog's options for what was given."""
     given: dict[str, Scalar] = {} if rank_ratio is None else {"rank_ratio": rank_ratio}
     return given if state_dtype is None else {**given, "state_dtype": DTYPES.get(state_dtype, state_dtype)}
 
 
 def block_rules(texts: list[str] | None) -> "list[Rule]":
-    """The rules for what was given, `*.mlp.*.weight=rank:8,per:neuron`; raises RuleError for any other form."""
+    """Return the rules for what was given, `*.mlp.*.weight=rank:8,per:neuron`; raises RuleError for any other form."""
     from optim.plan.rules import rule_of  # loads torch
 
     return [rule_of(text) for text in texts or ()]

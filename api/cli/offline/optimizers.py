@@ -86,12 +86,12 @@ def optimizers(
 
 
 class PromiseCheck(BaseModel):
-    """One promise, and whether it was kept."""
+    """A promise, and whether the optimizer kept it."""
 
     promise: str
     kept: bool
     found: str = ""
-    """What was found instead; empty where it was kept."""
+    """The observed behaviour; empty if the promise was kept."""
 
 
 def _check(subject: "Subject", promises: "tuple[Promise, ...]", *, json: bool) -> None:
@@ -113,7 +113,7 @@ def _check(subject: "Subject", promises: "tuple[Promise, ...]", *, json: bool) -
 
 
 def check_promises(subject: "Subject", promises: "tuple[Promise, ...]") -> Iterator[PromiseCheck]:
-    """What each promise comes to, one after the other; an error breaks it, too."""
+    """Yield the outcome of each promise; an error breaks it, too."""
     for promise in promises:
         sentence = (promise.__doc__ or promise.__name__).strip()
         try:

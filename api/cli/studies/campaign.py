@@ -85,7 +85,7 @@ def mcp(file: SpecFile, url: Url = None) -> None:
 
 
 def read_campaign(file: SpecFile) -> Campaign:
-    """The campaign in a file; faults end the command, with their lines."""
+    """Return the campaign in a file; faults end the command, with their lines."""
     text = read_spec(file)
     try:
         return Campaign.model_validate_json(json_text.dumps(text.fields))
@@ -94,7 +94,7 @@ def read_campaign(file: SpecFile) -> Campaign:
 
 
 def entries_table(entries: Iterable[LedgerEntry]) -> RenderableType:
-    """A line for each workload of each try and confirmation."""
+    """Return a line for each workload of each try and confirmation."""
     rows = (_cells(entry, result) for entry in entries for result in entry.results)
     return text_table(("step", "workload", "candidate", "lr", "difference", "verdict", "error", "experiment"), rows)
 

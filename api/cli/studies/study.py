@@ -134,7 +134,7 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
 
 
 def _studies(names: Sequence[str], folder: Path, *, register: bool = False) -> list[Study]:
-    """By name or from files, which are registered in the folder before they are run."""
+    """Return studies by name or from files, which are registered in the folder before they run."""
     studies = []
     try:
         for name in dict.fromkeys(names):
@@ -255,7 +255,7 @@ def _fit(client: Client, ids: Sequence[str], form: FormName) -> FitReport | None
 
 
 def list_table(reports: Iterable[StudySummary]) -> RenderableType:
-    """One line a study."""
+    """Return the table of studies, a line each."""
     lines = []
     for report in reports:
         found = report.best()
@@ -268,7 +268,7 @@ def list_table(reports: Iterable[StudySummary]) -> RenderableType:
 
 
 def study_view(report: StudySummary) -> RenderableType:
-    """Everything about a study."""
+    """Return the view of a study."""
     scales = text_table(
         ("scale", "runs", "estimated", "experiments"),
         [
@@ -292,7 +292,7 @@ def study_view(report: StudySummary) -> RenderableType:
 
 
 def finding_view(report: StudySummary, scale: ScaleReport) -> RenderableType:
-    """What a result says of each claim."""
+    """Return the verdict of a result on each claim."""
     finding = scale.best()
     assert finding is not None
     head = Text(f"{report.name}, {origin(report, scale)}: ", style="bold")

@@ -14,7 +14,7 @@ VALIDATION_LOSS = USUAL_METRICS[0]
 
 
 class LateRun:
-    """What `start_run` is asked for, and the run once it has begun.
+    """The arguments of `start_run`, and the run once it has begun.
 
     Learning rate and seed are taken from the framework's settings where they are not given. The framework's usual
     names of a validation loss become `val_loss`.
@@ -35,7 +35,7 @@ class LateRun:
         self._settings = {**settings, **self._settings}
 
     def begin(self) -> OwnRun:
-        """Begin a run, or go on with the one whose `id` was given. Raises `ValueError` where that is another one's."""
+        """Begin a run, or go on with the one whose `id` was given. Raises `ValueError` if that is another one's."""
         for field, names in SETTING_NAMES.items():
             if self._asked.get(field) is None:
                 values = (self._settings.get(name) for name in names)
@@ -62,7 +62,7 @@ class LateRun:
 
 
 def _is_valid(field: str, value: object) -> bool:
-    """Whether a framework's setting can be judged by; a rate of 0, or a seed of -1, is none."""
+    """Return whether a framework's setting can be judged by; a rate of 0, or a seed of -1, is none."""
     try:
         RunHeader.model_validate({"experiment": "any", "candidate": "any", field: value})
     except ValidationError:

@@ -1,4 +1,4 @@
-"""From experiments of several sizes to the scaling law of each optimizer, with verdicts. A pure function on records.
+"""The scaling law of each optimizer, with verdicts, from experiments of several sizes. A pure function on records.
 
     experiments ─► each candidate's cells at the settings found ─► a form they can tell ─► `model.py` ─► differences
                                                                                            to the baseline ─► sentences
@@ -72,26 +72,26 @@ class Sample:
     candidate: str
     title: str
     losses: Mapping[Key, float]
-    """Of runs that were not lost, ordered by size, budget and seed."""
+    """The losses of runs that were not lost, ordered by size, budget and seed."""
     judged: JudgedRuns
     """The same, and those that were lost, as the estimator takes them."""
     states: tuple[tuple[int, int], ...]
     """Parameters, and bytes of optimizer state there; ascending."""
 
     def restrict(self, keys: Container[Key]) -> "Sample":
-        """Those of its runs."""
+        """Return the sample of some runs."""
         return replace(self, losses={key: loss for key, loss in self.losses.items() if key in keys})
 
     def cells(self) -> dict[Cell, list[float]]:
-        """The losses of each cell, ordered by size and budget."""
+        """Return the losses of each cell, ordered by size and budget."""
         cells: dict[Cell, list[float]] = defaultdict(list)
         for key, loss in self.losses.items():
             cells[key[:2]].append(loss)
         return dict(cells)
 
     def law_cells(self, form: LawForm) -> "Sample":
-        """The cells of a law of this form: in a law of sizes alone each size at its largest budget, in one of tokens
-        alone each budget at its largest size."""
+        """Return the cells of a law of this form: in a law of sizes alone each size at its largest budget, in one of
+        tokens alone each budget at its largest size."""
         cells = self.cells() if len(form.variables) > 1 else _largest(self.cells(), form.variables[0])
         return self.restrict({key for key in self.losses if key[:2] in cells})
 
@@ -109,7 +109,7 @@ class FittedLaw:
         return len(self.sample.cells()) - self.law.form.size()
 
     def estimate(self, value: Array, drawn: Array, *, positive: bool = False) -> Estimate:
-        """A quantity of the law with its interval; one that is positive by nature in logarithms."""
+        """Return a quantity of the law with its interval; one that is positive by nature in logarithms."""
         if not positive:
             low, high = interval(float(value), drawn, self.degrees())
         else:
@@ -118,11 +118,11 @@ class FittedLaw:
         return Estimate(value=float(value), low=low, high=high)
 
     def loss_at(self, parameters: int, tokens: int) -> Estimate:
-        """The predicted loss."""
+        """Return the predicted loss."""
         return self.estimate(*(law.losses(parameters, tokens) for law in (self.law, self.draws)), positive=True)
 
     def coefficients(self) -> dict[str, Estimate]:
-        """Each with its interval; no loss is below zero, and neither is E."""
+        """Return each with its interval; no loss is below zero, and neither is E."""
         drawn = self.draws.coefficients()
         estimates = {
             name: self.estimate(value, drawn[name], positive=name in "AB")
@@ -138,8 +138,8 @@ class FittedLaw:
         return float(np.sqrt(np.mean(np.square(log_ratios))))
 
     def tokens_at(self, parameters: int, asked: int | None = None) -> int:
-        """The tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each parameter
-        as the largest model had; else what budgets its cells have, drawn on to that size."""
+        """Return the tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each
+        parameter as the largest model had; else what budgets its cells have, drawn on to that size."""
         cells = [*self.sample.cells()]
         if TOKENS in self.law.form.variables:
             largest = max(cells)
@@ -151,14 +151,14 @@ class FittedLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of every candidate."""
+    """The question to every candidate."""
 
     form: LawForm
     predict: Sequence[Target]
     needs: Mapping[tuple[str, str], Footprint]
     draws: int
     comparisons: int
-    """How many candidates are compared with the baseline."""
+    """The number of candidates that are compared with the baseline."""
     margin: float | None
     evaluation_error: float
     """Standard error of a difference of losses by the validation text, nats."""
@@ -172,11 +172,11 @@ def fit_experiments(
     needs: Mapping[tuple[str, str], Footprint] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
-    """The law of each candidate. An experiment that is given twice counts once.
+    """Return the law of each candidate. An experiment that is given twice counts once.
 
     `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many for each parameter as the largest
     model had, or the one budget that all sizes had. `needs`: the exact memory of (candidate, model), where it is known.
-    Raises `FitError` where experiments have no candidate in common, and where a loss is not in nats."""
+    Raises `FitError` if experiments have no candidate in common, and where a loss is not in nats."""
     measured = tuple(
         {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
     )
@@ -223,7 +223,7 @@ def fit_experiments(
 
 
 def _largest(cells: Iterable[Cell], axis: int) -> list[Cell]:
-    """The cell at each step of an axis, ascending: the one with the most of the other."""
+    """Return the cell at each step of an axis, ascending: the one with the most of the other."""
     return [*{cell[axis]: cell for cell in sorted(cells, key=lambda cell: (cell[axis], cell[1 - axis]))}.values()]
 
 
@@ -239,7 +239,7 @@ def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
 
 
 def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
-    """The candidates that every experiment has, in the order of the first one."""
+    """Return the candidates that every experiment has, in the order of the first one."""
     by_experiment = [
         {summary.candidate.name: summary for summary in summaries(comparison_design(experiment), runs)}
         for experiment, runs in measured
@@ -252,7 +252,7 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
 
 
 def _sample(cells: Sequence[CandidateSummary]) -> Sample:
-    """A candidate's judged runs in each experiment."""
+    """Return a candidate's judged runs in each experiment."""
     losses: dict[Key, float] = {}
     lost, ended, states = set(), set(), {}
     for index, summary in enumerate(cells):
@@ -282,7 +282,7 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
 
 
 def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
-    """None where there are fewer cells than coefficients and one more."""
+    """None if there are fewer cells than coefficients and one more."""
     sample = sample.law_cells(form)
     if too_few(cells := sample.cells(), form):
         return None
@@ -291,7 +291,7 @@ def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
 
 
 def _law_only(fitted: FittedLaw | None) -> FittedLaw | None:
-    """What was fitted, where it is a law: nothing is predicted, compared or drawn without one."""
+    """Return the fitted law; None if the fit is no law, which predicts, compares and draws nothing."""
     return None if fitted is None or no_law(fitted.coefficients()) else fitted
 
 
@@ -332,7 +332,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
 
 
 def _against(fitted: FittedLaw, baseline: FittedLaw, question: Question) -> dict[str, Any]:
-    """The fields of a row that compare two laws of the same cells and seeds, by draws in common."""
+    """Return the fields of a row that compare two laws of the same cells and seeds, by draws in common."""
     cells, error = [*fitted.sample.cells()], question.evaluation_error
 
     def estimate_difference(
@@ -415,15 +415,15 @@ def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str
 STEPS = 40
 """Points of a curve: on logarithmic axes it bends little."""
 BEYOND = 2.0
-"""How far a curve goes beyond the largest point, unless something farther is predicted."""
+"""The length of a curve beyond the largest point, unless a farther one is predicted."""
 MOST_CURVES = 6
-"""As many as a figure can show apart."""
+"""The most curves that a figure can show apart."""
 
 
 def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
-    """The law along the sizes that were trained and some beyond, for figures. A law of one variable is one curve. A law
-    of both is one over the sizes for each budget: for each number of tokens, or of tokens per parameter, whichever the
-    experiments have fewer of."""
+    """Return the law along the sizes that were trained and some beyond, for figures. A law of one variable is one
+    curve. A law of both is one over the sizes for each budget: for each number of tokens, or of tokens per parameter,
+    whichever the experiments have fewer of."""
     form, cells = fitted.law.form, [*fitted.sample.cells()]
     axis = form.variables[0]
     along = [cell[axis] for cell in cells]

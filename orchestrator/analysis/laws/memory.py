@@ -18,7 +18,7 @@ FLOAT32_BYTES = 4
 
 
 def count_state(need: Footprint) -> MemoryPrediction | None:
-    """Of a model of the catalog and one optimizer; None where it cannot be counted without running it."""
+    """Return the state of one optimizer for a model of the catalog; None if it cannot be counted without running it."""
     state_bytes = need.optimizers[0].state_bytes
     if state_bytes is None:
         return None
@@ -31,8 +31,8 @@ def count_state(need: Footprint) -> MemoryPrediction | None:
 
 
 def extrapolate_state(states: Sequence[tuple[int, int]], parameters: int) -> MemoryPrediction | None:
-    """From (parameters, bytes of state) of the trained sizes: of one in proportion to it, of several on the line of the
-    logarithms. None without a state at all."""
+    """Return the state at a size from (parameters, bytes of state) of the trained sizes: of one in proportion to it, of
+    several on the line of the logarithms. None without a state at all."""
     measured = [(size, held) for size, held in states if size > 0 and held > 0]
     if not measured:
         return None

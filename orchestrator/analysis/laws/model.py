@@ -27,7 +27,7 @@ from orchestrator.analysis.statistics import normal_quantile, t_quantile
 from orchestrator.records import SIGNIFICANCE
 
 HUBER_DELTA = 1e-3
-"""Of the log loss; Hoffmann et al., appendix D.2."""
+"""The delta of the Huber loss of log losses; Hoffmann et al., appendix D.2."""
 MAX_EXPONENT = 3.0
 """Beyond any exponent that was ever reported (0.05 to 0.6): a fit that gets here found a cliff, not a law."""
 START_EXPONENTS = (0.05, 0.2, 0.5, 1.0)
@@ -37,12 +37,12 @@ COLLINEAR = 0.98
 """Squared correlation of log N and log D from which on exponents vary seven times as much as of independent sizes and
 budgets: 1 / sqrt(1 - 0.98)."""
 SEED = 20_251_009
-"""Of the bootstrap, so that the same runs give the same intervals."""
+"""The seed of the bootstrap, so that the same runs give the same intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LawForm:
-    """One family of curves: which terms the sum has."""
+    """A family of curves: the terms of the sum."""
 
     name: FormName
     formula: str
@@ -52,7 +52,7 @@ class LawForm:
     """The variable of each power-law term: 0 is N, 1 is D."""
 
     def size(self) -> int:
-        """How many coefficients it has."""
+        """Return the number of coefficients."""
         return self.floor + 2 * len(self.variables)
 
 
@@ -64,7 +64,7 @@ FORMS: dict[FormName, LawForm] = {
     "nd": LawForm(name="nd", formula="L = E + A N^-alpha + B D^-beta", floor=True, variables=(0, 1)),
 }
 LETTERS = (("A", "alpha"), ("B", "beta"))
-"""What the coefficient and the exponent of N and of D are called."""
+"""The names of the coefficient and the exponent of N and of D."""
 Cell = tuple[int, int]
 """Parameters and tokens."""
 SIZE, TOKENS = 0, 1
@@ -72,7 +72,7 @@ SIZE, TOKENS = 0, 1
 
 
 def richest_form(cells: Sequence[Cell]) -> LawForm:
-    """The form with the most coefficients that so many cells can tell: fewer than sizes, budgets and cells."""
+    """Return the form with the most coefficients that so many cells can tell: fewer than sizes, budgets and cells."""
     sizes, budgets = (len(set(values)) for values in (zip(*cells, strict=True) if cells else ((), ())))
     if sizes >= 3 and budgets >= 3 and len(cells) > FORMS["nd"].size():
         together = np.corrcoef(np.log(np.array(cells, dtype=np.float64)).T)[0, 1] ** 2
@@ -105,14 +105,14 @@ class Law:
         return values
 
     def losses(self, parameters: float, tokens: float) -> Array:
-        """The predicted loss at N and D, for each member of the batch."""
+        """Return the predicted loss at N and D, for each member of the batch."""
         x = _variables(self.form, np.log([[parameters, tokens]]) - self.centre)
         return np.asarray(np.exp(_log_losses(_terms(self.form, self.theta, x))[..., 0]))
 
 
 def fit(form: LawForm, cells: Sequence[Cell], losses: Sequence[float], draws: int) -> tuple[Law, Law]:
-    """The law that fits the cells best, and those of so many bootstrap draws. Raises `ValueError` for a loss that is
-    not positive and finite."""
+    """Return the law that fits the cells best, and those of so many bootstrap draws. Raises `ValueError` for a loss
+    that is not positive and finite."""
     values, logs = np.array(losses, dtype=np.float64), np.log(np.array(cells, dtype=np.float64))
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise ValueError("a scaling law is fitted to the logarithms of losses; leave out those that are not positive")
@@ -129,9 +129,9 @@ def fit(form: LawForm, cells: Sequence[Cell], losses: Sequence[float], draws: in
 def interval(
     value: float, draws: Array, degrees: int, *, comparisons: float = 1, shared_error: float = 0.0
 ) -> tuple[float | None, float | None]:
-    """The ends of the 95 % interval of a quantity, one of so many at once: the draws' standard error on each side,
-    times the quantile of Student's t. `shared_error`: standard error that no cell shows because all share it, that of
-    the validation text. An end that the draws do not bound is None, as both are without degrees of freedom."""
+    """Return the ends of the 95 % interval of a quantity, one of so many at once: the draws' standard error on each
+    side, times the quantile of Student's t. `shared_error`: standard error that no cell shows because all share it,
+    that of the validation text. An end that the draws do not bound is None, as both are without degrees of freedom."""
     if degrees < 1 or np.isnan(draws).any() or not np.isfinite(value):
         return None, None
     tail, tail_of_draws = SIGNIFICANCE / comparisons / 2, SIGNIFICANCE / 2
@@ -157,7 +157,7 @@ def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
 
 
 def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, float]:
-    """The coefficients at the minimum that lies downhill from a start, and twice Huber's loss there."""
+    """Return the coefficients at the minimum that lies downhill from a start, and twice Huber's loss there."""
 
     def residuals(theta: Array) -> Array:
         error = _log_losses(_terms(form, theta, x)) - y
@@ -182,7 +182,7 @@ def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, fl
 
 
 def _terms(form: LawForm, theta: Array, x: Array) -> Array:
-    """The logarithm of each term: ... × n × K."""
+    """Return the logarithm of each term: ... × n × K."""
     count = x.shape[1]
     terms = np.repeat(theta[..., None, :count], len(x), axis=-2)
     exponents = np.clip(theta[..., None, count:], -MAX_EXPONENT, MAX_EXPONENT)
@@ -202,7 +202,7 @@ def _variables(form: LawForm, centred: Array) -> Array:
 
 
 def _starts(form: LawForm, losses: Array) -> list[Array]:
-    """Every combination of exponents and of E; the coefficients follow, since variables are centred."""
+    """Return every combination of exponents and of E; the coefficients follow, since variables are centred."""
     count = len(form.variables)
     starts = []
     for fraction in START_FLOORS if form.floor else (0.0,):

@@ -12,7 +12,7 @@ FormName = Literal["n", "n0", "d", "d0", "nd"]
 
 
 class Estimate(Record):
-    """A fitted quantity with its 95 % bootstrap interval; the bounds are null where there are too few cells for one."""
+    """A fitted quantity with its 95 % bootstrap interval; the bounds are null if there are too few cells for one."""
 
     value: float
     low: float | None
@@ -34,7 +34,7 @@ class ScalingPoint(Record):
     is_in_law: bool = True
     """Whether the law has it; a law of sizes alone has each at its largest budget."""
     fitted: float | None = None
-    """The law's loss there; null where no law is known, and where it is not in it."""
+    """The law's loss there; null if no law is known, and where it is not in it."""
 
     def cell(self) -> tuple[int, int]:
         """Parameters and tokens."""
@@ -42,12 +42,12 @@ class ScalingPoint(Record):
 
 
 class MemoryPrediction(Record):
-    """What training at a size keeps at the least; activations, which depend on the batch, come on top."""
+    """The least memory of training at a size; activations, which depend on the batch, come on top."""
 
     parameter_bytes: int
     gradient_bytes: int
     state_bytes: Estimate
-    """Of the optimizer: to the byte where `exact`, else from the states of the trained sizes."""
+    """The bytes of optimizer state: exact where `exact`, else from the states of the trained sizes."""
     exact: bool
 
     def total_bytes(self) -> float:
@@ -79,7 +79,7 @@ class LawCurve(Record):
     """The law along the sizes that were trained, and beyond."""
 
     label: str
-    """Which budget it is for; empty where there is one curve only."""
+    """The budget of the curve; empty if there is one curve only."""
     points: tuple[CurvePoint, ...]
 
 
@@ -110,7 +110,7 @@ class DataEfficiency(Record):
     parameters: int
     tokens: int
     ratio: float | None
-    """D_eff / D; null where the baseline's law never gets there, whatever the data."""
+    """D_eff / D; null if the baseline's law never gets there, whatever the data."""
     low: float | None
     high: float | None
 
@@ -123,28 +123,28 @@ class CandidateFit(Record):
     is_baseline: bool
     points: tuple[ScalingPoint, ...]
     coefficients: dict[str, Estimate]
-    """E, A and alpha, B and beta, in nats, parameters and tokens; empty where nothing could be fitted."""
+    """E, A and alpha, B and beta, in nats, parameters and tokens; empty if nothing could be fitted."""
     no_law: str | None = None
-    """Why what was fitted is no law, and predicts nothing; null where it is one, or nothing was fitted."""
+    """The reason why the fit is no law, and predicts nothing; null if it is one, or nothing was fitted."""
     relative_error: float | None
     """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
     held_out: HeldOutPrediction | None
     """Null where the law needs the largest models."""
     predictions: tuple[Prediction, ...]
     loss_differences: tuple[LossDifference, ...] = ()
-    """To the baseline at each size (of a law in tokens: each budget), by the laws of the seeds that both have there;
-    empty without both laws."""
+    """The differences to the baseline at each size (of a law in tokens: each budget), by the laws of the seeds that
+    both have there; empty without both laws."""
     change: Estimate | None = None
     """Nats by which the last of these differences exceeds the first: above zero the candidate loses ground as models
     grow. Null without both laws."""
     data_efficiency: tuple[DataEfficiency, ...] = ()
     curves: tuple[LawCurve, ...] = ()
     instability: Instability | None = None
-    """Of its judged runs in all cells; null while none has ended."""
+    """The lost runs among the judged ones of all cells; null while none has ended."""
     conclusion: Conclusion = Conclusion.NO_LOSS
-    """On the difference at the largest size."""
+    """The conclusion on the difference at the largest size."""
     verdict: str
-    """One sentence or a few."""
+    """The verdict in a sentence or a few."""
 
 
 class FitReport(Record):

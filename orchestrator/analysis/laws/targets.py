@@ -1,4 +1,4 @@
-"""What a law is asked to predict: a model of the catalog, or a number of parameters. Pure."""
+"""The size that a law predicts: a model of the catalog, or a number of parameters. Pure."""
 
 from contextlib import suppress
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Target(NamedTuple):
 
 
 def is_target(text: str) -> str:
-    """The text, where it names a model or a number of parameters; raises `ValueError` where it does not."""
+    """Return the text, where it names a model or a number of parameters; raises `ValueError` if it does not."""
     if text in presets.names():
         return text
     try:
@@ -35,21 +35,22 @@ def is_target(text: str) -> str:
 
 
 def target(text: str, tokenizer: str) -> Target:
-    """What a text means for experiments with that tokenizer."""
+    """Return the size that a text means for experiments with that tokenizer."""
     if is_target(text) not in presets.names():
         return Target(round(float(text)))
     return Target(parameter_count(presets.preset(text), _vocabulary(tokenizer)), None, text)
 
 
 def _vocabulary(tokenizer: str) -> int | None:
-    """Of the tokenizer of stored experiments; None where the catalog has it no more, and the preset's own counts."""
+    """Return the vocabulary of stored experiments' tokenizer; None if the catalog no longer has it, and the preset's
+    own counts."""
     with suppress(KeyError):
         return data_catalog.vocabulary_size(tokenizer)
     return None
 
 
 def larger_presets(models: set[str], tokenizer: str) -> tuple[str, ...]:
-    """The next two larger models of the catalog, of the family of the largest one that was trained."""
+    """Return the next two larger models of the catalog, of the family of the largest one that was trained."""
     vocabulary = _vocabulary(tokenizer)
     sizes = {preset.name: parameter_count(preset, vocabulary) for preset in presets.PRESETS}
     sized = [name for name in models if name in sizes]

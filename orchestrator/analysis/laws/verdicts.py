@@ -14,15 +14,16 @@ from worker.spec.run import Workload
 from worker.words import pluralize
 
 LEAST_DEGREES = 2
-"""Of freedom, to expect a law: with one t is 12.7, with two 4.3."""
+"""The fewest degrees of freedom of a law: with one t is 12.7, with two 4.3."""
 SAME_BUDGET = 1.1
 """Budgets within this factor are one: whole steps make them differ by less."""
 FAR = 10.0
-"""So many times the largest size a prediction is called far: a decade is what the smallest published fits span."""
+"""The ratio to the largest size beyond which a prediction is called far: a decade is the span of the smallest published
+fits."""
 
 
 def too_few(cells: Iterable[Cell], form: LawForm) -> str | None:
-    """Why nothing can be fitted to cells, without a full stop; None where it can."""
+    """Return the reason why nothing can be fitted to the cells, without a full stop; None if it can."""
     cells = list(cells)
     for variable in form.variables:
         count = len({cell[variable] for cell in cells})
@@ -36,16 +37,16 @@ def too_few(cells: Iterable[Cell], form: LawForm) -> str | None:
 
 
 def planned_law(planned: Sequence[design.Cell]) -> str | None:
-    """The law that the sizes and budgets of a scaling experiment can tell; None where they are too few to find one, and
-    of an experiment without cells."""
+    """Return the law that the sizes and budgets of a scaling experiment can tell; None if they are too few to find
+    one, and of an experiment without cells."""
     if not planned or law_warnings(planned):
         return None
     return richest_form([(cell.parameters, cell.tokens) for cell in planned]).formula
 
 
 def law_warnings(planned: Sequence[design.Cell]) -> list[str]:
-    """A sentence where the cells of a scaling experiment are too few sizes and budgets to fit or to find a law; none
-    for an experiment without cells."""
+    """Return a sentence where the cells of a scaling experiment are too few sizes and budgets to fit or to find a law;
+    none for an experiment without cells."""
     if not planned:
         return []
     cells = [(cell.parameters, cell.tokens) for cell in planned]
@@ -68,7 +69,8 @@ def law_warnings(planned: Sequence[design.Cell]) -> list[str]:
 
 
 def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
-    """Why fitted coefficients are no scaling law, without a full stop; None where the loss is shown to fall."""
+    """Return the reason why fitted coefficients are no scaling law, without a full stop; None if the loss is shown to
+    fall."""
     for name, noun in (("alpha", "size"), ("beta", "tokens")):
         if (exponent := coefficients.get(name)) is None:
             continue
@@ -80,7 +82,7 @@ def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
 
 
 def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str:
-    """What the law says, or why there is none; and how many runs were lost."""
+    """Return the law in a sentence, or the reason why there is none; and the number of lost runs."""
     sentences = []
     if row.loss_differences:
         sentences += _sentences_on_differences(row, baseline, form)
@@ -160,7 +162,7 @@ def fit_notes(
 
 
 def _differing(workloads: Sequence[Workload]) -> Iterator[str]:
-    """What experiments of one law should have in common and do not."""
+    """Yield the differences between experiments of one law."""
     families = sorted(
         {presets.preset(workload.model).family for workload in workloads if workload.model in presets.names()}
     )
@@ -177,7 +179,7 @@ def _differing(workloads: Sequence[Workload]) -> Iterator[str]:
 
 
 def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[str]:
-    """At which budgets a law of sizes alone is one, or at which sizes one of tokens alone."""
+    """Yield the budgets at which a law of sizes alone holds, or the sizes at which one of tokens alone does."""
     if len(form.variables) > 1:
         return
     axis = form.variables[0]
@@ -193,7 +195,7 @@ def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[s
 
 
 def _notes_on_reach(rows: Sequence[CandidateFit], form: LawForm, unsaid: Sequence[Target]) -> Iterator[str]:
-    """What is predicted far from all that was trained, or not at all."""
+    """Yield a note on predictions far from all trained sizes, or impossible ones."""
     if unsaid:
         names = ", ".join(wanted.model or f"{wanted.parameters:,} parameters" for wanted in unsaid)
         yield f"The law has no size in it, so it predicts nothing of other sizes: {names}."

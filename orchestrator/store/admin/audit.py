@@ -21,7 +21,7 @@ MOST_TEXT = 500
 
 @dataclass(frozen=True, kw_only=True)
 class AuditLine:
-    """What is to be remembered of one request."""
+    """The line of the audit log about a request."""
 
     key_id: str | None
     address: str

@@ -40,9 +40,9 @@ from orchestrator.store.tables import (
 from worker.words import pluralize
 
 ADDRESS = "housekeeping"
-"""Who removes for good, in the audit log."""
+"""The author of final removals in the audit log."""
 RUN_TABLES = (outbox, chunks, observations, samples, checkpoints, results, events, run_specs, attempts)
-"""What refers to runs, and to attempts before these."""
+"""The tables that refer to runs, and to attempts before these."""
 
 
 def delete(database: Database, connection: Connection, experiment_id: str, *, undo_seconds: float) -> None:
@@ -67,7 +67,7 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
 
 
 def restore(database: Database, connection: Connection, experiment_id: str) -> None:
-    """Undo a deletion; one that is not deleted stays as it is. Raises `NotFoundError`, and `ConflictError` where the
+    """Undo a deletion; one that is not deleted stays as it is. Raises `NotFoundError`, and `ConflictError` if the
     time to undo has passed."""
     row = lock_experiment(connection, experiment_id)
     if row.deleted_at is None:
@@ -78,7 +78,7 @@ def restore(database: Database, connection: Connection, experiment_id: str) -> N
 
 
 def claim_removals(database: Database) -> tuple[ExperimentId, ...]:
-    """The experiments that are to be removed for good: from here on none of them can be restored.
+    """Return the experiments that are to be removed for good: from here on none of them can be restored.
 
     One whose device-hours still count for a key's quota stays for that long: deleting gives nothing back.
     """
@@ -102,14 +102,14 @@ def claim_removals(database: Database) -> tuple[ExperimentId, ...]:
 
 
 def runs_left(database: Database, experiment_id: str, limit: int) -> tuple[str, ...]:
-    """The first runs of an experiment that are still there."""
+    """Return the first runs of an experiment that are still there."""
     query = sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id).order_by(runs.c.id).limit(limit)
     with database.reading() as connection:
         return tuple(connection.execute(query).scalars())
 
 
 def has_begun(database: Database, experiment_id: str) -> bool:
-    """Whether an attempt of an experiment's runs has begun: from then on there may be files of it."""
+    """Return whether an attempt of an experiment's runs has begun: from then on there may be files of it."""
     mine = attempts.c.run_id.in_(sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id))
     query = sa.select(attempts.c.run_id).where(mine, attempts.c.started_at.is_not(None)).limit(1)
     with database.reading() as connection:
@@ -133,7 +133,7 @@ def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
 
 
 def remove_experiment(database: Database, experiment_id: str) -> bool:
-    """Remove an experiment that has no runs any more, and tell the audit log; False where another process has."""
+    """Remove an experiment that has no runs any more, and tell the audit log; False if another process has."""
     with database.writing() as connection:
         mine = sa.select(experiments.c.number).where(experiments.c.id == experiment_id).with_for_update()
         number = connection.execute(mine).scalar_one_or_none()

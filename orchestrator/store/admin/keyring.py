@@ -49,7 +49,7 @@ class Keyring:
             return NewKey(key=self._record(connection, key_id), secret=secret)
 
     def list_keys(self) -> tuple[KeyRecord, ...]:
-        """All keys, the newest first, revoked and expired ones too, with what their experiments use."""
+        """Return all keys, the newest first, revoked and expired ones too, with what their experiments use."""
         with self._database.reading() as connection:
             rows = connection.execute(sa.select(*COLUMNS).order_by(keys.c.created_at.desc(), keys.c.id)).all()
             used = usage(connection, [row.id for row in rows], self._database.read_clock(connection))
@@ -66,12 +66,12 @@ class Keyring:
             return self._record(connection, key_id)
 
     def has_keys(self) -> bool:
-        """Whether there is, or ever was, a key: a service whose keys are all revoked is closed, not open."""
+        """Return whether there is, or ever was, a key: a service whose keys are all revoked is closed, not open."""
         with self._database.reading() as connection:
             return connection.execute(sa.select(keys.c.id).limit(1)).first() is not None
 
     def open_with(self, secret: str) -> KeyRecord | None:
-        """The key of that secret, if it opens anything now."""
+        """Return the key of that secret, if it opens anything now."""
         found = SECRET.fullmatch(secret)
         if found is None:
             return None
@@ -93,7 +93,7 @@ class Keyring:
         return token
 
     def open_session(self, token: str) -> KeyRecord | None:
-        """The key that the session belongs to, if both are good still."""
+        """Return the key that the session belongs to, if both are good still."""
         joined = keys.join(sessions, sessions.c.key_id == keys.c.id)
         mine = sessions.c.token_hash == token_hash(token), sessions.c.expires_at > self._database.now()
         query = sa.select(*COLUMNS).select_from(joined).where(*mine, self._is_valid())

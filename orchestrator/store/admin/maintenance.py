@@ -39,19 +39,19 @@ from orchestrator.store.tables import (
 from orchestrator.store.tables import external_runs as external_run_rows
 
 ROWS_AT_ONCE = 64
-"""In memory while all are read, some 100 kB each at most."""
+"""The rows in memory while all are read, some 100 kB each at most."""
 COPY_PAGES = 4096
 """Copied between two breaths of the writers: 16 MiB."""
 
 
 def revision(database: Database) -> tuple[str | None, str]:
-    """The revision of the database's schema (None: no tables yet) and the newest one."""
+    """Return the revision of the database's schema (None: no tables yet) and the newest one."""
     with database.reading() as connection:
         return migrations.current_revision(connection), newest_migration()
 
 
 def faults(database: Database) -> tuple[str, ...]:
-    """What is wrong with the database, a sentence each; nothing where it is sound. Every row of every table is read.
+    """Return the faults of the database, a sentence each; empty if it is sound. Every row of every table is read.
     Raises `StoreError`."""
     current, newest = revision(database)
     if current is not None and (unknown := migrations.unknown_schema(current)) is not None:
@@ -72,7 +72,7 @@ def _damage(connection: Connection) -> list[str]:
 
 
 def _unreadable(connection: Connection) -> Iterator[str]:
-    """Every row that is not what was written: by its checksum, and by being read as everybody reads it."""
+    """Yield every row that is not what was written: by its checksum, and by being read as everybody reads it."""
     for table in metadata.sorted_tables:
         # Words as they are: what a column has that is none of them is found by nobody but a reader of words.
         plain = (
@@ -120,7 +120,7 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     external_chunks.c.data: ("lines", external_runs.read_chunk),
     external_run_rows.c.state: ("state", lambda row: external_runs.read_state(row["state"])),
 }
-"""How columns are read that have more than their types say."""
+"""The readers of columns whose content is more than their types say."""
 JSON_KINDS = {external_experiments.c.labels: external_runs.LABELS} | {
     external_run_rows.c[name]: kind for name, kind in external_runs.STORED.items()
 }
@@ -186,7 +186,7 @@ def _without_password(url: sa.URL) -> str:
 
 
 def restore_command(url: str, target: Path) -> str:
-    """The command that makes the database of a backup again; the service is stopped before it."""
+    """Return the command that makes the database of a backup again; the service is stopped before it."""
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         database = parsed.database or ""

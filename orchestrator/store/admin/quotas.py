@@ -24,7 +24,7 @@ HOUR_SECONDS = 3_600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a key's experiments use."""
+    """The usage of a key's experiments."""
 
     runs: int
     device_hours: float
@@ -41,13 +41,13 @@ class Quota:
     used: Usage
 
     def runs_left(self) -> int | None:
-        """How many more runs may begin now; None where there is no limit."""
+        """Return the number of further runs that may start now; None if there is no limit."""
         if self.device_hours_a_day is not None and self.used.device_hours >= self.device_hours_a_day:
             return 0
         return None if self.runs_at_once is None else max(self.runs_at_once - self.used.runs, 0)
 
     def reason(self) -> str:
-        """Why its runs wait, where none may begin."""
+        """Return the reason why its runs wait, if none may start."""
         if self.device_hours_a_day is not None and self.used.device_hours >= self.device_hours_a_day:
             used = f"{self.used.device_hours:.4g} of {self.device_hours_a_day:.4g} device-hours of 24 hours are used"
             return f"waits for the quota of the key {self.label!r}: {used}"
@@ -56,7 +56,7 @@ class Quota:
 
 
 def quotas(connection: Connection, now: float) -> dict[str, Quota]:
-    """Every quota by key."""
+    """Return every quota by key."""
     rows = connection.execute(_LIMITED).all()
     used = usage(connection, [row.id for row in rows], now)
     return {
@@ -72,8 +72,8 @@ def quotas(connection: Connection, now: float) -> dict[str, Quota]:
 
 
 def usage(connection: Connection, key_ids: Sequence[str], now: float) -> dict[str, Usage]:
-    """What each key's experiments use: runs at work, and the device-hours of attempts that ended within a day or are
-    at work."""
+    """Return the usage of each key's experiments: runs at work, and the device-hours of attempts that ended within a
+    day or are at work."""
     if not key_ids:
         return {}
     live = sa.func.sum(sa.case((attempts.c.ended_at.is_(None), 1), else_=0))
@@ -85,7 +85,7 @@ def usage(connection: Connection, key_ids: Sequence[str], now: float) -> dict[st
 
 
 def keys_of(connection: Connection, found: Iterable[RunRow]) -> dict[str, str | None]:
-    """The key of each run, by the id of its experiment."""
+    """Return the key of each run, by the id of its experiment."""
     rows = connection.execute(_KEYS_OF, {"ids": sorted({run.experiment_id for run in found})})
     return {row.id: row.key_id for row in rows}
 

@@ -38,7 +38,7 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def unknown_schema(current: str) -> tuple[str, str] | None:
-    """Return the fault of a database of this revision, and the way out; None where this version has a way from it."""
+    """Return the fault of a database of this revision, and the way out; None if this version has a way from it."""
     known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
     if current in (*FORMER_REVISIONS, *known):
         return None

@@ -1,1 +1,1 @@
-"""What other systems still have to be told, written in the transaction of what happened: MLflow and webhooks."""
+"""Messages for other systems, MLflow and webhooks, written in the transaction of the event."""

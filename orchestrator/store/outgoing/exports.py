@@ -21,7 +21,7 @@ IS_EXPORTED = sa.and_(
 
 @dataclass(frozen=True, kw_only=True)
 class OutboxEntry:
-    """One change to export."""
+    """A change to export."""
 
     id: int
     kind: OutboxKind
@@ -42,7 +42,7 @@ class ExportOutbox(Outbox):
         super().__init__(database, outbox, IS_EXPORTED)
 
     def due(self, limit: int = 100) -> tuple[OutboxEntry, ...]:
-        """The oldest entries that may be tried now."""
+        """Return the oldest entries that may be tried now."""
         columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id", "tries")]
         query = sa.select(*columns).where(self.is_due()).order_by(outbox.c.id).limit(limit)
         with self._database.reading() as connection:

@@ -28,13 +28,13 @@ from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Messag
 GIVE_UP_SECONDS = 86_400.0
 """A receiver that was away for a day is not waited for."""
 KEPT_SECONDS = 30 * 86_400.0
-"""How long settled messages can be looked at."""
+"""The time for which settled messages remain visible."""
 ENDINGS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class DueMessage:
-    """One message that may be posted now."""
+    """A message that may be posted now."""
 
     id: str
     webhook_id: str
@@ -47,18 +47,18 @@ class DueMessage:
 
 
 def message_id(webhook_id: str, *what: str) -> str:
-    """The id of the message that tells a webhook just this."""
+    """Return the id of the message that tells a webhook just this."""
     return "msg_" + hashlib.sha256("\n".join((webhook_id, *what)).encode()).hexdigest()[:32]
 
 
 def message_body(kind: MessageKind, at: float, data: EndedExperiment | None) -> str:
-    """The JSON of a message."""
+    """Return the JSON of a message."""
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return Message(type=kind, timestamp=moment, data=data).model_dump_json()
 
 
 def ended_experiment(experiment: AnyExperiment) -> EndedExperiment:
-    """What is told of an experiment that has ended."""
+    """Return the message about an ended experiment."""
     states = experiment.counts.by_status
     failed = bool(states.get(RunStatus.FAILED))
     succeeded = 0 < experiment.counts.total == states.get(RunStatus.SUCCEEDED, 0)
@@ -82,7 +82,7 @@ def insert_message(
     body: str,
     now: float,
 ) -> None:
-    """Add a message; does nothing where it is there already, delivered or not."""
+    """Add a message; does nothing if it is there already, delivered or not."""
     row: dict[str, object] = {"id": id, "webhook_id": webhook_id, "kind": kind, "experiment_id": experiment_id}
     row |= {"body": body, "state": DeliveryState.WAITING, "created_at": now, "available_at": now}
     connection.execute(insert(connection, webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
@@ -107,8 +107,8 @@ class Messages(Outbox):
         return len(endings)
 
     def due(self, limit: int, but: Collection[str] = ()) -> tuple[DueMessage, ...]:
-        """The oldest message of each webhook, `but` of these, that may be tried now: a receiver that hangs holds up no
-        other."""
+        """Return the oldest message of each webhook, `but` of these, that may be tried now: a receiver that hangs holds
+        up no other."""
         rank = sa.func.row_number().over(
             partition_by=webhook_messages.c.webhook_id,
             order_by=(webhook_messages.c.available_at, webhook_messages.c.id),
@@ -174,7 +174,7 @@ class Messages(Outbox):
 
 
 def _ended_experiment(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
-    """The end of an experiment; None where it goes on (a later end leaves word again), or is there no more."""
+    """Return the end of an experiment; None if it goes on (a later end leaves word again), or is there no more."""
     try:
         experiment = look_up(experiment_id)
     except NotFoundError:

@@ -19,7 +19,7 @@ from orchestrator.store.leadership import LostLeadershipError
 log = structlog.get_logger(__name__)
 
 FIRST_PAUSE_SECONDS = 1.0
-"""After the first failure; doubles each time."""
+"""The pause after the first failure; it doubles each time."""
 LONGEST_PAUSE_SECONDS = 300.0
 """Later than five minutes helps no receiver that five minutes did not help."""
 
@@ -33,7 +33,7 @@ class Outbox:
         self._database, self._table, self._waits = database, table, waits
 
     def is_due(self) -> sa.ColumnElement[bool]:
-        """Whether an entry may be tried now."""
+        """Return whether an entry may be tried now."""
         has_come = self._database.has_come(self._table.c.available_at, LONGEST_PAUSE_SECONDS)
         return sa.and_(self._waits, sa.or_(self._table.c.tries == 0, has_come))
 
@@ -54,7 +54,7 @@ class Outbox:
                 connection.execute(change)
 
     def deliver(self, id: Any, entry: object, send: Callable[[], object]) -> bool:
-        """Send one entry, whose text names it in the log, and note at once what became of it; False where that failed,
+        """Send one entry, whose text names it in the log, and note at once what became of it; False if that failed,
         and it waits to be tried again. Raises `LostLeadershipError`. Thread-safe as far as `send` is."""
         fault = None
         try:

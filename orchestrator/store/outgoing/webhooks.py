@@ -47,8 +47,8 @@ class Webhooks:
     def add(self, request: WebhookRequest, *, by: str | None = None, key: str | None = None) -> tuple[NewWebhook, bool]:
         """Add a webhook: it with its secret, and whether that made it, or an earlier call with the same `key` did.
 
-        Raises `WebhookUrlError` for a URL that is not allowed, `NotFoundError` where there is no such experiment,
-        `IdempotencyError` where the key was used for something else, `ConflictError` where there are too many.
+        Raises `WebhookUrlError` for a URL that is not allowed, `NotFoundError` if there is no such experiment,
+        `IdempotencyError` if the key was used for something else, `ConflictError` if there are too many.
         """
         self.policy.check(request.url)
         webhook_id = new_id()
@@ -80,7 +80,7 @@ class Webhooks:
             return NewWebhook(webhook=_record(connection, webhook_id), secret=secret), True
 
     def list_webhooks(self) -> tuple[WebhookRecord, ...]:
-        """All webhooks, the newest first."""
+        """Return all webhooks, the newest first."""
         with self._database.reading() as connection:
             rows = connection.execute(_WEBHOOKS.order_by(webhooks.c.created_at.desc(), webhooks.c.id)).all()
         return tuple(WebhookRecord.model_validate(dict(row._mapping)) for row in rows)
@@ -114,7 +114,7 @@ class Webhooks:
             return _delivery(connection.execute(_MESSAGES.where(webhook_messages.c.id == id)).one()._mapping)
 
     def deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
-        """What was delivered, what waits and what was given up, the newest first."""
+        """Return deliveries: sent, waiting and abandoned, the newest first."""
         with self._database.reading() as connection:
             record = _record(connection, webhook_id)
             mine = _MESSAGES.where(webhook_messages.c.webhook_id == record.id)
@@ -123,7 +123,7 @@ class Webhooks:
 
 
 def _require_room(connection: Connection, by: str | None) -> None:
-    """Raise `ConflictError` where that key has as many webhooks as it may have."""
+    """Raise `ConflictError` if that key has as many webhooks as it may have."""
     connection.execute(sa.select(keys.c.id).where(keys.c.id == by).with_for_update())  # two at once pass one by one
     count = sa.select(sa.func.count()).where(webhooks.c.key_id.is_not_distinct_from(by))
     if connection.execute(count).scalar_one() >= MOST_OF_A_KEY:
@@ -131,7 +131,8 @@ def _require_room(connection: Connection, by: str | None) -> None:
 
 
 def _webhook_of_key(connection: Connection, values: Mapping[str, Any]) -> str | None:
-    """The webhook that the idempotency key has made already; raises `IdempotencyError` where it is another one."""
+    """Return the webhook that the idempotency key has made already; raises `IdempotencyError` if it is another
+    one."""
     if values["idempotency_key"] is None:
         return None
     query = sa.select(webhooks).where(webhooks.c.idempotency_key == values["idempotency_key"])

@@ -44,7 +44,7 @@ Beat = tuple[Identity, Heartbeat]
 PROMPT_SECONDS = 1.0
 """Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
 SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
-"""What a run's row shows of its newest points."""
+"""The newest points' values in a run's row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +56,11 @@ class Arrival:
     observations: Sequence[Observation]
     samples: Sequence[TextSamples]
     newest: Mapping[str, object]
-    """What the run's row shall show of it."""
+    """The newest values, for the run's row."""
 
 
 class Attempts:
-    """What workers may do. Thread-safe; calls that come at once share a transaction.
+    """The calls of workers. Thread-safe; calls that come at once share a transaction.
 
     Every method may raise `StoreError`, and `LeaseLostError` for a lease that has ended or never was.
     """
@@ -81,7 +81,7 @@ class Attempts:
         self._end = TransactionBatcher[Ending, AttemptOutcome](partial(record_endings, database, policy))
 
     def token_opens(self, run_id: str, attempt: int, token: str) -> bool:
-        """Whether the token is that of the attempt; whether its lease lives, the methods below say."""
+        """Return whether the token is that of the attempt; whether its lease lives, the methods below say."""
         with self._database.reading() as connection:
             return check_token(connection, run_id, attempt, token)
 
@@ -163,7 +163,8 @@ class Attempts:
     def _assignment(
         self, connection: Connection, held: HeldRun, spec: RunSpec | ValidationError | DamagedError
     ) -> Assignment | DamagedError:
-        """The answer to a hello; a specification that was damaged since the claim is told to its own worker alone."""
+        """Return the answer to a hello; a specification that was damaged since the claim is told to its own worker
+        alone."""
         if isinstance(spec, DamagedError):
             return DamagedError(f"the specification of {held.run.id} {spec}")
         if isinstance(spec, ValidationError):
@@ -204,7 +205,7 @@ class Attempts:
             return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
 
     def _heartbeat_binds(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
-        """The binds of `_EXTEND` and of `_PROGRESS`."""
+        """Return the binds of `_EXTEND` and of `_PROGRESS`."""
         step = min(beat.step, held.run.steps_total)
         seconds = max(held.device_seconds, beat.device_seconds)
         total = held.run.device_seconds + seconds - held.device_seconds
@@ -236,7 +237,7 @@ class Attempts:
         return held
 
     def _extension(self, held: HeldRun) -> dict[str, object]:
-        """The binds of `_EXTEND` and `_START` that say whose lease lasts how much longer."""
+        """Return the binds of `_EXTEND` and `_START` that say whose lease lasts how much longer."""
         return {
             "this": held.run.id,
             "this_attempt": held.attempt,
@@ -252,7 +253,7 @@ def _reply(held: HeldRun) -> HeartbeatReply:
 
 
 def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
-    """Those that were not accepted before; of an attempt's that came together each number once."""
+    """Return the batches that were not accepted before; of an attempt's that came together each number once."""
     last: dict[tuple[str, int], int] = {}
     new = []
     for held, arrival in sorted(arrivals, key=lambda pair: pair[1].chunk["sequence"]):
@@ -274,7 +275,8 @@ def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arriv
 
 
 def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotice | None:
-    """The last checkpoint of the newest earlier attempt that has one: it may have begun behind an older one's."""
+    """Return the last checkpoint of the newest earlier attempt that has one: it may have begun behind an older
+    one's."""
     if held.attempt == 1:
         return None
     fields = [checkpoints.c[name] for name in CheckpointNotice.model_fields]
@@ -285,7 +287,7 @@ def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotic
 
 
 def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
-    """Of each earlier attempt the last step that it told of and that is not behind the first one of a later attempt:
+    """Return for each earlier attempt its last reported step that is not behind the first one of a later attempt:
     beyond that the later one had gone another way."""
     if held.attempt == 1:
         return {}

@@ -21,14 +21,16 @@ Call = TypeVar("Call")
 Answer = TypeVar("Answer")
 
 MOST_CALLS = 64
-"""In one transaction; at 64 the forced write is a small part of the work, and readers of the rows wait no longer."""
+"""The most calls in one transaction; at 64 the forced write is a small part of the work, and readers of the rows wait
+no longer."""
 GATHER_SECONDS = 0.0005
-"""How long the first of a group waits for the others that came with it the last time: 32 threads that all come back
-made pairs of transactions, of 1 and of 31 calls, without it. One that comes alone waits once and then not again."""
+"""The time that the first of a group waits for the others that came with it the last time: 32 threads that all come
+back made pairs of transactions, of 1 and of 31 calls, without it. One that comes alone waits once and then not
+again."""
 
 
 class RetryPolicy(Enum):
-    """What is answered for a call that has no answer yet."""
+    """The policy for a call that has no answer yet."""
 
     INDIVIDUALLY = "individually"
     """Carry it out by itself, and let it wait for locks."""
@@ -38,7 +40,7 @@ Answers = Sequence[Answer | OrchestratorError | RetryPolicy]
 
 
 class _PendingCall(Generic[Call, Answer]):
-    """One thread's call; `done` is a lock that is released when it has an answer, or its thread's turn has come."""
+    """A thread's call; `done` is a lock that is released when it has an answer, or its thread's turn has come."""
 
     def __init__(self, call: Call) -> None:
         self.call = call

@@ -1,4 +1,4 @@
-"""Where runs fit: the free room of every node of a cluster, so that no more is claimed than can start at once.
+"""Placement of runs: the free resources of every node of a cluster, so that no more is claimed than can start at once.
 
 Ray lets an actor that fits nowhere wait in silence, and its lease would run out meanwhile. A run needs all of its CPUs
 and GPUs on one node.
@@ -15,11 +15,11 @@ from worker.words import pluralize
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessGroupShape:
-    """How many processes there are, and what each occupies."""
+    """The number of processes, and the resources of each."""
 
     processes: int
     cpus: int
-    """Of each process."""
+    """The CPUs of each process."""
     gpu: bool
     """Whether each has one."""
 
@@ -36,12 +36,12 @@ class Node:
     gpus: int
 
     def holds(self, cpus: int, gpus: int) -> bool:
-        """Whether so much fits on it."""
+        """Return whether so much fits on it."""
         return self.cpus >= cpus and self.gpus >= gpus
 
 
 class FreeCapacity:
-    """What is free on the nodes; taken step by step."""
+    """The free resources of the nodes; taken step by step."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._free = {node.id: node for node in nodes}
@@ -51,7 +51,7 @@ class FreeCapacity:
         return sum(max(node.cpus, 0) for node in self._free.values())
 
     def take(self, cpus: int, gpus: int) -> NodeId | None:
-        """Occupy the tightest node that holds it, GPUs counted first; None where no node does."""
+        """Occupy the tightest node that holds it, GPUs counted first; None if no node does."""
         fitting = [node for node in self._free.values() if node.holds(cpus, gpus)]
         if not fitting:
             return None
@@ -67,7 +67,7 @@ class FreeCapacity:
 
 
 def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes that no other one exceeds: what none of these holds, the cluster can never hold."""
+    """Return the nodes that no other one exceeds: what none of these holds, the cluster can never hold."""
     sizes = {(node.cpus, node.gpus): node for node in nodes}
     return tuple(
         node
@@ -77,7 +77,7 @@ def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def shortfall(cpus: int, gpus: int, sizes: Sequence[Node]) -> str | None:
-    """Why none of the `largest_nodes` can ever hold a run of that size; None where one can."""
+    """Return the reason why none of the `largest_nodes` can ever hold a run of that size; None if one can."""
     if any(node.holds(cpus, gpus) for node in sizes):
         return None
     offered = " or ".join(_size_text(node.cpus, node.gpus) for node in sizes) or "nothing"

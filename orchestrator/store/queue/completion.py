@@ -1,4 +1,4 @@
-"""How attempts end by their worker's own word: finish, stopped, fail; many of them in one transaction.
+"""Ends of attempts by their worker's own word: finish, stopped, fail; many of them in one transaction.
 
     lock all runs  →  for each: check the token, decide (pure)  →  results, attempts, series, moves: a statement each
 
@@ -62,7 +62,7 @@ class Ending:
 
 
 def _row_after(connection: Connection, held: HeldRun, ending: Ending, policy: LeasePolicy) -> RunRow:
-    """Where the run goes; raises `ConflictError` where the word contradicts the run's state."""
+    """Where the run goes; raises `ConflictError` if the word contradicts the run's state."""
     match ending.word:
         case Result():
             return _after_result(held, ending.word)
@@ -90,7 +90,8 @@ def _after_result(held: HeldRun, result: Result) -> RunRow:
 
 
 def _after_stop(connection: Connection, held: HeldRun, word: Stopped, policy: LeasePolicy) -> RunRow:
-    """The worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was taken back."""
+    """Return the worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was taken
+    back."""
     here = replace(held.run, step=min(word.step, held.run.steps_total))
     if here.status in COMMANDS:
         return status_after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
@@ -103,7 +104,7 @@ def _after_stop(connection: Connection, held: HeldRun, word: Stopped, policy: Le
 def _after_failure(
     connection: Connection, held: HeldRun, failure: Failure, outcome: AttemptOutcome, policy: LeasePolicy
 ) -> RunRow:
-    """The attempt broke down: tried again after a while, or FAILED where that would not help."""
+    """Return the attempt broke down: tried again after a while, or FAILED where that would not help."""
     if failure.kind is FailureKind.OUT_OF_MEMORY:
         again = retry_with_half_micro_batch(connection, held.run, held.now)
         if again is not None:
@@ -132,7 +133,7 @@ def record_endings(
 
 
 def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float) -> RunRow | None:
-    """A live, locked run whose attempt ran out of memory, as it goes on; None where that is no way for it.
+    """Return a live, locked run whose attempt ran out of memory, as it goes on; None if that is no way for it.
 
     Its next attempt takes half the micro-batch and twice the accumulation: what is trained stays the same, and so the
     run does. Each try is an attempt of its own, and not held against the run. It ends at micro-batches of one sequence:
@@ -153,7 +154,7 @@ def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float)
 
 
 def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
-    """Half the micro-batch of the last attempt, rounded up; None where it is not to be cut, or is one sequence."""
+    """Half the micro-batch of the last attempt, rounded up; None if it is not to be cut, or is one sequence."""
     asked = spec.workload.execution
     if not asked.retry_out_of_memory or asked.micro_batch_sequences == "auto":
         return None

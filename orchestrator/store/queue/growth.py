@@ -49,7 +49,7 @@ def note_ended(connection: Connection, ended: Iterable[RunRow]) -> None:
 
 
 def read_news(connection: Connection) -> tuple[News, ...]:
-    """The experiments with news, the oldest first."""
+    """Return the experiments with news, the oldest first."""
     query = sa.select(experiments.c.id, experiments.c.number, experiments.c.news).where(experiments.c.news > 0)
     found = connection.execute(query.order_by(experiments.c.number))
     return tuple(News(experiment_id=ExperimentId(row.id), number=row.number, count=row.news) for row in found)
@@ -106,7 +106,7 @@ def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: floa
 
 
 def _may_get_trials(connection: Connection, row: sa.Row[Any], spec: ExperimentSpec, now: float) -> bool:
-    """Whether a sweep has trials left, and time."""
+    """Return whether a sweep has trials left, and time."""
     deadline_at = run_limits(spec, row.created_at)["deadline_at"]
     count = sa.select(sa.func.count()).where(runs.c.experiment_number == row.number)
     return (deadline_at is None or now < deadline_at) and connection.execute(count).scalar_one() < spec.run_count()
@@ -133,11 +133,12 @@ GROWTH_AFTER: dict[RunAction, dict[str, object]] = {
     RunAction.PAUSE: {"paused": experiments.c.growing},
     RunAction.RESUME: {"paused": False},
 }
-"""What an action on a whole experiment means for the runs that it has not got yet."""
+"""The consequences of an action on a whole experiment for its future runs."""
 
 
 def _limits_of_follow_ups(connection: Connection, spec: ExperimentSpec, row: sa.Row[Any], now: float) -> RunLimits:
-    """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from a run."""
+    """Return the limits of the follow-up runs; without a deadline that is over if a user's retry has lifted it from a
+    run."""
     limits = run_limits(spec, row.created_at)
     if limits["deadline_at"] is None or limits["deadline_at"] > now:
         return limits

@@ -17,7 +17,7 @@ from orchestrator.store.tables import leaders
 
 
 def write_largest_nodes(database: Database, sizes: Sequence[Node]) -> None:
-    """Keep the largest nodes for other processes; writes nothing where they are known, and where nobody leads."""
+    """Keep the largest nodes for other processes; writes nothing if they are known, and where nobody leads."""
     told, leads = json.dumps([asdict(node) for node in sizes]), leaders.c.role == DISPATCHER
     query = sa.select(leaders.c.role).where(leads, leaders.c.nodes.is_distinct_from(told))
     with database.reading() as connection:
@@ -28,7 +28,7 @@ def write_largest_nodes(database: Database, sizes: Sequence[Node]) -> None:
 
 
 def read_largest_nodes(database: Database, connection: Connection) -> tuple[Node, ...]:
-    """The largest nodes, as the dispatcher has seen them; none while nobody dispatches."""
+    """Return the largest nodes, as the dispatcher has seen them; none while nobody dispatches."""
     leads = (leaders.c.role == DISPATCHER) & (leaders.c.expires_at > database.read_clock(connection))
     told = connection.execute(sa.select(leaders.c.nodes).where(leads)).scalar_one_or_none()
     with suppress(DamagedError):  # the dispatcher tells them again

@@ -52,11 +52,11 @@ log = structlog.get_logger(__name__)
 TOKEN_BYTES = 32
 """256 random bits: a lease's secret cannot be guessed, so an unsalted hash of it is enough."""
 REFUSED_SECONDS = 60.0
-"""After so long it is looked again at a run that the service could not train."""
+"""The time after which a run that the service could not train is checked again."""
 MOST_NODES_LOST = 5
 """An attempt that ends with its node is not held against the run, unless so many in a row do: it may be why."""
 RELEASES = frozenset({AttemptOutcome.LOST, AttemptOutcome.BROKEN, AttemptOutcome.INTERRUPTED})
-"""How an attempt can end by the word of the dispatcher."""
+"""The ends of an attempt by the word of the dispatcher."""
 
 
 class Queue:
@@ -83,7 +83,7 @@ class Queue:
             return self._lease(connection, _place_head(waiting, room), now)
 
     def live_attempts(self) -> tuple[LiveAttempt, ...]:
-        """Every attempt that holds a lease."""
+        """Return every attempt that holds a lease."""
         of_attempt = (attempts.c.run_id, attempts.c.attempt, attempts.c.node)
         query = sa.select(*of_attempt, runs.c.cpus, runs.c.gpus)
         live = query.join(runs, runs.c.id == attempts.c.run_id).where(attempts.c.ended_at.is_(None))
@@ -91,7 +91,7 @@ class Queue:
             return tuple(LiveAttempt(**row._mapping) for row in connection.execute(live.order_by(attempts.c.run_id)))
 
     def find_live(self, ended: Collection[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
-        """Those of the (run, attempt) that hold a lease: a look that takes no lock, for many at once."""
+        """Return those of the (run, attempt) that hold a lease: a look that takes no lock, for many at once."""
         query = sa.select(attempts.c.run_id, attempts.c.attempt).where(
             attempts.c.run_id.in_([run_id for run_id, _ in ended]), attempts.c.ended_at.is_(None)
         )
@@ -108,7 +108,7 @@ class Queue:
         out_of_memory: bool = False,
         node_died: bool = False,
     ) -> bool:
-        """End a live attempt whose process is known to be dead; False where that attempt is not live any more.
+        """End a live attempt whose process is known to be dead; False if that attempt is not live any more.
 
         `outcome`: LOST or BROKEN count against the run, INTERRUPTED does not. The attempt's number says which lease is
         meant: no number is given twice. `out_of_memory`: the host's memory did not suffice, so that a smaller
@@ -174,7 +174,7 @@ class Queue:
             return len(lost)
 
     def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:
-        """The (run, attempt) that were asked to stop and have not within the grace time: end their process, then
+        """Return the (run, attempt) that were asked to stop and have not within the grace time: end their process, then
         `release` them."""
         # Only runs that are being stopped have the moment, and an index of its own finds them among all there are.
         stopping = runs.c.stop_requested_at.is_not(None)
@@ -212,7 +212,7 @@ class Queue:
         return count
 
     def _claimable(self) -> sa.Select[Any]:
-        """The runs that may be claimed now, in the order of the queue."""
+        """Return the runs that may be claimed now, in the order of the queue."""
         waits = max(longest_backoff_seconds(self._policy), REFUSED_SECONDS)
         # One that waits for nothing was never to wait: when it came is of no account.
         fresh = (runs.c.status == RunStatus.QUEUED) & runs.c.reason.is_(None)
@@ -221,7 +221,7 @@ class Queue:
         return query.order_by(*QUEUE_ORDER)
 
     def _finds_any(self, query: sa.Select[Any]) -> bool:
-        """Whether `query` finds a row: a look that takes no lock, since most looks find nothing."""
+        """Return whether `query` finds a row: a look that takes no lock, since most looks find nothing."""
         with self._database.reading() as connection:
             return connection.execute(query.limit(1)).first() is not None
 
@@ -331,7 +331,7 @@ class Queue:
 
 
 def _place_head(waiting: Iterable[RunRow], room: FreeCapacity) -> list[tuple[RunRow, NodeId]]:
-    """The head of the queue that fits together, and where."""
+    """Return the head of the queue that fits together, and where."""
     fitting = []
     for run in waiting:
         node = room.take(run.cpus, run.gpus)
@@ -342,7 +342,7 @@ def _place_head(waiting: Iterable[RunRow], room: FreeCapacity) -> list[tuple[Run
 
 
 def _failed_row(run: RunRow, error: DamagedError) -> RunRow:
-    """A waiting run that nobody can ever train: it fails alone, and the others go on."""
+    """Return a waiting run that nobody can ever train: it fails alone, and the others go on."""
     reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
     return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)
 
@@ -360,7 +360,7 @@ def _postpone(connection: Connection, refused: dict[RunId, ValidationError], now
 
 
 def _lost_nodes_in_a_row(connection: Connection, run: RunRow, message: str) -> int:
-    """How many attempts in a row before the newest one ended as it does, with that very message."""
+    """Return the number of attempts in a row before the newest one that ended like it, with that very message."""
     before = (attempts.c.run_id == run.id) & (attempts.c.attempt < run.attempt)
     query = sa.select(attempts.c.outcome, attempts.c.message).where(before).order_by(attempts.c.attempt.desc())
     rows = connection.execute(query.limit(MOST_NODES_LOST)).all()
@@ -370,7 +370,7 @@ def _lost_nodes_in_a_row(connection: Connection, run: RunRow, message: str) -> i
 def _attempt_times(
     connection: Connection, live: Sequence[RunRow], until: str
 ) -> dict[RunId, tuple[float | None, float | None]]:
-    """Of each run's live attempt: when it started, and the moment in the column `until`."""
+    """Return for each run's live attempt its start, and the moment in the column `until`."""
     query = sa.select(attempts.c.run_id, attempts.c.started_at, attempts.c[until])
     rows = connection.execute(
         query.where(attempts.c.run_id.in_([run.id for run in live]), attempts.c.ended_at.is_(None))

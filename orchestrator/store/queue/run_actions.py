@@ -1,4 +1,4 @@
-"""What users ask of runs: cancel, pause, resume and retry, for one run or a whole experiment.
+"""Actions of users on runs: cancel, pause, resume and retry, for one run or a whole experiment.
 
 An action is a pure function from a locked run to what it should become. Repeating one changes nothing; one that the
 state rules out is refused for a run, with the way out, and passed over in an experiment. The answer is read in the
@@ -31,7 +31,7 @@ from worker.words import pluralize
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What an action depends on besides the run."""
+    """The circumstances of an action besides the run."""
 
     now: float
     policy: LeasePolicy
@@ -42,8 +42,8 @@ class Circumstances:
 def apply_to_run(
     database: Database, policy: LeasePolicy, run_id: str, action: RunAction, processes: int | None = None
 ) -> RunRecord:
-    """What the run has become; with `processes` so many train it from now on. Raises `NotFoundError`, and
-    `ConflictError` where its state or its specification rules that out."""
+    """Return the changed run; with `processes` so many train it from now on. Raises `NotFoundError`, and
+    `ConflictError` if its state or its specification rules that out."""
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
         if found is None:
@@ -63,8 +63,8 @@ def apply_to_run(
 def apply_to_experiment(
     database: Database, policy: LeasePolicy, experiment_id: str, action: RunAction
 ) -> AnyExperiment:
-    """The action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`, and
-    `ConflictError` where the specification of one that would begin again would be refused today."""
+    """Return the action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`,
+    and `ConflictError` if the specification of one that would begin again would be refused today."""
     mine = sa.and_(runs.c.experiment_id == validate_id(experiment_id), runs.c.status.in_(ACTIONABLE[action]))
     with database.reading() as connection:
         steered = connection.execute(select_runs().where(mine)).all()
@@ -208,7 +208,7 @@ ACTIONS: dict[RunAction, Callable[[RunRow, Circumstances], RunRow | None]] = {
     RunAction.RESUME: _resume,
     RunAction.RETRY: _retry,
 }
-"""What a run becomes; itself where it is there already, None where its state rules the action out."""
+"""The next state of a run: itself if it is there already, None if its state rules the action out."""
 
 WAYS_OUT = {
     RunAction.PAUSE: "only a run that waits or trains can be paused",

@@ -47,7 +47,7 @@ class RunLimits(TypedDict):
 
 
 def run_limits(spec: ExperimentSpec, submitted_at: float) -> RunLimits:
-    """What limits the runs of an experiment that was submitted then, those that it gets later too."""
+    """Return the limits of all runs of an experiment that was submitted then, future ones too."""
     deadline_at = None if spec.deadline_seconds is None else submitted_at + spec.deadline_seconds
     return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)
 
@@ -65,7 +65,7 @@ def submit(
     charged to the quota of the key `by`.
 
     The same idempotency `key` with the same specification returns the experiment of the first time; with another one
-    it raises `IdempotencyError`. Raises `ConflictError` where the caller's key would have more than `most_waiting` runs
+    it raises `IdempotencyError`. Raises `ConflictError` if the caller's key would have more than `most_waiting` runs
     that wait to be begun.
     """
     experiment_id = ExperimentId(new_id())
@@ -106,7 +106,8 @@ def submit(
 
 
 def _waiting_room(connection: Connection, key_id: str | None, most_waiting: int | None) -> float:
-    """How many more runs of a key may wait; locks the key, so that two submissions cannot pass together."""
+    """Return the number of further runs of a key that may wait; locks the key, so that two submissions cannot pass
+    together."""
     if most_waiting is None or key_id is None:
         return math.inf
     connection.execute(_LOCK_KEY, {"key_id": key_id})
@@ -114,7 +115,7 @@ def _waiting_room(connection: Connection, key_id: str | None, most_waiting: int 
 
 
 def _is_read_as(stored: object, spec_hash: str) -> bool:
-    """Whether an earlier version stored the same specification."""
+    """Return whether an earlier version stored the same specification."""
     try:
         return integrity.hash_as_read(stored) == spec_hash
     except DamagedError:
@@ -122,7 +123,8 @@ def _is_read_as(stored: object, spec_hash: str) -> bool:
 
 
 def _find_submitted(connection: Connection, key: str | None, spec_hash: str) -> ExperimentRecord:
-    """The experiment that was submitted under that key before. Raises `IdempotencyError` where it is another one."""
+    """Return the experiment that was submitted under that key before. Raises `IdempotencyError` if it is another
+    one."""
     earlier = connection.execute(_BY_KEY, {"key": key}).one()
     if earlier.spec_hash != spec_hash and not _is_read_as(earlier.spec, spec_hash):
         raise IdempotencyError(
@@ -138,7 +140,7 @@ def _find_submitted(connection: Connection, key: str | None, spec_hash: str) -> 
 
 
 def _current_turn(connection: Connection, rank: int) -> int:
-    """The turn that is served now among runs of this rank: that of the first one waiting for its first attempt.
+    """Return the turn that is served now among runs of this rank: that of the first one waiting for its first attempt.
 
     Where none waits, the turn after the last: retries of earlier runs must not wait behind a whole new experiment.
     """

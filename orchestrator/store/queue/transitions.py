@@ -50,7 +50,7 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
 
     Experiments whose runs have ended have news (`growth.py`), and those whose runs were revived may grow again.
 
-    Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` where a row is not what it
+    Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` if a row is not what it
     was when it was locked (which a lock makes impossible; the guard is there to stay right if a lock is forgotten).
     """
     pairs = [(before, _set_moments(before, after, now)) for before, after in changes]
@@ -75,13 +75,13 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptEnd:
-    """How the newest attempt of a locked run ends."""
+    """The end of a locked run's newest attempt."""
 
     run: RunRow
     outcome: AttemptOutcome
     message: str | None
     device_seconds: float | None = None
-    """How long it held its device; null where nobody knows more than the heartbeats told. The figure never falls."""
+    """The seconds that it held its device; null if only the heartbeats know. The figure never falls."""
 
 
 def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float) -> list[RunRow]:
@@ -107,7 +107,7 @@ def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float)
 
 
 def status_after_loss(run: RunRow, outcome: AttemptOutcome, reason: str, policy: LeasePolicy, now: float) -> RunRow:
-    """Where a live run goes when its attempt is over without a result: asked for, interrupted, or one failure more."""
+    """Return a live run after an attempt that ended without a result: asked for, interrupted, or one failure more."""
     if run.status is RunStatus.CANCELLING:
         return replace(run, status=RunStatus.CANCELLED, reason=run.reason if run.limit_reached else "cancelled")
     if run.status is RunStatus.PAUSING:
@@ -123,13 +123,13 @@ def status_after_loss(run: RunRow, outcome: AttemptOutcome, reason: str, policy:
 
 
 def backoff_seconds(policy: LeasePolicy, failures: int) -> float:
-    """How long to wait after so many failures: doubling, times 0.5 to 1.5 so that runs lost together spread out."""
+    """Return the pause after so many failures: doubling, times 0.5 to 1.5 so that runs lost together spread out."""
     jitter = MAX_JITTER - secrets.randbelow(1_000_001) / 1_000_000
     return float(min(policy.backoff_seconds * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) * jitter)
 
 
 def longest_backoff_seconds(policy: LeasePolicy) -> float:
-    """No run waits longer than this after a failure."""
+    """Return the longest pause of a run after a failure."""
     return float(min(policy.backoff_seconds * 2 ** (policy.max_failures - 1), MAX_BACKOFF_SECONDS) * MAX_JITTER)
 
 

@@ -23,12 +23,12 @@ from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
 
 HAS_DRIVER = experiments.c.kind.in_([name for name, kind in KINDS.items() if kind.has_driver])
-"""Its runs are added here, not by the transaction that ends one (`growth.py`)."""
+"""The states of a sweep whose runs its driver adds, not the transaction that ends one (`growth.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialState:
-    """What a follower of a trial looks at again and again: cheap to read."""
+    """The state of a trial for its follower, which reads it again and again: cheap to read."""
 
     status: RunStatus
     version: int
@@ -37,12 +37,12 @@ class TrialState:
     final_val_loss: float | None
 
     def has_ended(self) -> bool:
-        """Whether it can change no more by itself."""
+        """Return whether it can change no more by itself."""
         return self.status in TERMINAL
 
 
 def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
-    """The sweeps that may still get trials, paused ones last, the oldest first."""
+    """Return the sweeps that may still get trials, paused ones last, the oldest first."""
     query = sa.select(experiments.c.id).where(HAS_DRIVER, experiments.c.growing)
     with database.reading() as connection:
         return tuple(
@@ -52,7 +52,7 @@ def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
 
 
 def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:
-    """Queue a trial, or find it where it is there already; None where the sweep takes no more (it was cancelled)."""
+    """Queue a trial, or find it where it is there already; None if the sweep takes no more (it was cancelled)."""
     with database.writing() as connection:
         sweep = lock_experiment(connection, sweep_id)
         at = runs.c.experiment_number == sweep.number, runs.c.position == number
@@ -70,7 +70,7 @@ def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: 
 
 
 def ask_to_stop(database: Database, run_id: str) -> bool:
-    """Let a trial finish with what there is, as soon as its worker hears of it; False where it has ended, or may not.
+    """Let a trial finish with what there is, as soon as its worker hears of it; False if it has ended, or may not.
 
     It stays as it is for everybody else: what it has measured becomes its result, with the verdict `stopped_early`.
     """
@@ -102,7 +102,7 @@ def read_state(database: Database, run_id: str) -> TrialState:
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What a sweep's trials have cost so far."""
+    """The cost of a sweep's trials so far."""
 
     device_seconds: float
     """Over all attempts of all trials."""
@@ -114,7 +114,7 @@ class Spending:
 
 
 def spending(database: Database, sweep_id: str) -> Spending:
-    """What the trials have cost."""
+    """Return the cost of the trials."""
     ended = runs.c.status.in_(TERMINAL)
     cost = sa.func.coalesce(sa.func.sum(runs.c.device_seconds), 0.0)
     columns = ended.label("ended"), sa.func.count().label("trials"), cost.label("seconds")
@@ -131,7 +131,7 @@ def spending(database: Database, sweep_id: str) -> Spending:
 
 
 def close(database: Database, sweep_id: str) -> None:
-    """No trial follows any more; may be repeated."""
+    """Close the sweep: no trial follows any more; may be repeated."""
     with database.writing() as connection:
         mine = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
         # Its revision lets pages and streams see that the sweep is over, with or without a run.

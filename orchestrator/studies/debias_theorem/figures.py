@@ -24,8 +24,8 @@ def compute() -> Numbers:
 
 
 def measure(study: Study, result: StudyResult) -> list[Figure]:
-    """At every t the bias by the theorem's bound, C b1^(t+1) / (1 − b1), and by that of the same proof without the
-    residual r_0 = 0, larger by 1 / b1; at the last t what correction leaves of the bias."""
+    """Return at every t the bias by the theorem's bound, C b1^(t+1) / (1 − b1), and by that of the same proof without
+    the residual r_0 = 0, larger by 1 / b1; at the last t the share of the bias that remains after correction."""
     values, figures = result.computed, []
     if not values:
         return []
@@ -38,7 +38,7 @@ def measure(study: Study, result: StudyResult) -> list[Figure]:
 
 
 def _bias(values: Numbers, t: int, metric: str, unit: float) -> Figure:
-    """In that unit, with an interval of `Z` standard errors."""
+    """Return the figure in that unit, with an interval of `Z` standard errors."""
     bias, error = values[f"bias/{t}"], values[f"error/{t}"]
     low, high = max(bias - Z * error, 0.0), bias + Z * error
     return Figure(metric=metric, candidate=f"t = {t}", value=bias / unit, low=low / unit, high=high / unit, n=REPLICAS)

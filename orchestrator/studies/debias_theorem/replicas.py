@@ -11,12 +11,12 @@ from orchestrator.studies.study import Numbers
 
 ROWS, COLUMNS, RANK = 24, 16, 2
 NOISE = 0.002
-"""Of each element of a gradient; S has singular values 1, 1/2, 1/3, …"""
+"""The noise of each element of a gradient; S has singular values 1, 1/2, 1/3, …"""
 SEED = 20_251_009
 
 
 def follow_replicas(beta1: float, replicas: int, steps: Sequence[int]) -> Numbers:
-    """What `figures.compute` returns."""
+    """Return the numbers of `figures.compute`."""
     generator = torch.Generator().manual_seed(SEED)
     left, right = (torch.linalg.qr(torch.randn(size, COLUMNS, generator=generator)).Q for size in (ROWS, COLUMNS))
     mean = left @ torch.diag(1.0 / torch.arange(1, COLUMNS + 1)) @ right.T

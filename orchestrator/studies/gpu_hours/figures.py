@@ -46,7 +46,7 @@ def _figures(part: PartResult, candidate: str) -> tuple[Figure, Figure]:
 
 
 def _by_seed(part: PartResult, candidate: str, name: str) -> dict[int, float]:
-    """Of the runs that were trained."""
+    """Return the values by seed of the runs that were trained."""
     return {
         run.seed: run.observed[name] for run in part.runs_of(candidate) if run.ended_well() and name in run.observed
     }

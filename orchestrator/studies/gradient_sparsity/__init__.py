@@ -1,1 +1,1 @@
-"""How sparse gradients are, by role."""
+"""The sparsity of gradients, by role."""

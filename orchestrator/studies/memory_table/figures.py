@@ -23,7 +23,7 @@ def compute() -> Numbers:
 
 
 def measure(study: Study, result: StudyResult) -> list[Figure]:
-    """Every state in GB (1e9 bytes), and its share of AdamW's on the same model."""
+    """Return every state in GB (1e9 bytes), and its share of AdamW's on the same model."""
     figures = []
     for name, count in result.computed.items():
         model, optimizer, dtype = name.split("/")

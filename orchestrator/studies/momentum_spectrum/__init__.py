@@ -1,1 +1,1 @@
-"""How concentrated momenta are, by role."""
+"""The concentration of momenta, by role."""

@@ -14,8 +14,8 @@ CANDIDATES = ("SGD", "ASGD")
 
 
 def measure(study: Study, result: StudyResult) -> list[Figure]:
-    """The exponent of each candidate in each regime, over the seeds that have every T; without a value where a run was
-    lost, because those that are left say nothing of all."""
+    """Return the exponent of each candidate in each regime, over the seeds that have every T; without a value where a
+    run was lost, because those that are left say nothing of all."""
     figures = []
     for regime in REGIMES:
         parts = [part for part in result.parts if part.name.startswith(f"{regime},")]
@@ -33,7 +33,7 @@ def measure(study: Study, result: StudyResult) -> list[Figure]:
 
 
 def slope(risks: Mapping[int, float]) -> float:
-    """The exponent of risk over T: the least-squares slope of log risk on log T."""
+    """Return the exponent of risk over T: the least-squares slope of log risk on log T."""
     logs = np.log(np.array(sorted(risks.items())))
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
 

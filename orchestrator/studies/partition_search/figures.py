@@ -26,7 +26,7 @@ Values = Mapping[str, str]
 METRIC = "loss against full momentum, nats"
 FULL = "full"
 FEWEST_DEGREES = 10
-"""With fewer degrees of freedom the t-quantile is wide, and the error is estimated from almost nothing."""
+"""The fewest degrees of freedom: with fewer the t-quantile is wide, and the error is estimated from almost nothing."""
 
 PATTERNS = {
     "embedding": "*.embed_tokens.weight",
@@ -43,12 +43,12 @@ PLANNED = {
     "embedding": "none", "query": "low-rank", "key": "low-rank", "value": FULL, "attention output": "none",
     "router": FULL, "experts": "low-rank", "output head": "none",
 }  # fmt: skip
-"""What AdaPM's own plan keeps of each role."""
+"""The state of each role in AdaPM's own plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTrial:
-    """One trial that ran its whole budget."""
+    """A trial that ran its whole budget."""
 
     sweep: str
     """Trials of one sweep have a mean of their own: it holds what their seed does."""
@@ -63,14 +63,14 @@ class Effects:
     columns: tuple[tuple[str, str], ...]
     """(hyperparameter, value) of each coefficient; references, whose effect is zero, have none."""
     coefficients: Array
-    """Of the columns, p."""
+    """The coefficients of the columns, p."""
     covariance: Array
     """p × p."""
     degrees: int
     trials: int
 
     def sum_of(self, values: Values) -> Interval:
-        """What these values add to the loss together; others are the references. The intervals of the roles hold
+        """Return the loss that these values add together; others are the references. The intervals of the roles hold
         together (Bonferroni)."""
         weights = np.array([float(values.get(name) == value) for name, value in self.columns])
         mean, error = float(weights @ self.coefficients), float(np.sqrt(weights @ self.covariance @ weights))
@@ -79,7 +79,7 @@ class Effects:
 
 
 def main_effects(trials: Sequence[SearchTrial], references: Values) -> Effects | None:
-    """The effects of every value but the references; None where the trials are too few to separate them."""
+    """Return the effects of every value but the references; None if the trials are too few to separate them."""
     sweeps = sorted({trial.sweep for trial in trials})
     columns = sorted({(name, trial.values[name]) for trial in trials for name in references} - set(references.items()))
     design = np.array(
@@ -107,7 +107,7 @@ def main_effects(trials: Sequence[SearchTrial], references: Values) -> Effects |
 
 
 def measure(study: Study, result: StudyResult) -> list[Figure]:
-    """What less than full momentum adds to the loss, of each role by itself, and of AdaPM's whole plan."""
+    """Return the loss that less than full momentum adds, of each role by itself, and of AdaPM's whole plan."""
     trials = [
         SearchTrial(
             sweep=part.name,

@@ -1,1 +1,1 @@
-"""How stationary residuals are, by role."""
+"""The stationarity of residuals, by role."""

@@ -9,12 +9,12 @@ from orchestrator.studies.study import Numbers, StudyFigures
 from worker.records.result import Observation
 
 LOW_RANK_ROLES = ("query", "key", "MLP")
-"""Where AdaPM keeps low-rank momentum."""
+"""The roles whose momentum AdaPM keeps at low rank."""
 WINDOW_STEPS = 20
 """The paper's."""
 QUANTILES = ("quantile_25", "quantile_50", "quantile_75", "quantile_95")
 SMALLEST = 1e-30
-"""Of a quantile, whose logarithm is taken."""
+"""The smallest value of a quantile, whose logarithm is taken."""
 
 
 def observe(observations: Sequence[Observation]) -> Numbers:
@@ -32,7 +32,7 @@ def _drift(halves: Sequence[Sequence[Observation]], role: str, quantile: str) ->
 
 
 def _mean_log(observation: Observation, role: str, quantile: str) -> float:
-    """The mean logarithm of a quantile over the blocks of a role."""
+    """Return the mean logarithm of a quantile over the blocks of a role."""
 
     def log(values: Mapping[str, float]) -> float:
         return math.log(max(values[quantile], SMALLEST))

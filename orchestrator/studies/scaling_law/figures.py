@@ -9,8 +9,8 @@ EXPONENT = "exponent of the law"
 
 
 def measure(study: Study, result: StudyResult) -> list[Figure]:
-    """From the laws over the parts: each exponent; of AdaPM the point that lies farthest off, by its whole interval,
-    and the change of its difference to AdamW from the smallest model to the largest."""
+    """Return from the laws over the parts: each exponent; of AdaPM the point that is farthest from its law, by its
+    whole interval, and the change of its difference to AdamW from the smallest model to the largest."""
     if result.fit is None:
         return []
     figures = [

@@ -15,10 +15,11 @@ RATES = {"adafactor": 0.1, "sm3": 0.05, "muon": 0.01, "normuon": 0.01, "sgd": 0.
 """Rates at which 40 steps teach the tiny models something, where that is not the usual one."""
 
 COASTING = {"adafactor", "asgd", "schedule-free-adamw"}
-"""Those that move on at rate 0: Adafactor's momentum is of steps, rates included; the others' averages catch up."""
+"""The optimizers that move on at rate 0: Adafactor's momentum is of steps, rates included; the others' averages catch
+up."""
 
 ASKING = {"adapm", "adapm-mini", "adam-mini"}
-"""Those whose steps differ on an accelerator (`optim/adapm/devices.py`)."""
+"""The optimizers whose steps differ on an accelerator (`optim/adapm/devices.py`)."""
 
 
 def subject(name: str) -> Subject:

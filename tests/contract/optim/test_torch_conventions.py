@@ -1,4 +1,5 @@
-"""What training loops, `torch.amp`, schedulers and checkpoints ask of any `torch.optim.Optimizer`: the catalog does it.
+"""Requirements of training loops, `torch.amp`, schedulers and checkpoints on any `torch.optim.Optimizer`, met by the
+catalog.
 
 `worker/checks/optimizer_contract.py` has what every optimizer promises, plug-ins included; here is what else torch's
 tests of optimizers look at. What one of them does not do, it says.

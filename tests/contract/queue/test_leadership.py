@@ -1,4 +1,5 @@
-"""One dispatcher leads, on SQLite and PostgreSQL: by the database's clock, handed over, taken over, never shared."""
+"""Leadership of one dispatcher, on SQLite and PostgreSQL: by the database's clock, handed over, taken over, never
+shared."""
 
 import threading
 

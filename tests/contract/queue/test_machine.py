@@ -75,7 +75,7 @@ QUOTAS |= {"a minute": KeyRequest(label="a minute", runs_at_once=2, device_hours
 
 @dataclass
 class ModelRun:
-    """What a run must look like."""
+    """The expected state of a run."""
 
     status: RunStatus = RunStatus.QUEUED
     attempt: int = 0
@@ -92,9 +92,9 @@ class ModelRun:
     micro_batch: int = 8
     """Half of it each time that memory runs out; it never grows again."""
     deadline_tick: int | None = None
-    """When its experiment's deadline has passed."""
+    """The tick of its experiment's deadline."""
     ended: int = 0
-    """How often it came to an end."""
+    """The number of its ends."""
     owner: str | None = None
     """The label of the key that submitted it."""
 
@@ -117,7 +117,7 @@ class ModelRun:
                 self.status, self.due_tick = RunStatus.RETRY_WAIT, tick + 1
 
     def halve(self, tick: int) -> bool:
-        """Go on with half the micro-batch, which is not held against it; False where that is no way."""
+        """Go on with half the micro-batch, which is not held against it; False if that is no way."""
         if self.micro_batch == 1 or self.status not in (RunStatus.LEASED, RunStatus.RUNNING):
             return False
         self.micro_batch //= 2
@@ -189,7 +189,8 @@ class QueueMachine(RuleBasedStateMachine):
         return min(fresh, default=max((run.order[1] for run in runs), default=-1) + 1)
 
     def runs_left(self, owner: str) -> int:
-        """How many runs of a key may begin: what its attempts have used is the store's word, which has its own rule."""
+        """Return how many runs of a key may begin: the use of its attempts is the store's word, which has its own
+        rule."""
         mine = [id for id, run in self.model.items() if run.owner == owner]
         at_work = sum(self.model[id].status in LIVE for id in mine)
         seconds = sum(self.services.runs.get(id).device_seconds for id in mine)
@@ -308,7 +309,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.grant(run, action)
 
     def grant(self, run: ModelRun, action: RunAction) -> None:
-        """What an action makes of a run whose state allows it."""
+        """Change a run whose state allows the action."""
         live, waits = run.status in LIVE, run.status in CLAIMABLE
         if action is RunAction.CANCEL and live:
             run.status = RunStatus.CANCELLING

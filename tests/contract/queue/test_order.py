@@ -1,4 +1,4 @@
-"""Who is next, on SQLite and PostgreSQL: priority, turns between experiments, what can never be held."""
+"""The order of the queue, on SQLite and PostgreSQL: priority, turns between experiments, runs that no node can hold."""
 
 import pytest
 

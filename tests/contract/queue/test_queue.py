@@ -192,7 +192,7 @@ def test_a_result_without_a_hello_is_refused(store: Store) -> None:
 
 @dataclass(frozen=True)
 class Verb:
-    """One thing that a worker may do, for tests that hold for all of them."""
+    """A call of a worker, for tests that hold for all of them."""
 
     name: str
     call: Callable[[Store, str, int, str], object]

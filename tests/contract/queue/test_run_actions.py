@@ -1,4 +1,4 @@
-"""What users ask of runs, on SQLite and PostgreSQL: pause, resume and retry in every state, and while they change."""
+"""Actions of users on runs, on SQLite and PostgreSQL: pause, resume and retry in every state, and while they change."""
 
 import threading
 from itertools import product

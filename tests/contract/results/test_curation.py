@@ -58,7 +58,7 @@ def names(store: Store, **how: object) -> list[str]:
 
 
 def rows(store: Store) -> dict[str, int]:
-    """How many rows each table has that has any."""
+    """Return the number of rows of each table that has any."""
     with store.database.reading() as connection:
         counts = {
             table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()

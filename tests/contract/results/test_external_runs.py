@@ -113,7 +113,7 @@ def sessions_of(random: Random) -> list[list[SpoolLine]]:
 
 
 def slow_series(sessions: list[list[SpoolLine]]) -> dict[str, dict[int, float]]:
-    """By metric and step, the values of the training."""
+    """Return the values of the training by metric and step."""
     points = [
         [SourcePoint(at=line.at, step=line.step, metrics=line.metrics) for line in lines if line.step is not None]
         for lines in sessions

@@ -42,7 +42,7 @@ def tuned(trials: int = 3, optimizers: tuple[str, ...] = ("adamw",), **tuning: A
 
 
 def scaled(at: str, transfer: str | None) -> ScalingSpec:
-    """One candidate, tuned by three trials at the smallest of three sizes or at each."""
+    """Return a scaling experiment of one candidate, tuned by three trials at the smallest of three sizes or at each."""
     candidate = {"optimizer": "adamw", "learning_rates": [2e-3]}
     return scaling_spec(candidates=[candidate], tuning={"seeds": [0], "trials": 3, "at": at, "transfer": transfer})
 
@@ -476,13 +476,13 @@ def test_an_experiment_of_an_earlier_version_that_ended_keeps_its_verdict_at_the
 
 
 def looked_at(optimizers: tuple[str, ...] = ("adamw", "adapm"), tuning: Tuning | None = None) -> ComparisonSpec:
-    """At one rate each, or at one that is found, over up to six seeds."""
+    """Return a sequential comparison at one rate each, or at a tuned one, over up to six seeds."""
     spec = comparison_spec(optimizers=optimizers, learning_rates=(2e-3,), seeds=range(1, 7), tuning=tuning)
     return spec.model_copy(update={"sequential": Sequential()})
 
 
 NOISE = (0.0, 0.0, 0.04, -0.03, 0.05, -0.04, 0.03)
-"""By seed."""
+"""The noise by seed."""
 
 
 def finish_at(store: Store, lease: Lease, gap: float = 0.0) -> None:

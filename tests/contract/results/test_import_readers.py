@@ -1,5 +1,5 @@
 """Every reader makes the same study of what each tracker's own library wrote of it, and ends in no other way than by
-a `SourceError` where a file is damaged."""
+a `SourceError` if a file is damaged."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ from tests.sources.write import FILES, STEPS, study, write_mlflow_runs
 from tests.twins.sessions import joined_values
 
 STUDIES = ("csv", "tensorboard", "wandb", "trackio")
-"""Whose files tell the same study."""
+"""The sources whose files describe the same study."""
 
 
 def read(source: str, *places: object) -> list[SourceRun]:
@@ -226,7 +226,7 @@ STREAM_WRITERS: dict[str, Callable[[Path, list[SourcePoint]], None]] = {
         folder, "one.log", lambda point: f"s:{point.step} tel:{point.metrics['val_loss']}", points
     ),
 }  # fmt: skip
-"""Of formats that do not tell the processes apart which logged a run."""
+"""The formats that do not separate the processes of a run."""
 
 
 def history_of(random: Random) -> list[list[SourcePoint]]:

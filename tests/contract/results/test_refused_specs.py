@@ -1,4 +1,4 @@
-"""What was stored and is refused today: it waits with its fault, can be read, and stops nothing else."""
+"""Stored specifications that are refused today wait with their fault, can be read, and stop nothing else."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from tests.factories.stores import comparison_spec
 from worker.spec.run import OptimizerSpec
 
 LOST = "lost-optimizer"
-"""No package of any test offers it: what a process has loaded once, it knows for good."""
+"""The lost optimizer, which no package of any test offers: a process remembers each that it has loaded."""
 
 
 def lose_the_optimizer(store: Store, experiment_id: str) -> None:
-    """As if the experiment had been submitted while `LOST` was allowed."""
+    """Make the specification unknown, as if the experiment had been submitted while `LOST` was allowed."""
     with store.database.writing() as connection:
         for table, key in ((experiments, experiments.c.id), (run_specs, run_specs.c.run_id)):
             mine = key.startswith(experiment_id)

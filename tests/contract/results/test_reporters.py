@@ -1,4 +1,4 @@
-"""What every reporter promises, whoever listens: one suite over memory, files and the service."""
+"""Promises of every reporter to any listener: one suite over memory, files and the service."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,13 +20,13 @@ from worker.reporting.reporter import FileReporter, Reporter, read_reports
 
 
 class Listener(Protocol):
-    """One run's reporters, an attempt after the other, and what the listener knows in the end."""
+    """The reporters of one run, an attempt after the other, and the listener's knowledge in the end."""
 
     def attempt(self) -> Reporter:
         """The reporter of the next attempt; the one before is gone, as after a kill."""
 
     def points(self) -> list[Point]:
-        """What is known: for each step the newest attempt's."""
+        """Return the known points: for each step the newest attempt's."""
 
     def observations(self) -> list[Observation]:
         """Alike."""

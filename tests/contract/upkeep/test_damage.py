@@ -1,4 +1,4 @@
-"""One damaged row fails alone: everything else is listed, compared, exported and trained; the check names the row."""
+"""A damaged row fails alone: everything else is listed, compared, exported and trained; the check names the row."""
 
 import io
 from collections.abc import Callable

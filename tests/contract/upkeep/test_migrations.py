@@ -39,7 +39,7 @@ def tables(database: Database) -> set[str]:
 
 
 FORMER = Path(__file__).parent / "schema_0025"
-"""What the last version before this history made of an empty database, of each kind."""
+"""The last version's own schema of an empty database, of each kind."""
 
 
 def make_former(database: Database) -> None:

@@ -9,7 +9,7 @@ class Signum(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        """One step; returns the closure's loss."""
+        """Take a step; returns the closure's loss."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -48,5 +48,5 @@ def signum(model: nn.Module, *, lr: float, beta: float, weight_decay: float) -> 
 
 
 def sloppy(model: nn.Module, *, lr: float, beta: float, weight_decay: float) -> Sloppy:
-    """Everything decays."""
+    """Return an optimizer that decays everything."""
     return Sloppy(model.parameters(), {"lr": lr, "beta": beta, "weight_decay": weight_decay})

@@ -79,7 +79,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def signed_in(services: Services, key_id: str) -> dict[str, str]:
-    """What a page of a new session sends."""
+    """Return the headers of a page of a new session."""
     return {"Cookie": f"adapm_bench_session={services.keyring.log_in(key_id)}", "Origin": "http://127.0.0.1"}
 
 

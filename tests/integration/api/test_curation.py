@@ -131,7 +131,7 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
 
 
 def end_all(service: Service) -> None:
-    """Until nothing more is queued or follows: 0.002 is the best rate of all, and AdamW's seeds are the better ones."""
+    """Run until nothing is queued or follows: 0.002 is the best rate of all, and AdamW's seeds are the better ones."""
     while leases := claim(service.queue, cpus=64, limit=64):
         for lease in leases:
             optimizer, seed = lease.spec.optimizer, lease.spec.seed

@@ -11,7 +11,7 @@ from tests.factories.serving import open_services
 
 PROBLEM = "application/problem+json"
 FIGURE = "GET /v1/experiments/{experiment_id}/figures/{name}.{form}"
-"""Its JSON is Plotly's."""
+"""A figure whose JSON is Plotly's."""
 
 
 @pytest.fixture(scope="module")

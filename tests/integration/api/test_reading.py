@@ -24,7 +24,7 @@ FORMULA = "=HYPERLINK('http://x')"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Its leases outlast the file, however slow the machine is."""
+    """Yield a service whose leases outlast the file, however slow the machine is."""
     with serving(tmp_path_factory.mktemp("service"), LeasePolicy(ttl_seconds=3600)) as running:
         yield running
 
@@ -36,7 +36,7 @@ def leases(service: Service) -> tuple[Lease, ...]:
 
 @pytest.fixture
 def own_service(tmp_path: Path) -> Iterator[Service]:
-    """For a test that adds points, or that counts."""
+    """Yield a service for a test that adds points, or that counts."""
     with serving(tmp_path) as running:
         yield running
 

@@ -41,7 +41,7 @@ def listening(stack: ExitStack, service: Service, experiment_id: str) -> httpx2.
 
 
 def counts(status: str) -> dict[str, object]:
-    """What is told of four runs in one state."""
+    """Return the counts of four runs in one state."""
     return {"total": 4, "by_status": {status: 4}, "by_verdict": {}, "growing": False}
 
 
@@ -111,7 +111,7 @@ def test_who_comes_back_is_told_what_was_missed_once_and_nothing_twice(service: 
 
 
 class Watcher:
-    """What `watch()` yields, collected on a thread: of the one client or of the other."""
+    """The yields of `watch()`, collected on a thread: of the one client or of the other."""
 
     def __init__(self, url: str, experiment_id: str, *, awaited: bool) -> None:
         self.seen: list[int] = []

@@ -20,7 +20,7 @@ from worker.data.conversations import ensure_conversations
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the commands keep data."""
+    """Return the data folder of the commands."""
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
     return tmp_path / "data" / "datasets"

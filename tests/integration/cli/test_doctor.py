@@ -112,7 +112,7 @@ def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monke
 
 @contextmanager
 def at_most(file_bytes: int) -> Iterator[None]:
-    """No file of this process may be longer: what a quota or a full disk does."""
+    """Limit the length of this process's files: like a quota or a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, before[1]))
     try:
@@ -147,7 +147,7 @@ def answering(status: int, text: str) -> Iterator[str]:
             self.wfile.write(text.encode())
 
         def log_message(self, *_: Any) -> None:
-            """Nothing to the terminal."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -213,7 +213,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def look(place: Path | str) -> str:
-    """What the check finds at that file or URL."""
+    """Return the check's result for that file or URL."""
     return checks.database(Settings(database_url=place if isinstance(place, str) else f"sqlite:///{place}"))
 
 

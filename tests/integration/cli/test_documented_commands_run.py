@@ -49,7 +49,8 @@ ELSEWHERE = {
 
 
 def shell_commands(document: Path) -> list[str]:
-    """What follows `adapm-bench` where a command begins, in fenced and in indented blocks, without remarks."""
+    """Return the arguments of `adapm-bench` at the start of commands, in fenced and in indented blocks, without
+    remarks."""
     text = document.read_text().replace("\\\n", " ")
     fenced = "".join(re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
     indented = "".join(re.findall(r"^    adapm-bench.*\n", text, flags=re.MULTILINE))
@@ -62,7 +63,7 @@ PAGES = {document.name: found for document in DOCUMENTS if (found := shell_comma
 
 
 def elsewhere(command: str) -> str | None:
-    """Where a command is tried that is not carried out here."""
+    """Return the test of a command that is not carried out here."""
     return next((why for pattern, why in ELSEWHERE.items() if re.match(pattern, command)), None)
 
 
@@ -106,7 +107,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def leave_logs_of_other_tools(folder: Path) -> None:
-    """What own-runs.md imports, where it imports it from."""
+    """Write the files of own-runs.md to the places from which it imports them."""
     sources = REPOSITORY / "tests" / "sources" / "files"
     shutil.copytree(sources / "wandb", folder / "wandb")
     shutil.copytree(sources / "tensorboard", folder / "runs")
@@ -126,7 +127,7 @@ def as_a_shell_does(line: str) -> list[str]:
 
 
 def train_by_own_loop() -> None:
-    """What the loop of own-runs.md leaves in its folder, without a service."""
+    """Write the spool of own-runs.md's loop, without a service."""
     for candidate, lr, loss in (("adamw", 0.002, 3.0), ("muon", 0.02, 2.9)):
         for seed in (1, 2, 3):
             with start_run(

@@ -22,7 +22,7 @@ from tests.integration.api_service import Service, serving
 from worker.attempt import execute
 
 STEPS = 40
-"""Of each training, instead of 200: two are observed, half-way and at the end."""
+"""The steps of each training, instead of 200: two are observed, half-way and at the end."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def shortened(study: Study) -> Study:
 
 @contextmanager
 def trained(service: Service) -> Iterator[None]:
-    """Within, what waits at the service is trained, one run after the other."""
+    """Train the waiting runs of the service within the block, one after the other."""
     processes, over = fork_server(), threading.Event()
 
     def train() -> None:

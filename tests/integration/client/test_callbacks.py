@@ -44,7 +44,8 @@ class Slope(nn.Module):
 
 
 def spools(folder: Path) -> list[tuple[RunHeader, list[SpoolLine]]]:
-    """In the order in which they began: two may be written to last in one tick of the file system's clock."""
+    """Return the spools in the order of their starts: two may be written to last in one tick of the file system's
+    clock."""
     found = [(RunSpool(path).run, [line for line in RunSpool(path).lines() if line]) for path in find(folder)]
     return sorted(found, key=lambda each: each[0].started_at)
 

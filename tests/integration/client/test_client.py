@@ -19,7 +19,7 @@ from tests.integration.api_service import Service, comparison_fields
 
 
 def message(connection: socket.socket) -> bytes:
-    """One whole HTTP message, in however many packets it comes: its head, and the body whose length that tells."""
+    """Return one whole HTTP message, in however many packets it comes: its head, and the body of its length."""
     with connection.makefile("rb") as stream:
         head = b"".join(iter(stream.readline, b"\r\n")) + b"\r\n"
         length = re.search(rb"(?i)^content-length: (\d+)", head, re.MULTILINE)

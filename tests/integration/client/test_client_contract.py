@@ -120,7 +120,7 @@ def trained_comparison(client: Client, site: Site, folder: Path) -> str:
 
 
 def curation(client: Client, experiment_id: str, folder: Path) -> None:
-    """What is read of an ended comparison, and done with it."""
+    """Read an ended comparison, and curate it."""
     client.annotate(experiment_id, {"labels": ["paper"]})
     client.add_labels(experiment_id, "tiny")
     client.remove_labels(experiment_id, "paper")

@@ -1,5 +1,4 @@
-"""Whatever is sent as lines of an external run is kept or refused with a reason, and every answer about it can be given
-afterwards."""
+"""Lines of an external run are kept or refused with a reason, and every answer about it works afterwards."""
 
 import json
 from collections.abc import Iterator

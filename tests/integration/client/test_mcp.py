@@ -47,7 +47,7 @@ def train(service: Service, folder: Path) -> None:
 
 
 async def research(session: Session, work: Callable[[], None]) -> dict[str, Any]:
-    """What an agent does: looks around, tries its ideas one after the other, reads what came of it."""
+    """Research like an agent: look around, try its ideas one after the other, read the results."""
 
     async def call(tool: str, **arguments: object) -> Any:
         answer = await session.call_tool(tool, arguments)
@@ -92,7 +92,7 @@ def drive(service: Service, key: str, file: Path, work: Callable[[], None]) -> d
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the agent read, and the audit log."""
+    """Return the agent's answers, and the audit log."""
     folder = tmp_path_factory.mktemp("gate")
     file = folder / "campaign.json"
     file.write_text(json.dumps(CAMPAIGN))

@@ -1,4 +1,4 @@
-"""One damaged row of any table fails alone: every list is there, and every page of what is whole; the check names it.
+"""A damaged row of any table fails alone: every list and every page of sound data works; the check names it.
 
 The columns are those of the schema that have JSON, words or bytes: a new one is damaged here without a word.
 """
@@ -123,7 +123,7 @@ def test_a_damaged_row_fails_alone(house: House, column: sa.Column[Any]) -> None
 
 
 def set_to(connection: sa.Connection, column: sa.Column[Any], rowid: int, value: object) -> None:
-    """Whatever the schema's constraints say, as a disk would."""
+    """Set a column regardless of the schema's constraints, as a disk would."""
     connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
     text = "CAST(? AS TEXT)" if not isinstance(column.type, sa.LargeBinary) else "?"
     update = f"UPDATE {column.table.name} SET {column.name} = {text} WHERE rowid = ?"

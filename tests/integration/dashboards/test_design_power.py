@@ -1,4 +1,4 @@
-"""What `validate` says of a design after an experiment on the same workload has ended: REST, page and command line."""
+"""The power in `validate` after an experiment on the same workload has ended: REST, page and command line."""
 
 from pathlib import Path
 

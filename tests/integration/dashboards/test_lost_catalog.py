@@ -1,4 +1,4 @@
-"""What was stored is data: nothing that the catalog, a limit or a field was when it was stored is asked for again."""
+"""Stored data does not depend on the catalog, limits or fields of its time."""
 
 import hashlib
 import html

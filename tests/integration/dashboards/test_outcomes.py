@@ -1,4 +1,4 @@
-"""What became of a run is one word, wherever a person meets it: pages, counts, lists, reports, files."""
+"""The outcome of a run is one word everywhere: pages, counts, lists, reports, files."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ from worker.records.result import Verdict
 Cli = Callable[..., Result]
 
 WORDS = ("finished", "finished", "diverged", "out of memory", "stopped early", "failed", "cancelled", "queued")
-"""By seed."""
+"""The words by seed."""
 VERDICTS = dict(
     enumerate((Verdict.CONVERGED, Verdict.CONVERGED, Verdict.DIVERGED, Verdict.OUT_OF_MEMORY, Verdict.STOPPED_EARLY))
 )
@@ -33,7 +33,7 @@ COUNTED_WORDS = ", ".join(f"{number} {word}" for word, number in COUNTED.items()
 
 @pytest.fixture(scope="module")
 def experiment(service: Service) -> str:
-    """One in which every outcome occurs, and a run that waits."""
+    """Return an experiment with every outcome, and a run that waits."""
     found = service.experiments.submit(comparison_spec(learning_rates=(1e-3,), seeds=range(len(WORDS)))).experiment
     runs = {run.id: run for run in service.runs.read_all(found.id)}
     for run in runs.values():
@@ -66,7 +66,7 @@ def page(service: Service, path: str) -> str:
 
 
 def text(html: str) -> str:
-    """What a reader sees of a page, without scripts and specifications."""
+    """Return the text of a page, without scripts and specifications."""
     html = re.sub(r"<(script|style|pre)\b.*?</\1>", " ", html, flags=re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 

@@ -41,7 +41,8 @@ ADDRESSES = frozenset({"src", "href", "action", "formaction", "xlink:href"})
 
 
 class Reader(HTMLParser):
-    """What a browser would act on: tags that load or run something, handlers, addresses; and the text."""
+    """The parts of a page that a browser acts on: tags that load or run something, handlers, addresses; and the
+    text."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -168,7 +169,7 @@ def strings(value: object) -> Iterator[str]:
 
 
 PSEUDO_HTML = frozenset({"b", "br", "i", "sub", "sup", "em", "span", "extra"})
-"""What Plotly draws; nothing else that looks like a tag may reach it."""
+"""The tags that Plotly draws; nothing else that looks like a tag may reach it."""
 
 
 @pytest.mark.parametrize("name", [*(entry.name for entry in COMPARISON_FIGURES), "series"])

@@ -75,7 +75,7 @@ def python(wheel: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def frameworks(folder: Path) -> Path:
-    """What the frameworks' users have besides."""
+    """Return the folder of the frameworks."""
     return link_distributions(folder / "frameworks", "transformers", "accelerate", "pytorch-lightning")
 
 
@@ -166,14 +166,14 @@ def forked(
 
 @pytest.fixture(scope="module")
 def with_torch(python: Path, folder: Path) -> dict[str, tuple[int, str]]:
-    """What came of the snippets for torch alone, and of all that is asked of `adapm` beside them."""
+    """Return the results of the snippets for torch alone, and of all questions to `adapm` beside them."""
     programs = {title: BEFORE + SNIPPETS[title] + AFTER + NO_NUMPY for title in ALONE}
     return forked(python, folder / "alone", "torch", {**programs, "build all": BUILD_ALL, "former": FORMER_PATH})
 
 
 @pytest.fixture(scope="module")
 def with_frameworks(python: Path, frameworks: Path, folder: Path) -> dict[str, tuple[int, str]]:
-    """What came of the snippets for frameworks, which are loaded once."""
+    """Return the results of the snippets for frameworks, which are loaded once."""
     programs = {title: BEFORE + SNIPPETS[title] + AFTER for title in FRAMEWORKS}
     programs |= {"built": BEFORE + TRAINER_BUILDS_IT + AFTER, "Memory": SNIPPETS["Memory"]}
     needs = "transformers.trainer,accelerate,pytorch_lightning"

@@ -47,7 +47,7 @@ def steps(model: nn.Module, optimizer: AdaPM, rows: slice) -> None:
 
 
 class NoCollectives(TorchDispatchMode):
-    """Within, communication between processes is an error."""
+    """A context in which communication between processes is an error."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace == "c10d":
@@ -73,7 +73,7 @@ def tensors(model: nn.Module, optimizer: AdaPM) -> dict[str, Tensor]:
 
 
 def one_rank(group: ProcessGroup, folder: Path) -> None:
-    """What each process does: its half of every batch."""
+    """Train each process on its half of every batch."""
     torch.set_num_threads(1)
     rank = group.rank
     assert communication_is_seen()
@@ -88,7 +88,7 @@ def one_rank(group: ProcessGroup, folder: Path) -> None:
 
 
 def refusals(model: nn.Module) -> dict[str, str]:
-    """What each way to build an optimizer on that model says; empty where it is built."""
+    """Return the refusal of each way to build an optimizer on that model; empty if it is built."""
     ways: dict[str, Callable[[], object]] = {
         **{name: partial(build, name, model, lr=LR) for name in catalog.names()},
         **{f"{cls.__name__}.for_model": partial(cls.for_model, model, LR) for cls in (*CLASSES, AdamMini)},
@@ -107,8 +107,8 @@ def refusal(act: Callable[[], object]) -> str:
 
 
 def fsdp1() -> dict[str, Any]:
-    """What is said of a model that FSDP1 has flattened, with the model's own parameters and without, and of one that it
-    flattens once the optimizer is there.
+    """Return the refusals of a model that FSDP1 has flattened, with the model's own parameters and without, and of one
+    that it flattens once the optimizer is there.
     """
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -132,7 +132,7 @@ def split(model: nn.Module) -> nn.Module:
 
 
 def fsdp2() -> dict[str, Any]:
-    """What is said of models of `DTensor`s; and how far from one process those end that say nothing."""
+    """Return the refusals of models of `DTensor`s; and the distance of accepted ones from one process."""
     sharded = split(tiny_gpt2())
     swapped = Shampoo(tiny_gpt2().named_parameters(), LR)
     # As Accelerate does, which is given the optimizer before the model is sharded.
@@ -151,7 +151,7 @@ def fsdp2() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two ranks left there."""
+    """Return the folder of two ranks."""
     made: Path = tmp_path_factory.mktemp("ranks")
     assert exit_codes(started(one_rank, made / "group", made)) == [0, 0]
     return made
@@ -166,7 +166,7 @@ def ranks(folder: Path) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]
 
 @pytest.fixture(scope="module", params=[0, 1])
 def sharded(request: pytest.FixtureRequest, folder: Path) -> dict[str, Any]:
-    """What one rank found of sharded models."""
+    """Return the results of one rank on sharded models."""
     found: dict[str, Any] = torch.load(folder / f"sharded-{request.param}.pt", weights_only=True)
     return found
 

@@ -1,4 +1,4 @@
-"""What the documents say about using AdaPM runs as it stands there: the Python of README and of three pages."""
+"""The Python of README and of three pages about AdaPM runs as it stands there."""
 
 import re
 from collections.abc import Iterator

@@ -161,7 +161,7 @@ ASKED: dict[int, tuple[str, ...]] = {
     3: tuple(CASES),
     4: ("llama mini float32", "phi3 mini", "gpt2 of two tokens float32"),
 }
-"""What so many processes are asked to do: three are asked for everything; with four, the last one has no row."""
+"""The questions by number of processes: three get all; with four, the last one has no row."""
 
 
 RESUMED: dict[str, tuple[str, torch.dtype, dict[str, Any]]] = {
@@ -173,7 +173,7 @@ RESUMED: dict[str, tuple[str, torch.dtype, dict[str, Any]]] = {
     "phi3 copies": ("phi3", torch.bfloat16, {"master_weights": True}),
     "phi3 by chance": ("phi3", torch.bfloat16, {"bf16_stochastic_round": True}),
 }
-"""What four processes begin and save, and any number goes on with."""
+"""The trainings that four processes begin and save, and any number continues."""
 
 
 def batch_of(case: str) -> tuple[int, int]:
@@ -251,7 +251,8 @@ def trained_by_zero_redundancy(group: ProcessGroup) -> dict[str, Tensor]:
 
 
 def refusals() -> list[str]:
-    """What is said of a dimension that is divided twice, unevenly, and with two blocks in it; and of 8-bit rows."""
+    """Return the refusals of a dimension that is divided twice, unevenly, and with two blocks in it; and of 8-bit
+    rows."""
     mesh = init_device_mesh("cpu", (2, 2))
     said = []
     for family, name in (("llama", "up_proj"), ("phi3", "gate_up_proj")):
@@ -270,7 +271,7 @@ def refusals() -> list[str]:
 
 
 def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
-    """What each process does."""
+    """Run the questions in each process."""
     from torch.distributed.checkpoint.state_dict_loader import load
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -312,7 +313,7 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    """What each process of each group found; the group of four first, whose checkpoints the others load."""
+    """Return the results of each process of each group; the group of four first, whose checkpoints the others load."""
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "saved").mkdir()
     results: dict[int, list[dict[str, Any]]] = {}
@@ -353,14 +354,14 @@ def test_ranges_that_a_process_does_not_hold_in_one_piece_are_refused(found):
 
 
 def outputs_formula(model: nn.Module) -> list[int]:
-    """Of blocks that are divided by outputs: two Gram matrices and R."""
+    """Return the sums of blocks that are divided by outputs: two Gram matrices and R."""
     blocks = [block for block in AdaPM.for_model(model, **OPTIONS).plan if block.first_moment is FirstMoment.LOW_RANK]
     grams = sum(block.rank**2 for block in blocks)
     return [grams, grams, sum(block.rank * block.shape[1] for block in blocks)]
 
 
 def inputs_formula(model: nn.Module) -> list[int]:
-    """Of blocks that are divided by inputs: the lengths of R's rows, and X."""
+    """Return the sums of blocks that are divided by inputs: the lengths of R's rows, and X."""
     blocks = [block for block in AdaPM.for_model(model, **OPTIONS).plan if block.first_moment is FirstMoment.LOW_RANK]
     return [sum(block.rank for block in blocks), sum(block.rank * block.shape[1] for block in blocks)]
 

@@ -1,4 +1,4 @@
-"""What becomes of an attempt whose machine is lost, or Ray on it: on a real cluster of two nodes, and an embedded Ray.
+"""The end of an attempt whose machine, or Ray on it, is lost: on a real cluster of two nodes, and an embedded Ray.
 
 Each scene in a process of its own (`test_ray_scenes.py`): one has Ray's token, the other has not.
 """

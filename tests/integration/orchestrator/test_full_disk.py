@@ -24,7 +24,7 @@ from tests.integration.small_disk import SmallDisk, small_disk
 
 
 def regression(name: str, steps: int) -> ComparisonSpec:
-    """One run that needs no data: every megabyte of the disk is the service's own."""
+    """Return a comparison with one run that needs no data: every megabyte of the disk is the service's own."""
     return ComparisonSpec.model_validate(
         {
             "name": name,
@@ -110,7 +110,7 @@ def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What below the folder, itself included, anybody but its owner may read, write or enter."""
+    """Return the files below the folder, itself included, that anybody but its owner may read, write or enter."""
     found = []
     for path in (folder, *folder.rglob("*")):
         with suppress(FileNotFoundError):  # the service has just removed it

@@ -38,7 +38,7 @@ POINTS = tuple(
 
 
 class Killed(BaseException):
-    """What a `kill -9` between two calls looks like from inside."""
+    """An exception like a `kill -9` between two calls."""
 
 
 class Mortal:
@@ -63,7 +63,7 @@ class Mortal:
 
 @pytest.fixture(scope="module")
 def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One MLflow store for all tests: making its tables takes seconds."""
+    """Return one MLflow store for all tests: making its tables takes seconds."""
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.sqlite3'}"
 
 
@@ -99,7 +99,7 @@ def break_down(services: Services, broken: Lease) -> None:
 
 
 def contents(client: Any, name: str) -> list[dict[str, Any]]:
-    """Everything that MLflow holds of our experiment, without what MLflow made up itself."""
+    """Return MLflow's content of our experiment, without MLflow's own fields."""
     experiment = client.get_experiment_by_name(f"bench/{name}")
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.run_name"])
     names = {run.info.run_id: run.info.run_name for run in runs}

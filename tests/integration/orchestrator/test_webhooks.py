@@ -66,7 +66,7 @@ def sender(service: Service, folder: Path) -> WebhookSender:
 
 
 def look(posting: WebhookSender) -> bool:
-    """One look, and the end of all that it posts; whether anything was there to do."""
+    """Do one round, and wait for all of its posts; returns whether there was anything to do."""
     pause = LeaderLoop(posting).tick()
     wait(posting._posting.values())
     return pause == 0.0

@@ -22,7 +22,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def data_folder(service_url: str, service_folder: Path) -> Path:
-    """That of a service whose Ray has started."""
+    """Return the data folder of a service whose Ray has started."""
     until(lambda: "dispatching" in dispatcher_log(service_folder), "Ray has started")
     return service_folder
 
@@ -66,7 +66,8 @@ def dispatcher_log(data_folder: Path) -> str:
 
 
 def files_of_ray(folder: Path) -> list[list[str]]:
-    """What each process below this one has open that has a file of the folder open, but for the dispatcher."""
+    """Return the open files of each process below this one that has a file of the folder open, but for the
+    dispatcher."""
     dispatcher = dispatcher_of(psutil.Process())
     processes = [each for each in psutil.Process().children(recursive=True) if each != dispatcher]
     found = [open_files(each.pid) for each in processes]
@@ -74,7 +75,7 @@ def files_of_ray(folder: Path) -> list[list[str]]:
 
 
 def open_files(process_id: int) -> list[str]:
-    """Of a process that may just close some, or end."""
+    """Return the open files of a process that may just close some, or end."""
     found = []
     with suppress(OSError):
         for link in Path(f"/proc/{process_id}/fd").iterdir():
@@ -102,7 +103,7 @@ def test_it_answers_whoever_has_its_token(data_folder: Path, tmp_path: Path):
 
 
 def asked_with(token: Path, address: str) -> subprocess.CompletedProcess[str]:
-    """What the doctor finds with that token."""
+    """Return the doctor's answer with that token."""
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "ADAPM_BENCH_RAY_ADDRESS": address}
     command = [sys.executable, "-m", "api.cli.admin.checks", "Ray"]
     return subprocess.run(

@@ -28,8 +28,8 @@ GOOD, HOPELESS = 1e-3, 1e-7
 
 
 def asha() -> SweepSpec:
-    """One trial after another, so that ASHA's decisions are the same on every machine: the hopeless rate comes second,
-    is behind the good one at the first rung, and has seconds left to hear of it."""
+    """Return a sweep with one trial after another, so that ASHA's decisions are the same on every machine: the hopeless
+    rate comes second, is behind the good one at the first rung, and has seconds left to hear of it."""
     return sweep_spec(
         name="chaos of a sweep",
         workload={

@@ -21,7 +21,7 @@ SPEC = made_spec(steps=90, optimizer="adapm")
 
 
 def attempt_with_many_checkpoints(url: str, attempt: int) -> None:
-    """What `execute` does, with a checkpoint every 0.2 s instead of every 10."""
+    """Execute the attempt like `execute`, with a checkpoint every 0.2 s instead of every 10."""
     clock = DeviceClock()
     with ServiceClient(url, "r1", attempt, TOKEN) as service:
         assignment = service.hello()

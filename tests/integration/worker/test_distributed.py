@@ -51,7 +51,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def by_two(datasets: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Where two processes have trained that nothing disturbed, once for each execution."""
+    """Return the folder of two undisturbed processes, once for each execution."""
 
     @cache
     def folder(**execution: Any) -> Path:
@@ -86,7 +86,7 @@ class Told(FileReporter):
 
 
 def train(group: ProcessGroup, spec: RunSpec, folder: Path, datasets: Path, what: str = "", step: int = 0) -> None:
-    """What each process does, rank 0 with files for a reporter; its ending is left for the test."""
+    """Train in each process, rank 0 with files for a reporter; its ending is left for the test."""
     folders = Folders(run_folder=folder, dataset_folder=datasets)
     if what == "kill" and not group.is_rank_zero:
         dying_at(step, lambda: os.kill(os.getpid(), signal.SIGKILL))

@@ -56,7 +56,7 @@ def train(
     counted: dict[int, int] | None = None,
     until: int = -1,
 ) -> None:
-    """What each process of an attempt does on a machine that has nothing but its way to storage."""
+    """Train each process of an attempt on a machine that has only its way to storage."""
     os.environ.update(variables)
     folders = Folders(
         run_folder=machine / "run",

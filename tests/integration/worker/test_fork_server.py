@@ -27,7 +27,7 @@ from worker.fork_server import ForkRequest, execute_in_fork
 url, token = sys.argv[1:]
 print(execute_in_fork(ForkRequest(service_url=url, run_id="r1", attempt=1, token=token, gpus=0)), flush=True)
 """
-"""What an actor does."""
+"""The script of an actor."""
 OWN = """
 import subprocess, sys
 asking = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the server of this file's tests listens, which they share; it is ended at the end."""
+    """Yield the folder of this file's servers, which they share; they end with it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
         patch.setattr("tempfile.tempdir", None)
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def servers_of(owner: int) -> list[psutil.Process]:
-    """Those that were started by children of that process."""
+    """Return the servers that children of that process started."""
     found = []
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -75,7 +75,7 @@ def asking(url: str, token: str = TOKEN) -> "subprocess.Popen[str]":
 
 
 def attempts_of(owner: int) -> list[psutil.Process]:
-    """What was forked, in the order of their starts."""
+    """Return the forked processes, in the order of their starts."""
     found = [each for server in servers_of(owner) for each in server.children()]
     return sorted(found, key=psutil.Process.create_time)
 
@@ -153,7 +153,8 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(folder: Path) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fork_server._ForkServer]:
-    """One of this process, which has imported a module outside Python's folders, like an editable installation's."""
+    """Yield a server of this process, which has imported a module outside Python's folders, like an editable
+    installation's."""
     file = tmp_path / "own_optimizer_for_a_test.py"
     file.write_text("RATE = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))

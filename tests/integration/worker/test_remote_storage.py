@@ -65,7 +65,7 @@ def attempt(url: str, number: int, variables: dict[str, str]) -> None:
 
 
 def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
-    """What `execute` does, with a checkpoint every 0.1 s instead of every 10."""
+    """Execute the attempt like `execute`, with a checkpoint every 0.1 s instead of every 10."""
     os.environ.update(variables)
     clock = DeviceClock()
     with ServiceClient(url, "r1", 1, TOKEN) as service:

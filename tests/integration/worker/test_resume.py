@@ -48,7 +48,7 @@ class MortalReporter(FileReporter):
 
 
 def spec_of(optimizer: str, model: str, accumulated: bool) -> RunSpec:
-    """In bf16 and micro-batches of 3 and 1 sequences, or in fp32 and one piece."""
+    """Return a run in bf16 and micro-batches of 3 and 1 sequences, or in fp32 and one piece."""
     spec = made_spec(optimizer=optimizer, model=model)
     return executed(spec, "bf16", micro_batch_sequences=3, activation_checkpointing=True) if accumulated else spec
 

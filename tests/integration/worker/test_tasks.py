@@ -23,7 +23,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "regression": {"task": {"kind": "regression", "dimension": 30}},
 }
 STOP = 5
-"""No evaluation follows it."""
+"""A step that no evaluation follows."""
 OPTIMIZERS = {"sft": "adapm", "rlhf": "adapm-mini", "regression": "asgd"}
 
 
@@ -39,7 +39,7 @@ def spec_of(kind: str, micro_batch_sequences: int | None = None) -> RunSpec:
 
 
 def seen(points: list[Point]) -> list[tuple[float | None, ...]]:
-    """What does not depend on the clock."""
+    """Return the fields that do not depend on the clock."""
     return [
         (p.step, p.tokens, p.train_loss, p.val_loss, p.grad_norm, p.lr, p.reward, p.kl_nats, p.answer_tokens)
         for p in points

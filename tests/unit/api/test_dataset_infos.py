@@ -1,4 +1,4 @@
-"""What the service says of datasets: the catalog's, each with what is prepared of it, then prepared own ones."""
+"""Answers about datasets: the catalog's, each with its prepared parts, then prepared own ones."""
 
 from pathlib import Path
 

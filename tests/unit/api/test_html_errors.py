@@ -1,4 +1,4 @@
-"""What goes wrong is a page for who looks at pages, and a problem for everybody else; a name in it is never code."""
+"""Errors are a page for browsers, and a problem for everybody else; a name in it is never code."""
 
 import pytest
 from fastapi import FastAPI

@@ -1,4 +1,5 @@
-"""What a step asks of an accelerator: the counter against sums done by hand, and the counts that are kept as limits."""
+"""Operations of a step on an accelerator: the counter against sums done by hand, and the counts that are kept as
+limits."""
 
 import json
 

@@ -31,7 +31,7 @@ def services(opened: tuple[Services, Player]) -> Services:
 
 @pytest.fixture
 def player(opened: tuple[Services, Player]) -> Player:
-    """Who plays their workers."""
+    """Return the player of their workers."""
     return opened[1]
 
 

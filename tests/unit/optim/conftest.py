@@ -1,4 +1,4 @@
-"""What the optimizers' tests share."""
+"""Shared by the optimizers' tests."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What is said of a name that there is none of."""
+"""Suggestions for an unknown name."""
 
 import pytest
 

@@ -77,7 +77,7 @@ BYTES_A_PARAMETER = {
     "nesterov": (4.00, 4.00),
     "asgd": (4.00, 4.00),
 }
-"""On GPT-2 124M (tied head) and Llama-130M (untied); docs/optimizers.md has the same figures."""
+"""The bytes on GPT-2 124M (tied head) and Llama-130M (untied); docs/optimizers.md has the same figures."""
 
 
 def test_every_baseline_is_in_the_table_of_bytes_and_in_the_documents():

@@ -42,14 +42,15 @@ def test_asking_twice_for_one_mode_changes_nothing():
 
 
 class Wrapper(torch.optim.Optimizer):
-    """As DeepSpeed's: no `train` or `eval` of its own."""
+    """A wrapper like DeepSpeed's: no `train` or `eval` of its own."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
 
 
 class SilentWrapper(Wrapper):
-    """As Accelerate's, whose `train` and `eval` reach what it wraps if that has them, and say nothing otherwise."""
+    """A wrapper like Accelerate's, whose `train` and `eval` reach the wrapped optimizer if it has them, and do nothing
+    otherwise."""
 
     def train(self) -> None:
         getattr(self.optimizer, "train", lambda: None)()

@@ -1,4 +1,4 @@
-"""What `print(client.compare(id))` shows: a table, one line a candidate."""
+"""The output of `print(client.compare(id))`: a table, one line a candidate."""
 
 from tests.factories.comparison import made_comparison
 

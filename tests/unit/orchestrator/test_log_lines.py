@@ -1,4 +1,4 @@
-"""Which lines of a log are found: by text in any case, by level, with the lines below an error."""
+"""Search in a log: by text in any case, by level, with the lines below an error."""
 
 from hypothesis import given
 from hypothesis import strategies as st

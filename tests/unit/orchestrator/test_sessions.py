@@ -1,4 +1,4 @@
-"""What a run is made of: sessions that follow, rewind, count anew or overlap."""
+"""Sessions of a run that follow, rewind, count anew or overlap."""
 
 from hypothesis import given
 from hypothesis import strategies as st

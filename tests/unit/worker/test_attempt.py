@@ -1,4 +1,4 @@
-"""One attempt from hello to its end, in this process, against a real server."""
+"""An attempt from hello to its end, in this process, against a real server."""
 
 import os
 import threading

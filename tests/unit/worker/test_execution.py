@@ -1,4 +1,4 @@
-"""How a model is run changes what it costs, not what it computes."""
+"""The execution of a model changes its cost, not its results."""
 
 from pathlib import Path
 from typing import Any

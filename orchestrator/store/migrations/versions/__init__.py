@@ -1,4 +1,4 @@
-"""One file a revision, in order: what it changes of a database that is there; a released one is never edited.
+"""Revisions of the database, one file each, in order; a released one is never edited.
 
 A new database has no history: its tables are made as `tables.py` has them.
 """

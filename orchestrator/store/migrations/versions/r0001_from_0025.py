@@ -69,7 +69,7 @@ def _drop_campaigns() -> None:
 
 
 def _try_number(body: str) -> int | None:
-    """The try that an entry is about; None for those of the whole campaign, and for one that is damaged."""
+    """Return the try that an entry is about; None for those of the whole campaign, and for one that is damaged."""
     try:
         number = json.loads(body)["place"]
     except (ValueError, TypeError, KeyError):

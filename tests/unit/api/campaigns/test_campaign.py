@@ -1,4 +1,4 @@
-"""What a campaign's file fixes: seeds, levels, a label; what it refuses."""
+"""Fixed parts of a campaign's file: seeds, levels, a label; and its refusals."""
 
 import pytest
 from pydantic import ValidationError

@@ -16,7 +16,7 @@ NOISE: dict[str, Noise] = {
     "long tails": lambda random, count: random.standard_t(3, count) / math.sqrt(3),
     "rare spikes": lambda random, count: random.standard_normal(count) * np.where(random.random(count) < 0.1, 5, 1),
 }
-"""Of a loss; the same for both, so that their differences are symmetric."""
+"""The noise of a loss; the same for both, so that their differences are symmetric."""
 
 
 def is_improved(random: np.random.Generator, noise: Noise, gain: float, confirmation: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a training loop logs is on disk, whatever it is, and never raises into the training or keeps it waiting."""
+"""Logged values of a training loop are on disk, and never raise into the training or delay it."""
 
 import logging
 import math

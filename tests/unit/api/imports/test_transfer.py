@@ -1,4 +1,4 @@
-"""What the service has of an imported run is asked for in answers of a size that it gives."""
+"""Requests for the service's part of an imported run have a size that it answers."""
 
 from api.client.own_runs import MOST_METRICS
 from api.imports.transfer import _metric_groups

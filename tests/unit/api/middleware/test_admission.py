@@ -32,7 +32,7 @@ class House:
         await PlainTextResponse("done")(scope, receive, send)
 
     def call(self, route: str, caller: str = "a", left: asyncio.Event | None = None) -> asyncio.Task[Any]:
-        """One call, to be awaited: the start of its answer; None where the caller has left before it."""
+        """Make a call, to be awaited: the start of its answer; None if the caller has left before it."""
 
         async def called() -> Message | None:
             said: list[Message] = []

@@ -1,4 +1,4 @@
-"""What crosses the wire compressed: pages and figures, no records, no streams."""
+"""Compressed answers: pages and figures, not records or streams."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""One service a data folder, whatever way the earlier one ended."""
+"""A data folder has one service, whatever way the earlier one ended."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What pages read and keep: an ended attempt's curve is kept, and a retried run's is not."""
+"""Kept curves of pages: an ended attempt's is kept, and a retried run's is not."""
 
 import pytest
 

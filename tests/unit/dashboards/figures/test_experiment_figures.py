@@ -156,7 +156,7 @@ def with_half_width(half: float, seeds: int = 3):
 
 
 def drawn_intervals(comparison):
-    """Those that are drawn: of the differences to the baseline, about its loss."""
+    """Return the drawn intervals: of the differences to the baseline, about its loss."""
     found = [each for each in comparison.losses_beside_baseline().values() if each.low is not None]
     assert len(found) == len(comparison.rows) - 1
     return found

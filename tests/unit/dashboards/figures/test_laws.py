@@ -16,7 +16,7 @@ MODELS = ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
 
 
 def report(exponent: float, *, models=MODELS, seeds=(1, 2), predict=()) -> FitReport:
-    """The laws of two candidates whose losses follow a power law, or none where the exponent is zero."""
+    """The laws of two candidates whose losses follow a power law, or none if the exponent is zero."""
     spec = scaling_spec(
         sizes=[{"model": model} for model in models], seeds=list(seeds),
         candidates=[{"optimizer": name, "learning_rates": [0.004]} for name in ("adamw", "adapm")],

@@ -1,4 +1,4 @@
-"""What lies where in figures as files: bars beside and on each other, whiskers, dates, names, cells, words."""
+"""Positions in figures as files: bars beside and on each other, whiskers, dates, names, cells, words."""
 
 from typing import Any
 

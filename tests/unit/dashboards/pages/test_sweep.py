@@ -33,7 +33,7 @@ OUTCOMES = [
     result(final_val_loss=2.43),
     result(final_val_loss=None, verdict=Verdict.DIVERGED, steps=2),
 ]
-"""Of trials 0, 2, 4 (AdamW) and 1, 3 (AdaPM); a sixth one waits."""
+"""The outcomes of trials 0, 2, 4 (AdamW) and 1, 3 (AdaPM); a sixth one waits."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a run cost, as lines."""
+"""The cost of a run, as lines."""
 
 from dashboards.text.costs import lines, perplexity
 from tests.factories.record import made_result

@@ -1,4 +1,4 @@
-"""What pages say about records."""
+"""Words of pages about records."""
 
 from types import SimpleNamespace
 from typing import Any

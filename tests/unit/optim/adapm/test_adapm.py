@@ -72,7 +72,7 @@ def literal(start: Tensor, stream: list[Tensor], **fields: Any) -> Tensor:
 
 
 def relative_error(found: Tensor, expected: Tensor, start: Tensor) -> float:
-    """Of the path gone, not of the weights: the stricter one."""
+    """Return the error relative to the path gone, not to the weights: the stricter one."""
     return float(torch.linalg.norm(found - expected) / torch.linalg.norm(expected - start))
 
 

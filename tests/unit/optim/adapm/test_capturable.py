@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_an_ordinary_step(on_an_accelerator, cls, tiny,
 
 
 class _Recorded(TorchDispatchMode):
-    """What is asked of torch: operations, numbers among their arguments, layouts of what they read and give."""
+    """The recorded calls of torch: operations, numbers among their arguments, layouts of their inputs and outputs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ def test_both_products_agree_with_float64(library, dtype, turned, part):
 
 @pytest.fixture
 def torch_as_it_starts():
-    """No precision is asked of torch, as in a new process; and again afterwards."""
+    """Reset torch's precision, as in a new process; and again afterwards."""
     if not hasattr(BACKENDS.mkldnn, "matmul"):
         pytest.skip("torch has a switch for each device since 2.9")
 
@@ -57,7 +57,7 @@ def torch_as_it_starts():
 
 
 def _switches() -> tuple[str, ...]:
-    """What torch is set to, by its older switch, where that answers, and by the newer ones."""
+    """Return torch's settings, by its older switch, where that answers, and by the newer ones."""
     try:
         older = torch.get_float32_matmul_precision()
     except RuntimeError:

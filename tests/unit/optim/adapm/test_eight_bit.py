@@ -215,7 +215,7 @@ def test_both_branches_take_the_same_steps(compiles):
 
 
 def codes_of(optimizer: torch.optim.Optimizer) -> dict[tuple[int, str], Tensor]:
-    """By place of the parameter and name of the state."""
+    """Return the codes by index of the parameter and name of the state."""
     return {
         (place, name): value
         for place, state in optimizer.state_dict()["state"].items()

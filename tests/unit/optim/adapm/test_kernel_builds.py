@@ -60,7 +60,8 @@ def build_for(
 
 
 def stack_bytes(made: Any, folder: Path) -> int:
-    """What a thread keeps in memory, registers that spilled above all; PTX does not tell, for it has no end of them."""
+    """Return the bytes that a thread keeps in memory, spilled registers above all; PTX does not show them, because it
+    has no limit of registers."""
     binary = folder / "kernel.cubin"
     binary.write_bytes(made.asm["cubin"])
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

@@ -50,7 +50,7 @@ def momentum(gradient: Tensor, carried: Factors) -> Tensor:
 
 
 def dimension(basis: Tensor) -> int:
-    """How many rows are orthonormal, where all others are zeros."""
+    """Return the number of orthonormal rows, if all others are zeros."""
     gram = basis @ basis.mT
     lengths = gram.diagonal().round()
     torch.testing.assert_close(gram, lengths.diag(), rtol=0.0, atol=1e-5)

@@ -24,7 +24,7 @@ def on_an_accelerator() -> Iterator[None]:
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No block shares a group with another."""
+    """Give every block a group of its own."""
     monkeypatch.setattr(groups, "_BLOCKS_TO_FACTORS", 2**60)
 
 

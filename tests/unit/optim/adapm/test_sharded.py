@@ -28,7 +28,7 @@ sizes = st.integers(1, 20)
 def gradients(
     seed: int, shape: tuple[int, int], ranks: Sequence[int], noise: float, dtype: torch.dtype
 ) -> list[Tensor]:
-    """One a step, of each rank; with noise they nearly depend on each other."""
+    """Return a gradient a step, of each rank; with noise they nearly depend on each other."""
     drawn = torch.Generator().manual_seed(seed)
 
     def draw(*size: int) -> Tensor:
@@ -70,7 +70,8 @@ def found_literally(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
 
 
 def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -> Iterator[Factors]:
-    """By so many processes, among which outputs (axis 0) or inputs (1) are divided; some may have none."""
+    """Yield the factors of so many processes, among which outputs (axis 0) or inputs (1) are divided; some may have
+    none."""
     rows, columns = stream[0].shape
     everybody: Any = ("all of them",)
     outputs, inputs = (everybody, ()) if axis == 0 else ((), everybody)
@@ -98,7 +99,7 @@ def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -
 
 
 def exchange(work: Sequence[Exchange[Factors]]) -> list[Factors]:
-    """What each ends in; all ask for a sum, or none does."""
+    """Return the end of each; all ask for a sum, or none does."""
     sent: list[Tensor | None] = [None] * len(work)
     while True:
         requests, ended = [], []
@@ -115,7 +116,7 @@ def exchange(work: Sequence[Exchange[Factors]]) -> list[Factors]:
 
 
 def require_agreement(stream: Sequence[Tensor], rank: int, parts: int, axis: int, tolerance: float) -> None:
-    """Of all three, to so much of the largest gradient."""
+    """Require the agreement of all three, to that share of the largest gradient."""
     ways = (found_alone(stream, rank), found_together(stream, rank, parts, axis), found_literally(stream, rank))
     size = max(float(gradient.abs().max()) for gradient in stream)
     for alone, together, literal in zip(*ways, strict=True):

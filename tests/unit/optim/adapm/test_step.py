@@ -75,7 +75,7 @@ class _Experts(nn.Module):
 
 
 _EXPERTS, _IDLE, _SICK = 5, 2, 3
-"""How many `_Experts` are, and two of them."""
+"""The number of `_Experts`, and two of them."""
 
 
 def experts(turned: bool, dtype: torch.dtype = torch.float64) -> nn.Module:

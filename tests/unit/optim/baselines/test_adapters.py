@@ -1,4 +1,4 @@
-"""What is added to other people's optimizers, each thing by itself."""
+"""Adapters of other people's optimizers, each by itself."""
 
 import copy
 

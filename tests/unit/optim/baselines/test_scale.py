@@ -1,4 +1,4 @@
-"""Which axis SCALE normalises, and which layer keeps momentum, in real models."""
+"""The axis that SCALE normalises, and the layer with momentum, in real models."""
 
 from optim.builder import build
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama

@@ -16,7 +16,8 @@ from tests.plans.architectures import ARCHITECTURES
 EXPERTS, WIDTH, INNER = 3, 8, 6
 
 DRAWN = {"adapm", "adapm-mini", "golore", "apollo", "apollo-mini"}
-"""Those that draw sketches by the names of blocks; their own tests hold experts against twins with the same draws."""
+"""The optimizers that draw sketches by the names of blocks; their own tests compare experts with twins of the same
+draws."""
 
 
 class Experts(nn.Module):
@@ -30,7 +31,7 @@ class Experts(nn.Module):
 
 
 class Expert(nn.Module):
-    """One of them, as Phi-3 keeps its MLP."""
+    """An expert, as Phi-3 keeps its MLP."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +78,7 @@ def test_experts_move_as_the_same_maps_apart(name, turned):
 
 
 def view(stack: Tensor, expert: int, turned: bool) -> Tensor:
-    """That expert's matrix, out × in."""
+    """Return that expert's matrix, out × in."""
     return stack[expert].mT if turned else stack[expert]
 
 

@@ -1,4 +1,4 @@
-"""How fused maps are divided, held against what the models do with them.
+"""Division of fused maps, compared with the models' use of them.
 
 A fused map's outputs are shifted, at one position and in the rows that the plan gives to one head, and what reaches the
 output projection is looked at. Attention mixes positions, not channels, so that
@@ -23,7 +23,7 @@ from tests.plans.architectures import ARCHITECTURES
 POSITION, LENGTH = 2, 6
 QUERY, KEY, VALUE = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE
 OBSERVED = {"minimax": "model.layers.0.self_attn.norm"}
-"""Where a norm mixes the channels before the output projection does."""
+"""The layers in which a norm mixes the channels before the output projection does."""
 
 
 def fused_parameters(plan: BlockPlan) -> list[str]:
@@ -49,7 +49,7 @@ class Probe:
         return set(positions), set(channels)
 
     def difference(self, rows: list[int]) -> Tensor:
-        """What is seen to change then."""
+        """Return the observed change."""
         return (self._seen(rows) - self._seen([])).abs().gt(1e-6)
 
     def _seen(self, rows: list[int]) -> Tensor:

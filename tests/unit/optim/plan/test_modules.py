@@ -33,7 +33,7 @@ def compiled(model: nn.Module) -> nn.Module:
 
 
 class Wrapper(nn.Module):
-    """As DDP holds its model, without the processes."""
+    """A wrapper like DDP, without the processes."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What names and shapes tell without a model, and what they do not."""
+"""Facts from names and shapes without a model, and their limits."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -34,7 +34,7 @@ class Mixing(nn.Module):
 
 
 class Derived(Mixing):
-    """What inherits from it."""
+    """A subclass of it."""
 
 
 HEADS = Heads(query=2, key_value=2, size=4)

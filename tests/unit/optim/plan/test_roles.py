@@ -1,4 +1,4 @@
-"""What is told apart by structure, and what is refused because structure cannot tell."""
+"""Roles that structure decides, and refusals where it cannot."""
 
 from copy import deepcopy
 from typing import Any

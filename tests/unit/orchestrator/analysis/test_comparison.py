@@ -28,7 +28,7 @@ PAIR = ("adamw", "adapm")
 THREE = (*PAIR, "adapm-mini")
 OUT_OF_MEMORY = result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY)
 SPIKED = result(final_val_loss=3.0).model_copy(update={"lowest_val_loss": 2.3})
-"""It gave back 0.7 of the 3.3 nats that its loss had fallen by."""
+"""A run that gave back 0.7 of the 3.3 nats of its fall."""
 BASE = (2.30, 2.31, 2.29, 2.33, 2.30)
 NOISE = (0.001, -0.002, 0.002, -0.001, 0.001)
 

@@ -30,7 +30,7 @@ pairs = st.lists(st.tuples(st.floats(0.5, 10), st.floats(0.5, 10)), min_size=2, 
 
 
 def difference(values: list[float], baseline: list[float] | None = None, **given_: float | None) -> Difference:
-    """Of losses by seed; the baseline's are zero by default."""
+    """Return the difference of losses by seed; the baseline's are zero by default."""
     found = paired_difference(
         dict(enumerate(values)), dict(enumerate(baseline or [0.0] * len(values))),
         comparisons=int(given_.pop("comparisons", 1) or 1), margin=given_.pop("margin", None),

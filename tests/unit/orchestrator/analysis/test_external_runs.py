@@ -64,7 +64,7 @@ def test_several_rates_on_the_same_seeds_are_judged_at_the_best_with_a_note() ->
 
 
 def inner(runs: list[ExternalRun]) -> list[ExternalRun]:
-    """With rates to either side that are worse."""
+    """Return the runs with worse rates to either side."""
     return runs + [
         external_run(name, lr, seed, 5.0)
         for name, rates in (("adamw", (0.001, 0.008)), ("muon", (0.005, 0.04)))

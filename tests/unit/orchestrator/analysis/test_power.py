@@ -1,4 +1,4 @@
-"""What a comparison can show beforehand: against simulated experiments of the product's own test, and statsmodels."""
+"""Power of a comparison before it runs: against simulated experiments of the product's own test, and statsmodels."""
 
 import math
 

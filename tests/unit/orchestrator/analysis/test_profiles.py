@@ -17,7 +17,7 @@ from worker.records.result import Verdict
 from worker.spec.run import Budget, Evaluation
 
 LossOf = Callable[[str, int], Outcome]
-"""Of a candidate on a seed."""
+"""The loss of a candidate on a seed."""
 
 
 def measured(
@@ -52,7 +52,7 @@ def of_equal_optimizers(
 
 
 def scores(report: ProfileReport) -> dict[str, float]:
-    """By tokens."""
+    """Return the scores by tokens."""
     return {row.candidate: row.score_tokens for row in report.rows}
 
 

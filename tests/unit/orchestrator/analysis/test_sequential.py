@@ -94,7 +94,7 @@ SEEDS = tuple(range(8))
 
 
 def sequential(optimizers: tuple[str, ...] = ("adamw", "adapm")) -> ComparisonSpec:
-    """At one rate each, and with text enough that its error is none."""
+    """Return a comparison at one rate each, with so much text that its error is none."""
     spec = evaluated_on(comparison_spec(optimizers=optimizers, learning_rates=(1e-3,), seeds=SEEDS))
     return spec.model_copy(update={"sequential": Sequential()})
 

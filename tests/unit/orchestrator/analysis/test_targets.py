@@ -173,7 +173,7 @@ ALGOPERF_TARGETS = {
     "ogbg": -0.28098,
     "wmt": -30.8491,
 }
-"""Of AlgoPerf 0.6, validation; a metric that is better when it is larger has its sign turned."""
+"""The targets of AlgoPerf 0.6, validation; a metric that is better when it is larger has its sign turned."""
 
 
 def test_profiles_of_algoperfs_published_logs_are_near_its_published_scores() -> None:

@@ -16,7 +16,7 @@ from worker.reporting import client
 
 @pytest.fixture(autouse=True)
 def no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where its folder cannot be made: the actor's own process carries out the attempt."""
+    """Disable the fork server, as if its folder could not be made: the actor's own process carries out the attempt."""
 
     def refuse(_: object) -> str:
         raise ForkServerError("no fork server: as the test wants")

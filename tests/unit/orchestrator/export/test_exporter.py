@@ -1,4 +1,4 @@
-"""What the export to MLflow loads, and when."""
+"""Imports of the export to MLflow, and their time."""
 
 import subprocess
 import sys

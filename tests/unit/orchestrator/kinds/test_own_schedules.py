@@ -1,4 +1,4 @@
-"""What a candidate has of its own: schedule, warm-up, averaged weights."""
+"""Own settings of a candidate: schedule, warm-up, averaged weights."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def comparison(*candidates: dict[str, Any], **workload: Any) -> ComparisonSpec:
 
 
 def trained(spec: ComparisonSpec) -> list[RunSpec]:
-    """What a worker reads of each run."""
+    """Return the runs as a worker reads them."""
     return [RunSpec.model_validate_json(each.spec.model_dump_json()) for each in spec.first_runs()]
 
 

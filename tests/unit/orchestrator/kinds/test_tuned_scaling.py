@@ -1,4 +1,4 @@
-"""What follows in tuned scaling experiments: each cell's own winner, or that of the smallest size for all."""
+"""Follow-ups of tuned scaling experiments: each cell's own winner, or that of the smallest size for all."""
 
 from collections.abc import Callable
 from typing import Any

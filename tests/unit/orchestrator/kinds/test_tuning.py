@@ -19,7 +19,7 @@ from tests.factories.stores import comparison_spec
 
 
 def ended(run: PlannedRun, loss: float | None, status: RunStatus = RunStatus.SUCCEEDED) -> RunFact:
-    """As tuning knows it; without a loss it was lost."""
+    """Return the fact of a run for tuning; without a loss it was lost."""
     spec = run.spec
     return RunFact(
         id=f"{run.candidate}-{spec.optimizer.lr}-{spec.seed}",

@@ -1,4 +1,4 @@
-"""What a reader is told of an answer that the specification did not ask for."""
+"""Notes on an answer that the specification did not ask for."""
 
 from typing import Any, cast
 

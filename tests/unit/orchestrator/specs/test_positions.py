@@ -1,4 +1,4 @@
-"""Where fields stand in a text: of what is missing the nearest place, of what an alias repeats one; in bounded work."""
+"""Places of fields in a text: of a missing one the nearest place, of an alias the original one; in bounded work."""
 
 import pytest
 

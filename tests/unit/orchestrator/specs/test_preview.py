@@ -1,4 +1,4 @@
-"""What a specification would mean, before it is submitted."""
+"""The preview of a specification."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One word a claim: within its bounds, outside, or open; and what lost runs, edges and scales do to it."""
+"""A claim's verdict: within its bounds, outside, or open; and the effect of lost runs, edges and scales."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tests.factories.study_results import DIVERGED, judged, made_result
 SUPPORTED, CONTRADICTED, UNDECIDED = ClaimVerdict.SUPPORTED, ClaimVerdict.CONTRADICTED, ClaimVerdict.UNDECIDED
 BASE = (2.50, 2.52, 2.48)
 WIDE = (2.2, 2.9, 2.1, 2.8, 2.5)
-"""So far apart that nothing can be said."""
+"""An interval so wide that nothing can be said."""
 
 
 def near(change: float) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What every study promises: specs that validate, costs that are stated, and the paper's setting at its scale."""
+"""Promises of every study: specs that validate, stated costs, and the paper's setting at its scale."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from worker.spec.task import PretrainTask
 
 STUDIES = pytest.mark.parametrize("one", all_studies(), ids=names())
 TINY_CORE_MINUTES = 150
-"""Of one study, at most."""
+"""The most core-minutes of one study."""
 
 
 def parts(scale: StudyScale) -> list[tuple[Study, str, ExperimentSpec]]:

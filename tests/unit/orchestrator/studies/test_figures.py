@@ -1,4 +1,4 @@
-"""What the studies' own modules measure, on results in which the truth was planted."""
+"""Measures of the studies' own modules, on results with a planted truth."""
 
 import math
 import random
@@ -87,7 +87,7 @@ def test_theorem_2_is_held_against_its_bound_and_against_no_correction() -> None
 def theory(
     risk: Callable[[str, str, int, int], float], lost: Collection[tuple[str, int]] = ()
 ) -> dict[str, ClaimVerdict]:
-    """With `risk(regime, candidate, steps, seed)`; `lost`: whose runs of which seeds diverged."""
+    """Return the verdicts with `risk(regime, candidate, steps, seed)`; `lost`: the diverged runs by seed."""
     one = study("momentum-theory")
     parts: list[PartResult] = []
     for part, spec in one.experiments(StudyScale.TINY).items():
@@ -207,7 +207,7 @@ def capped(batches: Mapping[str, int], speeds: Mapping[str, tuple[float, ...]]) 
 
 
 def hours(result: StudyResult) -> list[ClaimVerdict]:
-    """Of the claims."""
+    """Return the verdicts on the claims."""
     return list(words(judged(study("gpu-hours"), result)).values())
 
 
@@ -255,7 +255,7 @@ def scaling(lead: Callable[[float], float], lost: bool = False) -> list[ClaimVer
 
 
 def growing(at_the_largest: float) -> Callable[[float], float]:
-    """Nothing at the smallest size, and so much at the largest, on a logarithmic scale of sizes."""
+    """Return a growth from nothing at the smallest size to that at the largest, on a logarithmic scale of sizes."""
     span = math.log(SIZES["gpt2-tiny"] / SIZES["gpt2-nano"])
     return lambda size: at_the_largest * math.log(size / SIZES["gpt2-nano"]) / span
 

@@ -1,4 +1,5 @@
-"""What a sweep found: only whole trials rank, edges and missing defaults are said, importance finds what is planted."""
+"""The finding of a sweep: only whole trials rank, edges and missing defaults are noted, importance finds the planted
+one."""
 
 import math
 from random import Random

@@ -1,4 +1,4 @@
-"""How trials come to Tune: by number, those of the store first, each optimizer for itself. No Ray is started."""
+"""Trials in Tune: by number, those of the store first, each optimizer for itself. No Ray is started."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_trials_that_failed_teach_nothing():
 
 
 class Trial:
-    """What Tune's schedulers look at."""
+    """A trial, as Tune's schedulers see it."""
 
     def __init__(self, number: int, candidate: int) -> None:
         self.trial_id = f"t{number}"

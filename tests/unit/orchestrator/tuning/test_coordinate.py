@@ -27,7 +27,8 @@ def spec(trials: int, *axes: str, lr: float = 1e-3, steps: int = 1000) -> Compar
 
 
 def follow(of: ComparisonSpec, loss: Loss) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[int]]:
-    """What is tried, what is judged, and how many trials each batch has. Results come in another order each time."""
+    """Return the tried settings, the judged one, and the number of trials in each batch. Results come in another order
+    each time."""
     tuner, tried, path, batches = of.tuner("adamw"), dict[float, float](), list[dict[str, Any]](), list[int]()
     while asked := [dict(each) for each in tuner.ask(_shuffled(tried))]:
         path += asked

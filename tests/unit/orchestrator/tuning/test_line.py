@@ -28,7 +28,7 @@ def search(tuner: LineSearch, loss: Loss) -> dict[float, float]:
 
 
 def bowl(best: float, curvature: float = 0.05) -> Loss:
-    """So many nats above 2.3 a factor of two from the best rate, squared."""
+    """Return a loss that rises so many nats above 2.3 a factor of two from the best rate, squared."""
     return lambda rate: 2.3 + curvature * math.log2(rate / best) ** 2
 
 

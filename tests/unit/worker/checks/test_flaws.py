@@ -1,4 +1,4 @@
-"""What people get wrong in an optimizer is found by `optimizers NAME --check`, and nothing in one that is right."""
+"""Common mistakes in an optimizer are found by `optimizers NAME --check`, and none in a right one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How conversations become rows: shifted targets, cuts, left-padded prompts, and which ones a step sees."""
+"""From conversations to rows: shifted targets, cuts, left-padded prompts, and the rows of a step."""
 
 import numpy as np
 import pytest

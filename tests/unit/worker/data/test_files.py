@@ -25,7 +25,7 @@ def texts_of(*paths: Path | str, column: str = "text") -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One file of each kind, one of them in a folder below."""
+    """Return a folder with a file of each kind, one of them in a folder below."""
     (tmp_path / "below").mkdir()
     (tmp_path / "a.txt").write_text(TEXTS[0])
     (tmp_path / "b.jsonl").write_bytes(json_lines([TEXTS[1], None, " \n"]))

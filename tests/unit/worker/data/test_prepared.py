@@ -1,4 +1,4 @@
-"""What a service says at submission about data that only a person can prepare."""
+"""Answers at submission about data that only a person can prepare."""
 
 from pathlib import Path
 from typing import Any

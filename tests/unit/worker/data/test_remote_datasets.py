@@ -27,7 +27,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def manifest(tmp_path: Path, url: str) -> Manifest:
-    """Of the data that are prepared in `first` and copied."""
+    """Return the manifest of the data that are prepared in `first` and copied."""
     made = prepare_made_dataset(tmp_path / "first")
     push(tmp_path / "first" / NAME, url)
     return made

@@ -1,4 +1,4 @@
-"""What is counted of a step on tensors without storage is what the worker's meter measures of one."""
+"""The count of a step on tensors without storage equals the measurement of the worker's meter."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the memory of a step is made of."""
+"""The parts of a step's memory."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ def test_without_a_driver_it_gives_no_figure_and_says_why(caplog: pytest.LogCapt
 
 
 class StandInError(Exception):
-    """As NVML's."""
+    """An error like NVML's."""
 
 
 class StandIn:
@@ -39,7 +39,7 @@ class StandIn:
         self.deaf = kind == "MIG"
 
     def nvmlInit(self) -> None:  # noqa: N802
-        """There is a driver."""
+        """Succeed: there is a driver."""
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
         if uuid != f"{self.kind}-device":

@@ -1,4 +1,4 @@
-"""What probes say of a matrix, against matrices whose answer is known."""
+"""Measures of a matrix by probes, against matrices with known answers."""
 
 import pytest
 import torch

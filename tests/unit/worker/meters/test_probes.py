@@ -60,7 +60,7 @@ def test_a_resumed_run_observes_the_same_to_the_bit(optimizer: str, folders: Fol
 
 
 def stepped(optimizer: torch.optim.Optimizer, model: torch.nn.Module, step: int) -> None:
-    """One step on made gradients, which stay for a look."""
+    """Take a step on made gradients, which stay for a look."""
     draw = torch.Generator().manual_seed(step)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=draw) * 0.01

@@ -62,7 +62,7 @@ def test_power_is_the_energy_between_two_points() -> None:
 
 @pytest.mark.parametrize("unknown", [None, DeviceUse(utilization=None, memory_bytes=None)])
 def test_a_thread_samples_the_device_while_it_is_open(unknown: DeviceUse | None) -> None:
-    """Means are over the samples that say something; there are none where none does."""
+    """Means are over the samples that say something; there are none if none does."""
     device, now = Device(), 0.0
     if unknown is not None:
         device.use = unknown

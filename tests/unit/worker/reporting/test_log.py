@@ -1,4 +1,4 @@
-"""What an attempt's process prints is in its file, whoever prints it, and nothing after the attempt is."""
+"""The output of an attempt's process is in its file, whoever prints it, and nothing after the attempt is."""
 
 import logging
 import os

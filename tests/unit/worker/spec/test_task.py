@@ -1,4 +1,4 @@
-"""What a workload may say of its task, and what it may not."""
+"""Allowed and refused fields of a workload's task."""
 
 from typing import Any
 

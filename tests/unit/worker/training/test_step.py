@@ -1,4 +1,4 @@
-"""One optimizer step."""
+"""An optimizer step."""
 
 import math
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ def kind_of(fields: dict[str, Any]) -> str:
 
 
 def faults(kind: str, fields: dict[str, Any]) -> list[str]:
-    """Where the schema of that kind finds something wrong."""
+    """Return the schema's faults of that kind."""
     validator = jsonschema.Draft202012Validator(schema(kind))
     return ["/".join(map(str, error.absolute_path)) for error in validator.iter_errors(fields)]
 

@@ -15,7 +15,7 @@ from worker.records.footprint import PlannedBlock
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where counts are kept, of each test alone."""
+    """Return the folder of counts, of each test alone."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "adapm-bench" / "footprints"
 

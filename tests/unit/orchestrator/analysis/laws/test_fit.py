@@ -28,8 +28,8 @@ DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED)
 def measured(
     sizes: Mapping[int, tuple[int, ...]], law: LawOf, *, noise: float = 0.002, spec: ComparisonSpec | None = None
 ) -> list[ExperimentWithRuns]:
-    """One experiment for each model size and token budget, on validation text without an error; losses follow the law,
-    with noise that equal seeds share, and a quarter of it of their own."""
+    """Return an experiment for each model size and token budget, on validation text without an error; losses follow the
+    law, with noise that equal seeds share, and a quarter of it of their own."""
     random = np.random.default_rng(0)
     found: list[ExperimentWithRuns] = []
     base = spec or evaluated_on(comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3)))
