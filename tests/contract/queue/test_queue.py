@@ -520,9 +520,9 @@ def test_what_is_to_be_told_waits_for_no_clock(store: Store, tmp_path: Path) -> 
     """The first time; after a failure as long as a failure makes it wait."""
     webhooks = Webhooks(store.database, tmp_path)
     webhooks.policy = WebhookPolicy.parse("https://hooks.example/", "")
-    webhook_id = webhooks.add(WebhookRequest(url="https://hooks.example/"))[0].webhook.id
+    ids = [webhooks.add(WebhookRequest(url="https://hooks.example/"))[0].webhook.id for _ in range(2)]
     store.database.clock_offset_seconds += HOUR_SECONDS
-    tried, fresh = (webhooks.test(webhook_id).id for _ in range(2))
+    tried, fresh = (webhooks.test(id).id for id in ids)
     messages, outbox = Messages(store.database), ExportOutbox(store.database)
     messages.postpone(tried, "away")
     submit(store, seeds=(1,))
