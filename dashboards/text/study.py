@@ -112,7 +112,7 @@ no evidence for large models. With 20 tokens a parameter AdaPM's defaults alread
 
 {table}
 
-A claim is *supported* if its interval lies within the claim's bounds, *contradicted* if outside, *undecided* otherwise.
+A claim is *supported* if its interval lies within the claim's bounds (0.01 nats for "on par" is ours), *contradicted* if outside, *undecided* otherwise.
 Intervals have 95 % for all comparisons of an experiment together; studies share runs and are not corrected for each
 other. `adapm-bench study run NAME` repeats a study, `adapm-bench study ls NAME` shows every figure and caveat
 ([studies](studies.md))."""
@@ -199,8 +199,10 @@ def _section(study: StudySummary) -> Iterator[str]:
 
 
 def _finding(study: StudySummary, report: ScaleReport, finding: Finding) -> Iterator[str]:
-    yield f"**{scale_words(study, report).capitalize()}: {finding.answer.value}.** {finding.sentence}"
-    if claimed := [measure for measure in finding.measures if measure.verdict is not None]:
+    claimed = [measure for measure in finding.measures if measure.verdict is not None]
+    answer = f"**{scale_words(study, report).capitalize()}: {finding.answer.value}.**"
+    yield answer if claimed else f"{answer} {finding.sentence}"
+    if claimed:
         yield ""
         yield f"| {' | '.join(MEASURE_HEADS[:-1])} |"
         yield "|---|---|---|--:|"
