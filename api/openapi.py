@@ -98,7 +98,7 @@ def _describe(operation: dict[str, Any], method: str, path: str) -> None:
     # A parameter is sent or is not: what the code has as None for one that is not is no value of it.
     for parameter in operation.get("parameters", ()):
         schema = parameter["schema"]
-        others = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
-        if len(others) == 1:
+        choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+        if len(choices) == 1:
             del schema["anyOf"]
-            parameter["schema"] = others[0] | schema
+            parameter["schema"] = choices[0] | schema

@@ -172,10 +172,10 @@ def _validation_error(request: Request, error: RequestValidationError) -> Respon
     )
 
 
-def invalid_request(found: tuple[Fault, ...]) -> Response:
+def invalid_request(faults: tuple[Fault, ...]) -> Response:
     """Return the answer to a request with faults."""
-    detail = f"{count_faults(found)} in the request; nothing was changed."
-    return problem_response(422, "invalid", detail, errors=found)
+    detail = f"{count_faults(faults)} in the request; nothing was changed."
+    return problem_response(422, "invalid", detail, errors=faults)
 
 
 def _http_error(request: Request, error: StarletteHTTPException) -> Response:

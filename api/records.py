@@ -183,9 +183,9 @@ def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) ->
             data_hash=text.data_hash,
         )
         prepared.setdefault(text.recipe.dataset, []).append(info)
-    known = {entry.name: (entry.summary, entry.licence) for entry in entries}
-    own = dict.fromkeys(sorted(prepared.keys() - known), ("your own files", "yours to know"))
+    catalog = {entry.name: (entry.summary, entry.licence) for entry in entries}
+    own = dict.fromkeys(sorted(prepared.keys() - catalog), ("your own files", "yours to know"))
     return tuple(
         DatasetInfo(name=name, summary=summary, licence=licence, prepared=tuple(prepared.get(name, ())))
-        for name, (summary, licence) in (known | own).items()
+        for name, (summary, licence) in (catalog | own).items()
     )

@@ -74,20 +74,22 @@ def verbs() -> Iterator[str]:
     uses = Counter((_flag(p), p.help) for _, command in commands for p in command.params if p.opts[0].startswith("-"))
     shared = {flag: help for (flag, help), number in uses.items() if number >= SHARED_OPTION_USES}
     takers: dict[tuple[str, str], list[str]] = {}
-    for words, command in commands:
+    for path, command in commands:
         for p in command.params:
             if not p.opts[0].startswith("-") and p.help:
-                takers.setdefault((p.metavar or p.name.upper(), p.help), []).append(" ".join(words[1:]))
+                takers.setdefault((p.metavar or p.name.upper(), p.help), []).append(" ".join(path[1:]))
     explained = {argument: names for argument, names in takers.items() if len(names) >= SHARED_ARGUMENT_USES}
     yield from ("# The command line", "", WRITTEN, "", "Many commands have these arguments and options:", "")
-    rows = [(f"`{name}` of {', '.join(f'`{verb}`' for verb in of)}", help) for (name, help), of in explained.items()]
+    rows = [
+        (f"`{name}` of {', '.join(f'`{verb}`' for verb in verbs)}", help) for (name, help), verbs in explained.items()
+    ]
     yield from _table(("", "meaning"), [*rows, *shared.items()])
-    for words, command in commands:
+    for path, command in commands:
         arguments = [p for p in command.params if not p.opts[0].startswith("-")]
         options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
         usage = [p.metavar or p.name.upper() for p in arguments]
         shown = [name if p.required else f"[{name}]" for name, p in zip(usage, arguments, strict=True)]
-        yield from (f"## `{' '.join((*words, *shown))}`", "", " ".join((command.help or "").split()), "")
+        yield from (f"## `{' '.join((*path, *shown))}`", "", " ".join((command.help or "").split()), "")
         rows = [
             (f"`{name}`", p.help)
             for name, p in zip(usage, arguments, strict=True)
@@ -100,18 +102,18 @@ def verbs() -> Iterator[str]:
             yield from (f"Also {', '.join(also)}.", "")
 
 
-def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _commands(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     if hasattr(command, "commands"):
-        for name, each in command.commands.items():
-            yield from _commands((*words, name), each)
+        for name, subcommand in command.commands.items():
+            yield from _commands((*path, name), subcommand)
     elif not command.hidden:
-        yield words, command
+        yield path, command
 
 
 def _flag(option: Any) -> str:
     annotation = option.type_descriptor.annotation
     members = list(annotation) if isinstance(annotation, EnumType) else get_args(annotation)
-    choices = "|".join(each for each in members if isinstance(each, str))
+    choices = "|".join(member for member in members if isinstance(member, str))
     value = "" if option.is_flag else " " + (option.metavar or choices or option.name.upper())
     return ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
 
@@ -155,18 +157,23 @@ def specifications() -> Iterator[str]:
             if name in written or "properties" not in part:
                 continue
             fields = part["properties"]
-            also = {other: [f for f in fields if fields[f] == theirs.get(f)] for other, theirs in written.items()}
+            also = {
+                other: [f for f in fields if fields[f] == other_fields.get(f)]
+                for other, other_fields in written.items()
+            }
             other = max(also, key=lambda other: len(also[other]), default="")
             shared = also[other] if other and len(also[other]) >= SHARED_FIELDS else []
             written[name] = fields
             required = part.get("required", ())
             rows = [
-                (f"`{field}`", _kind(of), "required" if field in required else _field_default(of),
-                 of.get("description", ""))
-                for field, of in fields.items() if field not in shared and "const" not in of
+                (f"`{field}`", _kind(definition), "required" if field in required else _field_default(definition),
+                 definition.get("description", ""))
+                for field, definition in fields.items() if field not in shared and "const" not in definition
             ]  # fmt: skip
             about = " ".join(part.get("description", "").split("\n\n")[0].split())
-            constants = "".join(f" `{field}: {of['const']}`." for field, of in fields.items() if "const" in of)
+            constants = "".join(
+                f" `{field}: {definition['const']}`." for field, definition in fields.items() if "const" in definition
+            )
             yield from (f"## {name}", "", about + constants, "")
             yield from _table(("field", "value", "default", "meaning"), rows)
             if shared:
@@ -180,7 +187,7 @@ def _kind(field: Mapping[str, Any]) -> str:
         return f"[{name}](#{name.lower()})"
     for key in ("anyOf", "oneOf"):
         if key in field:
-            return " or ".join(_kind(each) for each in field[key])
+            return " or ".join(_kind(choice) for choice in field[key])
     if "const" in field or "enum" in field:
         return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
     if field.get("type") == "array":

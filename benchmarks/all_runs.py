@@ -55,17 +55,17 @@ def fill(database: Database, count: int) -> None:
         for number in range(count // EACH):
             name = f"e{number:04}"
             head = {"number": number + 1, "id": name, "name": f"experiment {number}", "kind": "comparison"}
-            rest = {"spec": "{}", "spec_hash": "x", "created_at": 1e9 + number}
-            connection.execute(sa.insert(experiments), head | rest)
+            details = {"spec": "{}", "spec_hash": "x", "created_at": 1e9 + number}
+            connection.execute(sa.insert(experiments), head | details)
             rows = [
                 {
-                    "id": f"{name}-{at:04}", "experiment_id": name, "experiment_number": number + 1, "position": at,
-                    "candidate": optimizers[at % 4], "optimizer": optimizers[at % 4], "model": models[at % 3],
-                    "lr": (at % 7 + 1) * 2e-3, "seed": at % 10, "cpus": 1, "gpus": 0, "steps_total": 100,
+                    "id": f"{name}-{run:04}", "experiment_id": name, "experiment_number": number + 1, "position": run,
+                    "candidate": optimizers[run % 4], "optimizer": optimizers[run % 4], "model": models[run % 3],
+                    "lr": (run % 7 + 1) * 2e-3, "seed": run % 10, "cpus": 1, "gpus": 0, "steps_total": 100,
                     "created_at": 1e9 + number, "status": "succeeded", "available_at": 0.0, "ended_at": 2e9,
-                    "last_event": 1, "last_val_loss": 3 + (at * 7919 % 1000) / 1000,
+                    "last_event": 1, "last_val_loss": 3 + (run * 7919 % 1000) / 1000,
                 }
-                for at in range(EACH)
+                for run in range(EACH)
             ]  # fmt: skip
             connection.execute(sa.insert(runs), rows)
             attempted = [
@@ -75,19 +75,19 @@ def fill(database: Database, count: int) -> None:
                 }
                 for row in rows
             ]  # fmt: skip
-            told = {"attempt": 1, "recorded_at": 2e9, "verdict": "converged", "result": spec}
+            result_fields = {"attempt": 1, "recorded_at": 2e9, "verdict": "converged", "result": spec}
             connection.execute(sa.insert(attempts), attempted)
-            connection.execute(sa.insert(results), [told | {"run_id": row["id"]} for row in rows])
+            connection.execute(sa.insert(results), [result_fields | {"run_id": row["id"]} for row in rows])
             connection.execute(sa.insert(run_specs), [{"run_id": row["id"], "spec": spec} for row in rows])
         connection.execute(sa.insert(external_experiments), {"number": 1, "id": "x", "name": "x", "created_at": 1e9})
         metrics = json.dumps({"val_loss": {"last": 3.0}})
         rows = [
             {
-                "id": f"x{at}", "experiment_number": 1, "candidate": "muon", "lr": 0.1, "config": "{}", "tags": "[]",
-                "source": "log", "state": "finished", "state_at": 0.0, "started_at": 0.0, "created_at": 1e9 + at / 100,
+                "id": f"x{row}", "experiment_number": 1, "candidate": "muon", "lr": 0.1, "config": "{}", "tags": "[]",
+                "source": "log", "state": "finished", "state_at": 0.0, "started_at": 0.0, "created_at": 1e9 + row / 100,
                 "updated_at": 0.0, "lines": 1, "torn_lines": 0, "metrics": metrics,
             }
-            for at in range(2_000)
+            for row in range(2_000)
         ]  # fmt: skip
         connection.execute(sa.insert(external_runs), rows)
 
@@ -95,12 +95,12 @@ def fill(database: Database, count: int) -> None:
 def milliseconds(call: Callable[[], object]) -> list[float]:
     """Return the milliseconds of seven calls, after one to warm up."""
     call()
-    found = []
+    times = []
     for _ in range(7):
         begin = time.perf_counter()
         call()
-        found.append(1e3 * (time.perf_counter() - begin))
-    return found
+        times.append(1e3 * (time.perf_counter() - begin))
+    return times
 
 
 def main() -> None:
@@ -119,9 +119,9 @@ def main() -> None:
         with TestClient(app) as browser:
             for name, view in VIEWS.items():
                 assert browser.get("/runs", params=view).status_code == 200
-                found = milliseconds(lambda view=view: browser.get("/runs", params=view))  # type: ignore[misc]
-                views[name] = {"median_ms": round(median(found), 1), "slowest_ms": round(max(found), 1)}
-                print(f"{name:>36}: median {median(found):6.1f} ms, slowest {max(found):6.1f} ms", flush=True)
+                times = milliseconds(lambda view=view: browser.get("/runs", params=view))  # type: ignore[misc]
+                views[name] = {"median_ms": round(median(times), 1), "slowest_ms": round(max(times), 1)}
+                print(f"{name:>36}: median {median(times):6.1f} ms, slowest {max(times):6.1f} ms", flush=True)
         database.close()
     if asked.output:
         write_result(asked.output, "all_runs", {"runs": asked.runs, "external_runs": 2_000, "pages": views})

@@ -99,8 +99,8 @@ def main() -> None:
     cells = []
     for way in WAYS:
         for model in MODELS:
-            found = footprint(model, OPTIMIZERS, precision=way.precision, sequence_length_tokens=way.length)
-            counted = counted_bytes(found, way)
+            memory = footprint(model, OPTIMIZERS, precision=way.precision, sequence_length_tokens=way.length)
+            counted = counted_bytes(memory, way)
             for optimizer in OPTIMIZERS:
                 measured, phase = measured_bytes(model, optimizer, way)
                 error = counted[optimizer] / measured - 1

@@ -165,17 +165,17 @@ def run_stage(stage: Stage, folder: Path, seconds_left: float) -> Finding:
             outcome = "timed out"
         finally:
             _end(process)
-    said = log.read_text(errors="replace").strip()
+    log_text = log.read_text(errors="replace").strip()
     try:
-        found = json.loads(figures.read_text()) if figures.exists() else None
+        results = json.loads(figures.read_text()) if figures.exists() else None
     except ValueError:  # it was ended while it wrote them
-        found = None
+        results = None
     return Finding(
         name=stage.name,
         outcome=outcome,
         seconds=round(time.monotonic() - began, 1),
-        said=said.rpartition("\n")[2] if outcome == "passed" else said[-_SAID_CHARACTERS:],
-        figures=found,
+        said=log_text.rpartition("\n")[2] if outcome == "passed" else log_text[-_SAID_CHARACTERS:],
+        figures=results,
     )
 
 
@@ -214,18 +214,18 @@ def page(device: Mapping[str, str], findings: Sequence[Finding], seconds: float)
             "**No GPU was here.** The CPU took its place with small models: this shows that the kit runs.",
             "",
         ]
-    failed = [one for one in findings if one.outcome != "passed"]
+    failed = [finding for finding in findings if finding.outcome != "passed"]
     lines += [f"{len(findings) - len(failed)} of {len(findings)} stages passed in {seconds:.0f} s.", ""]
     lines += ["| stage | outcome | s | |", "|---|---|--:|---|"]
-    for one in findings:
-        said = one.said.rpartition("\n")[2].replace("|", "\\|")[:120]
-        lines.append(f"| {one.name} | {one.outcome} | {one.seconds:.1f} | {said} |")
-    for one in findings:
+    for finding in findings:
+        sentence = finding.said.rpartition("\n")[2].replace("|", "\\|")[:120]
+        lines.append(f"| {finding.name} | {finding.outcome} | {finding.seconds:.1f} | {sentence} |")
+    for finding in findings:
         for key, table in (("measured_together", _step_table), ("rows", _verdict_table)):
-            if one.figures is not None and key in one.figures:
-                lines += ["", f"## {one.name}", "", *table(one.figures)]
-    for one in failed:
-        lines += ["", f"## {one.name}: {one.outcome}", "", "```", one.said, "```"]
+            if finding.figures is not None and key in finding.figures:
+                lines += ["", f"## {finding.name}", "", *table(finding.figures)]
+    for finding in failed:
+        lines += ["", f"## {finding.name}: {finding.outcome}", "", "```", finding.said, "```"]
     return "\n".join(lines) + "\n"
 
 
@@ -233,12 +233,12 @@ def _step_table(figures: Mapping[str, Any]) -> list[str]:
     lines = ["| optimizer | median ms | × fused AdamW | first step s | state GB |", "|---|--:|--:|--:|--:|"]
     for together in figures["measured_together"]:
         fused = _median(together["adamw"]["step_seconds"])
-        for name, one in together.items():
-            middle = _median(one["step_seconds"])
+        for name, row in together.items():
+            middle = _median(row["step_seconds"])
             if name != "adamw" or together is figures["measured_together"][0]:
                 lines.append(
-                    f"| {name} | {1e3 * middle:.3f} | {middle / fused:.2f} | {one['first_step_seconds']:.2f} "
-                    f"| {one['state_bytes'] / 1e9:.3f} |"
+                    f"| {name} | {1e3 * middle:.3f} | {middle / fused:.2f} | {row['first_step_seconds']:.2f} "
+                    f"| {row['state_bytes'] / 1e9:.3f} |"
                 )
     return lines
 
@@ -314,7 +314,7 @@ def main() -> None:
     findings = run_all(stages(device), chosen.began + chosen.seconds)
     about = device_of(device)
     write_results(chosen.results, about, findings, time.time() - chosen.began)
-    if any(one.outcome != "passed" for one in findings):
+    if any(finding.outcome != "passed" for finding in findings):
         raise SystemExit(1)
 
 
@@ -324,8 +324,11 @@ def run_all(chosen: Sequence[Stage], end: float) -> list[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         for stage in chosen:
             findings.append(run_stage(stage, Path(folder), end - time.time()))
-            one = findings[-1]
-            print(f"{one.outcome:<10}{one.seconds:>7.1f} s  {one.name}: {one.said.rpartition(chr(10))[2]}", flush=True)
+            result = findings[-1]
+            print(
+                f"{result.outcome:<10}{result.seconds:>7.1f} s  {result.name}: {result.said.rpartition(chr(10))[2]}",
+                flush=True,
+            )
     return findings
 
 
@@ -333,7 +336,7 @@ def write_results(folder: Path, about: Mapping[str, str], findings: Sequence[Fin
     """Write one JSON and one page, named by the device."""
     slug = "cpu" if about["kind"] == "cpu" else "-".join(about["name"].lower().split())
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"device": about, "seconds": round(seconds), "stages": [asdict(one) for one in findings]}
+    figures = {"device": about, "seconds": round(seconds), "stages": [asdict(finding) for finding in findings]}
     write_result(folder / f"device-{slug}.json", "device_kit", figures)
     (folder / f"device-{slug}.md").write_text(page(about, findings, seconds))
     print(f"written: {folder / f'device-{slug}.json'} and .md")

@@ -61,7 +61,7 @@ def main() -> None:
     token_losses = TokenLosses()
     # On purpose: the worker's own evaluation, with every token's loss kept.
     NextTokenTask.validation_loss = lambda task, sequences: token_losses(task, sequences)  # type: ignore[assignment, method-assign]
-    found: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for (model, length, sequences), rates in TRAININGS.items():
             losses = {}
@@ -71,18 +71,18 @@ def main() -> None:
                 folders.run_folder.mkdir(parents=True)
                 run(spec, Reporter(), folders)
                 losses[optimizer] = token_losses.newest
-            for one, other in itertools.combinations(losses, 2):
-                of_sequences = (losses[one] - losses[other]).mean(1)
+            for first, other in itertools.combinations(losses, 2):
+                of_sequences = (losses[first] - losses[other]).mean(1)
                 error = float(of_sequences.std()) * length**0.5
-                found.append(
-                    {"model": model, "pair": [one, other], "difference": float(of_sequences.mean()), "error": error}
+                pairs.append(
+                    {"model": model, "pair": [first, other], "difference": float(of_sequences.mean()), "error": error}
                 )
                 print(
-                    f"{model}  {one} - {other}: {found[-1]['difference']:+.4f} nats, {error:.2f} nats × √tokens",
+                    f"{model}  {first} - {other}: {pairs[-1]['difference']:+.4f} nats, {error:.2f} nats × √tokens",
                     flush=True,
                 )
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+        arguments.json.write_text(json.dumps(pairs, indent=2) + "\n")
 
 
 def _spec(model: str, length: int, sequences: int, optimizer: str, lr: float) -> RunSpec:

@@ -121,7 +121,7 @@ def _look(page: Page, url: str) -> Look:
         first_paint=timed["paint"] / 1000,
         interactive=max(timed["held"], timed["scripts"], *timed["drawn"].values(), 0) / 1000,
         answers=timed["scripts"] / 1000,
-        figures={name: (at - timed["asked"][name]) / 1000 for name, at in timed["drawn"].items()},
+        figures={name: (moment - timed["asked"][name]) / 1000 for name, moment in timed["drawn"].items()},
         weight_bytes=sum(size for url, size in sizes if "/figures/" not in url and "plotly" not in url),
         figure_bytes=sum(size for url, size in sizes if "/figures/" in url),
     )
@@ -133,13 +133,13 @@ def painting(browser: Browser, folder: Path, url: str, shown: Shown, times: int)
     cold, warm = [], []
     for _ in range(times):
         with running_service(folder, url) as service:
-            first, *others = looked(browser, _address(service, path), again=times)
+            first, *repeats = looked(browser, _address(service, path), again=times)
             cold.append(first)
-            warm += others
+            warm += repeats
     for name, looks in (("cold", cold), ("warm", warm)):
-        yield _seconds(f"first paint, {name}", [one.first_paint for one in looks], 1.0)
-        yield _seconds(f"answers clicks, {name}", [one.answers for one in looks])
-        yield _seconds(f"interactive, {name}", [one.interactive for one in looks], 2.0)
+        yield _seconds(f"first paint, {name}", [look.first_paint for look in looks], 1.0)
+        yield _seconds(f"answers clicks, {name}", [look.answers for look in looks])
+        yield _seconds(f"interactive, {name}", [look.interactive for look in looks], 2.0)
     weight = cold[0].weight_bytes / 1000
     note = f"the points of its {len(cold[0].figures)} figures: {cold[0].figure_bytes / 1000:.0f} kB"
     yield Figure(path="weight without Plotly", measured=weight, unit="kB", target="≤ 150", met=weight <= 150, note=note)
@@ -156,8 +156,8 @@ def million_points(browser: Browser, folder: Path, url: str, shown: Shown, times
         for _ in range(times):
             with running_service(folder, url) as service:
                 looks.append(looked(browser, _address(service, path), again=times))
-        cold = [each[0].figures[figure] for each in looks]
-        again = median(one.figures[figure] for each in looks for one in each[1:])
+        cold = [visit[0].figures[figure] for visit in looks]
+        again = median(look.figures[figure] for visit in looks for look in visit[1:])
         yield _seconds(
             f"1e6 points, server to pixels, {name}", cold, 1.0, note=f"of a fresh service; again {again:.2f} s"
         )
@@ -193,14 +193,14 @@ Part = Callable[[Browser, Path, str, Shown, int], Iterator[Figure]]
 PARTS: dict[str, Part] = {"paint": painting, "points": million_points, "live": live_update}
 
 
-def _seconds(path: str, found: Sequence[float], most: float | None = None, note: str = "") -> Figure:
-    spread = f"{min(found):.2f} to {max(found):.2f} s, {len(found)} times"
+def _seconds(path: str, seconds: Sequence[float], most: float | None = None, note: str = "") -> Figure:
+    spread = f"{min(seconds):.2f} to {max(seconds):.2f} s, {len(seconds)} times"
     return Figure(
         path=path,
-        measured=median(found),
+        measured=median(seconds),
         unit="s",
         target="" if most is None else f"≤ {most:g}",
-        met=None if most is None else median(found) <= most,
+        met=None if most is None else median(seconds) <= most,
         note="; ".join(filter(None, (spread, note))),
     )
 
@@ -233,13 +233,15 @@ def main() -> None:
         url = f"sqlite:///{folder / 'bench.sqlite3'}"
         with running_service(folder, url) as service:
             shown = written(service)
-        figures = [one for part in arguments.parts for one in PARTS[part](browser, folder, url, shown, arguments.times)]
-        told = {"machine": machine(), "chromium": browser.version, "load": os.getloadavg()[0]}
+        figures = [
+            figure for part in arguments.parts for figure in PARTS[part](browser, folder, url, shown, arguments.times)
+        ]
+        report = {"machine": machine(), "chromium": browser.version, "load": os.getloadavg()[0]}
     show(figures)
-    print(f"Chromium {told['chromium']}; {told['machine']}; load {told['load']:.1f}")
+    print(f"Chromium {report['chromium']}; {report['machine']}; load {report['load']:.1f}")
     if arguments.json:
-        told |= {"figures": [asdict(each) for each in figures]}
-        arguments.json.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+        report |= {"figures": [asdict(figure) for figure in figures]}
+        arguments.json.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def _ended(service: Service) -> str:
     spec = ComparisonSpec(
         name="a thousand",
         workload=Workload(model="gpt2-tiny", budget=Budget(steps=10)),
-        candidates=tuple(Candidate(optimizer=each, learning_rates=RATES) for each in OPTIMIZERS),
+        candidates=tuple(Candidate(optimizer=name, learning_rates=RATES) for name in OPTIMIZERS),
         seeds=tuple(range(SEEDS)),
         priority=100,
     )

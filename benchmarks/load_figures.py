@@ -26,7 +26,7 @@ def percentile(values: Iterable[float], share: float) -> float:
 def show(figures: Sequence[Figure]) -> None:
     """The table."""
     print(f"{'path':<62}{'measured':>14} {'unit':<11}{'target':<22}{'':<5}note")
-    for each in figures:
-        met = "" if each.met is None else "yes" if each.met else "NO"
-        number = f"{each.measured:,.0f}" if each.measured >= 100 else f"{each.measured:.3g}"
-        print(f"{each.path:<62}{number:>14} {each.unit:<11}{each.target:<22}{met:<5}{each.note}")
+    for figure in figures:
+        met = "" if figure.met is None else "yes" if figure.met else "NO"
+        number = f"{figure.measured:,.0f}" if figure.measured >= 100 else f"{figure.measured:.3g}"
+        print(f"{figure.path:<62}{number:>14} {figure.unit:<11}{figure.target:<22}{met:<5}{figure.note}")

@@ -64,14 +64,14 @@ def mixed(service: Service, lease: Lease, experiment_id: str, submission: bytes,
     mix, statuses, waits = Mix(lease, experiment_id, submission), Counter[int](), list[float]()
     end = time.monotonic() + 60 * minutes
     clients = [threading.Thread(target=_client, args=(service, mix, statuses, waits, end)) for _ in range(CLIENTS)]
-    for each in clients:
-        each.start()
+    for client in clients:
+        client.start()
     memory = []
     while time.monotonic() < end:
         memory.append(service.process.memory_info().rss / 2**20)
         time.sleep(min(1.0, max(end - time.monotonic(), 0.01)))
-    for each in clients:
-        each.join()
+    for client in clients:
+        client.join()
     third = max(len(memory) // 3, 1)
     growth = (fmean(memory[-third:]) - fmean(memory[-2 * third : -third] or memory)) / (minutes / 3) * 60
     faults = sum(count for status, count in statuses.items() if status >= 500)

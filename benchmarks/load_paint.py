@@ -83,7 +83,7 @@ def _spec(name: str, optimizers: tuple[str, ...], rates: tuple[float, ...], seed
         workload=Workload(
             model="gpt2-tiny", budget=Budget(steps=steps), evaluation=Evaluation(every_steps=EVALUATED_EVERY)
         ),
-        candidates=tuple(Candidate(optimizer=each, learning_rates=rates) for each in optimizers),
+        candidates=tuple(Candidate(optimizer=name, learning_rates=rates) for name in optimizers),
         seeds=tuple(range(seeds)),
         priority=100,
     )
@@ -96,12 +96,12 @@ def _points(seed: int, first: int, count: int, steps: int) -> list[Point]:
         Point(
             step=step,
             tokens=step * 1024,
-            train_loss=2.5 + 3 / (1 + 30 * step / steps) + here[0],
+            train_loss=2.5 + 3 / (1 + 30 * step / steps) + jitter[0],
             val_loss=2.52 + 3 / (1 + 30 * step / steps) if step % EVALUATED_EVERY == 0 else None,
             lr=1e-3,
-            grad_norm=abs(1 + here[1]),
-            step_seconds=0.08 + abs(here[2]),
+            grad_norm=abs(1 + jitter[1]),
+            step_seconds=0.08 + abs(jitter[2]),
             optimizer_seconds=0.01,
         )
-        for step, here in enumerate(noise, start=first)
+        for step, jitter in enumerate(noise, start=first)
     ]

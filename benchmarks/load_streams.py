@@ -27,10 +27,10 @@ class Listeners:
         self._selector = selectors.DefaultSelector()
         self._sockets = [socket.create_connection((service.host, service.port)) for _ in range(count)]
         request = f"GET {path} HTTP/1.1\r\nHost: {service.host}:{service.port}\r\nAccept: text/event-stream\r\n\r\n"
-        for number, each in enumerate(self._sockets):
-            each.sendall(request.encode())
-            each.setblocking(False)
-            self._selector.register(each, selectors.EVENT_READ, number)
+        for number, connection in enumerate(self._sockets):
+            connection.sendall(request.encode())
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ, number)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
@@ -48,8 +48,8 @@ class Listeners:
         """Leave."""
         self._closing.set()
         self._thread.join()
-        for each in self._sockets:
-            each.close()
+        for connection in self._sockets:
+            connection.close()
 
     def _listen(self) -> None:
         while not self._closing.is_set():

@@ -135,19 +135,19 @@ HEADER = (
 )
 
 
-def line(name: str, found: Measured, fused: Measured, largest_block_bytes: int) -> str:
+def line(name: str, measurement: Measured, fused: Measured, largest_block_bytes: int) -> str:
     """Return a line for an optimizer; after its times: × fused AdamW (3), seconds, largest blocks, gigabytes."""
-    lower, middle, upper = found.quartiles()
+    lower, middle, upper = measurement.quartiles()
     spread = f"{lower * 1e3:.2f} – {upper * 1e3:.2f}"
     ratios = (
         middle / fused.quartiles()[1],
-        found.least_median() / fused.least_median(),
-        median(found.cpu_seconds) / median(fused.cpu_seconds),
+        measurement.least_median() / fused.least_median(),
+        median(measurement.cpu_seconds) / median(fused.cpu_seconds),
     )
     return (
         f"{name:<19}{middle * 1e3:>10.2f}{spread:>19}{ratios[0]:>9.2f}{ratios[1]:>9.2f}{ratios[2]:>7.2f}"
-        f"{found.first_step_seconds:>9.2f}{found.transient_bytes / largest_block_bytes:>11.2f}"
-        f"{found.state_bytes / 1e9:>10.3f}"
+        f"{measurement.first_step_seconds:>9.2f}{measurement.transient_bytes / largest_block_bytes:>11.2f}"
+        f"{measurement.state_bytes / 1e9:>10.3f}"
     )
 
 
@@ -177,7 +177,7 @@ def main() -> None:
     groups = [[_BASELINE, name] for name in names] if chosen.pairs else [[_BASELINE, *names]]
     largest = _largest_block_bytes(config)
     print(HEADER)
-    found: list[dict[str, object]] = []
+    results: list[dict[str, object]] = []
     for group in groups:
         measured = measure(
             config,
@@ -188,10 +188,10 @@ def main() -> None:
             compile=_COMPILE[chosen.compile],
             precision=chosen.precision,
         )
-        for name, one in measured.items():
-            if name != _BASELINE or not found:
-                print(line(name, one, measured[_BASELINE], largest), flush=True)
-        found.append({name: asdict(one) for name, one in measured.items()})
+        for name, measurement in measured.items():
+            if name != _BASELINE or not results:
+                print(line(name, measurement, measured[_BASELINE], largest), flush=True)
+        results.append({name: asdict(measurement) for name, measurement in measured.items()})
     if chosen.json is not None:
         about = {
             "model": chosen.model,
@@ -205,7 +205,7 @@ def main() -> None:
             "largest_block_bytes": largest,
         }
         chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps({**about, "measured_together": found}, indent=2) + "\n")
+        chosen.json.write_text(json.dumps({**about, "measured_together": results}, indent=2) + "\n")
 
 
 def _prepared(
@@ -233,8 +233,8 @@ def _prepared(
     return optimizer
 
 
-def _rotated(names: list[str], by: int) -> Iterator[str]:
-    start = by % len(names)
+def _rotated(names: list[str], offset: int) -> Iterator[str]:
+    start = offset % len(names)
     yield from names[start:]
     yield from names[:start]
 

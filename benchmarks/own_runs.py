@@ -21,27 +21,27 @@ def timed_calls(calls: int, url: str | None) -> list[float]:
     """Microseconds of each call, as a loop makes them: three metrics at a step."""
     with tempfile.TemporaryDirectory() as folder:
         run = start_run(experiment="cost of a call", candidate="none", lr=1.0, seed=0, folder=folder, url=url)
-        found = []
+        times = []
         for step in range(calls):
             begin = time.perf_counter()
             run.log(step=step, train_loss=3.25, grad_norm=1.5, lr=0.001)
-            found.append(1e6 * (time.perf_counter() - begin))
+            times.append(1e6 * (time.perf_counter() - begin))
         run.finish()
         assert run.left_out == 0
-    return found
+    return times
 
 
 def timed_callback_calls(calls: int) -> list[float]:
     """The same as the callbacks of frameworks make them."""
     with tempfile.TemporaryDirectory() as folder:
-        run, found = LateRun(experiment="cost of a call", candidate="none", lr=1.0, seed=0, folder=folder), []
+        run, times = LateRun(experiment="cost of a call", candidate="none", lr=1.0, seed=0, folder=folder), []
         run.begin()
         for step in range(calls):
             begin = time.perf_counter()
             run.log({"train_loss": 3.25, "eval_loss": 1.5, "lr": 0.001}, step)
-            found.append(1e6 * (time.perf_counter() - begin))
+            times.append(1e6 * (time.perf_counter() - begin))
         run.finish()
-    return found
+    return times
 
 
 def main() -> None:
@@ -53,9 +53,9 @@ def main() -> None:
     logging.disable(logging.WARNING)
     ways = {"offline": None, **({"sending": asked.url} if asked.url else {}), "service away": "http://127.0.0.1:9"}
     timed = {name: timed_calls(asked.calls, url) for name, url in ways.items()}
-    for name, found in (timed | {"callback": timed_callback_calls(asked.calls)}).items():
-        slow = quantiles(found, n=100)[98]
-        print(f"{name:>13}: median {median(found):.1f} us, p99 {slow:.1f} us of {len(found):,} calls")
+    for name, times in (timed | {"callback": timed_callback_calls(asked.calls)}).items():
+        slow = quantiles(times, n=100)[98]
+        print(f"{name:>13}: median {median(times):.1f} us, p99 {slow:.1f} us of {len(times):,} calls")
 
 
 if __name__ == "__main__":

@@ -71,8 +71,8 @@ def work_off(database: Database, runs: int, workers: int) -> float:
         pending = []
         while leases := claim(queue, cpus=workers, limit=workers):
             pending += [pool.submit(carry_out, lease) for lease in leases]
-        for each in pending:
-            each.result()
+        for future in pending:
+            future.result()
         return runs / (perf_counter() - started)
 
 

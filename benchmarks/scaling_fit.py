@@ -62,9 +62,9 @@ class World:
     def loss(self, parameters: float, tokens: float, candidate: str = "adamw") -> float:
         """Nats."""
         of_tokens = self.law["B"] * tokens ** -self.law["beta"] if "B" in self.law else 0.0
-        found = float(self.law.get("E", 0.0) + self.law["A"] * parameters ** -self.law["alpha"] + of_tokens)
+        nats = float(self.law.get("E", 0.0) + self.law["A"] * parameters ** -self.law["alpha"] + of_tokens)
         smallest, largest = (np.log(pick(size for size, _ in self.cells)) for pick in (min, max))
-        return found + (candidate == "adapm") * self.gap * float((np.log(parameters) - smallest) / (largest - smallest))
+        return nats + (candidate == "adapm") * self.gap * float((np.log(parameters) - smallest) / (largest - smallest))
 
 
 def line(count: int) -> tuple[Cell, ...]:
@@ -94,7 +94,7 @@ def planted(world: World, datasets: int, seed: int = 0) -> Iterator[list[Experim
     """Data sets: a comparison at each cell, whose runs have ended at the law's loss and their errors."""
     random = np.random.default_rng(seed)
     spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(world.seeds))
-    bare = [records(spec, lambda *_run: result(), experiment=f"e{place}") for place in range(len(world.cells))]
+    bare = [records(spec, lambda *_run: result(), experiment=f"e{index}") for index in range(len(world.cells))]
     for _ in range(datasets):
         measured: list[ExperimentWithRuns] = []
         of_text = float(random.normal(0, evaluation_error(spec.workload.validation_tokens())))
@@ -119,10 +119,13 @@ def held(report: FitReport, world: World) -> Iterator[tuple[str, bool]]:
     def holds(low: float | None, value: float, high: float | None) -> bool:
         return (low is None or low <= value) and (high is None or value <= high)
 
-    for name, each in adamw.coefficients.items():
-        yield name, holds(each.low, world.law[name], each.high)
-    for said in adamw.predictions:
-        yield "predicted loss", holds(said.loss.low, world.loss(said.parameters, said.tokens), said.loss.high)
+    for name, estimate in adamw.coefficients.items():
+        yield name, holds(estimate.low, world.law[name], estimate.high)
+    for prediction in adamw.predictions:
+        yield (
+            "predicted loss",
+            holds(prediction.loss.low, world.loss(prediction.parameters, prediction.tokens), prediction.loss.high),
+        )
     for apart in adapm.loss_differences:
         true = world.loss(apart.parameters, apart.tokens, "adapm") - world.loss(apart.parameters, apart.tokens)
         yield "difference", holds(apart.difference.low, true, apart.difference.high)
@@ -143,7 +146,7 @@ def covered(world: World, datasets: int, draws: int, seed: int = 0) -> dict[str,
             counts[name] += holds
             total[name] += 1
         adapm = report.fits[1]
-        counts["no law"] += any(each.no_law is not None for each in report.fits)
+        counts["no law"] += any(fit.no_law is not None for fit in report.fits)
         counts["told apart"] += adapm.conclusion in (Conclusion.BETTER, Conclusion.WORSE)
         counts["worse"] += adapm.conclusion is Conclusion.WORSE
         change = adapm.change
@@ -175,8 +178,8 @@ def main() -> None:
     for name, world in WORLDS.items():
         equal = covered(world, given.datasets, given.draws, given.seed)
         with_gap = covered(World(**(vars(world) | {"gap": GAP})), given.datasets, given.draws, given.seed)
-        found = {"world": name, "form": FORMS[world.form].formula, "equal": equal, "gap": with_gap}
-        worlds.append(found | {"seconds_of_a_fit": seconds(world)})
+        coverage = {"world": name, "form": FORMS[world.form].formula, "equal": equal, "gap": with_gap}
+        worlds.append(coverage | {"seconds_of_a_fit": seconds(world)})
         print(worlds[-1], flush=True)
     if given.json:
         figures = {

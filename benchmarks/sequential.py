@@ -31,10 +31,10 @@ GAINS = (0.0, 0.01, 0.02)
 DECIDED = (Conclusion.BETTER, Conclusion.WORSE, Conclusion.AS_GOOD)
 
 
-def judge(spec: ComparisonSpec, mine: JudgedRuns, baseline: JudgedRuns, seeds: int) -> tuple[Conclusion, bool]:
+def judge(spec: ComparisonSpec, candidate: JudgedRuns, baseline: JudgedRuns, seeds: int) -> tuple[Conclusion, bool]:
     """The verdict on the first so many seeds, and whether more of them are queued."""
     design = spec.design()
-    of_mine, of_baseline = (_on_seeds(each, spec.seeds[:seeds]) for each in (mine, baseline))
+    of_mine, of_baseline = (_on_seeds(runs, spec.seeds[:seeds]) for runs in (candidate, baseline))
     looks, count = design_looks(design, design.comparisons), design.comparisons
     difference = paired_difference(
         of_mine.losses, of_baseline.losses, comparisons=count, margin=design.margin, looks=looks
@@ -60,12 +60,12 @@ def conduct(spec: ComparisonSpec, judged: Sequence[JudgedRuns]) -> tuple[list[Co
     """The verdicts on all but the baseline, and the judged runs that they took: the baseline has as many seeds as the
     candidate that has most."""
     conclusions, used = [], []
-    for mine in judged[1:]:
+    for candidate in judged[1:]:
         seeds = len(spec.first_seeds())
-        conclusion, goes_on = judge(spec, mine, judged[0], seeds)
+        conclusion, goes_on = judge(spec, candidate, judged[0], seeds)
         while goes_on and seeds < len(spec.seeds):
             seeds += 1
-            conclusion, goes_on = judge(spec, mine, judged[0], seeds)
+            conclusion, goes_on = judge(spec, candidate, judged[0], seeds)
         conclusions.append(conclusion)
         used.append(seeds)
     return conclusions, sum(used) + max(used)
@@ -77,25 +77,25 @@ def simulate(world: World, experiments: int, seed: int = 0) -> dict[str, dict[st
     designs = {"sequential": at_once.model_copy(update={"sequential": Sequential()}), "at_once": at_once}
     random = np.random.default_rng([seed, *repr(world).encode()])
     hits = {design: Counter[str]() for design in designs}
-    others = len(world.basins) - 1
+    comparisons = len(world.basins) - 1
     for _ in range(experiments):
         runs = Runs(world, random)
         equal = [judged_runs(at_once, index, runs) for index in range(len(world.basins))]
         for gain in GAINS:
-            judged = [equal[0], *(_lower(each, gain) for each in equal[1:])]
+            judged = [equal[0], *(_lower(candidate, gain) for candidate in equal[1:])]
             for design, spec in designs.items():
                 conclusions, used = conduct(spec, judged)
                 count = hits[design]
-                count[f"runs_{gain:g}"] += used * others
+                count[f"runs_{gain:g}"] += used * comparisons
                 count[f"found_{gain:g}"] += conclusions.count(Conclusion.BETTER)
                 if not gain:
                     count["as_good"] += conclusions.count(Conclusion.AS_GOOD)
-                    count["false"] += others * any(
-                        each in (Conclusion.BETTER, Conclusion.WORSE) for each in conclusions
+                    count["false"] += comparisons * any(
+                        conclusion in (Conclusion.BETTER, Conclusion.WORSE) for conclusion in conclusions
                     )
     names = ("false", "found_0.01", "found_0.02", "as_good", "runs_0", "runs_0.02")
     return {
-        design: {name: round(count[name] / (experiments * others), 4) for name in names}
+        design: {name: round(count[name] / (experiments * comparisons), 4) for name in names}
         for design, count in hits.items()
     }
 
@@ -123,11 +123,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
-    begun, found = perf_counter(), []
+    begun, rows = perf_counter(), []
     for world in worlds():
         experiments = given.experiments // (5 if world.basins == TEN else 1)
         for design, figures in simulate(world, experiments, given.seed).items():
-            found.append(asdict(world) | {"design": design, "experiments": experiments} | figures)
+            rows.append(asdict(world) | {"design": design, "experiments": experiments} | figures)
             shares = "".join(
                 f"  {name} {value:g}" if name.startswith("runs") else f"  {name} {100 * value:.1f}"
                 for name, value in figures.items()
@@ -135,7 +135,7 @@ def main() -> None:
             print(f"{world.name():70}{design:12}{shares}", flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
-        write_result(given.json, "sequential", {"margin": MARGIN, "worlds": found})
+        write_result(given.json, "sequential", {"margin": MARGIN, "worlds": rows})
 
 
 if __name__ == "__main__":

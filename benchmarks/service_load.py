@@ -108,7 +108,7 @@ def ingest(service: Service) -> Iterator[Figure]:
     )
     leases = [_lease(service, steps=POINTS) for _ in range(2)]
     usual = [_batch(number, 1_000) for number in range(100)]
-    threads = [threading.Thread(target=_send, args=(service, each, usual)) for each in leases]
+    threads = [threading.Thread(target=_send, args=(service, lease, usual)) for lease in leases]
     busy = service.cpu_seconds()
     seconds = timed(lambda: _together(threads))
     rate, busy = 2 * 100 * 1_000 / seconds, service.cpu_seconds() - busy
@@ -222,25 +222,28 @@ def peer(figures: list[Figure], folder: Path) -> Iterator[Figure]:
 
         run_id = create(connections[0])["run"]["info"]["run_id"]
         alone = 50 / timed(lambda: [create(connections[0]) for _ in range(50)])
-        several = [threading.Thread(target=lambda each=each: [create(each) for _ in range(5)]) for each in connections]
+        several = [
+            threading.Thread(target=lambda connection=connection: [create(connection) for _ in range(5)])
+            for connection in connections
+        ]
         together = 5 * CLIENTS / timed(lambda: _together(several))
         metrics = [
             json.dumps({"run_id": run_id, "metrics": [_metric(part, row) for row in range(1_000)]}).encode()
             for part in range(20)
         ]
         seconds = timed(
-            lambda: [call(connections[0], "POST", "/api/2.0/mlflow/runs/log-batch", each) for each in metrics]
+            lambda: [call(connections[0], "POST", "/api/2.0/mlflow/runs/log-batch", body) for body in metrics]
         )
     yield Figure(path="MLflow log_batch(1000) over HTTP", measured=20_000 / seconds, unit="metrics/s")
     note = f"{alone:.0f}/s by one client, {together:.0f}/s by {CLIENTS}: the better one"
     yield Figure(path="MLflow create_run over HTTP", measured=max(alone, together), unit="requests/s", note=note)
-    ours = [each.measured for each in figures if each.path.startswith("points through HTTP")]
+    ours = [figure.measured for figure in figures if figure.path.startswith("points through HTTP")]
     if ours:
         more = "a point holds up to a dozen metrics; the slower of our two rates"
         yield _ratio("our points/s by MLflow's metrics/s", min(ours) / (20_000 / seconds), more)
-    for each in figures:
-        if each.path.startswith("submit a small"):
-            yield _ratio("our submissions/s by MLflow's create_run/s", each.measured / max(alone, together), "")
+    for figure in figures:
+        if figure.path.startswith("submit a small"):
+            yield _ratio("our submissions/s by MLflow's create_run/s", figure.measured / max(alone, together), "")
 
 
 def _ratio(path: str, ratio: float, note: str) -> Figure:
@@ -311,8 +314,8 @@ def _load(
 
     def client() -> None:
         connection = service.connection()
-        mine = [timed(partial(request, connection, n)) for n in range(count // CLIENTS)]
-        waits.extend(mine)
+        own_waits = [timed(partial(request, connection, n)) for n in range(count // CLIENTS)]
+        waits.extend(own_waits)
 
     busy = service.cpu_seconds()
     seconds = timed(lambda: _together([threading.Thread(target=client) for _ in range(CLIENTS)]))
@@ -357,8 +360,8 @@ def main() -> None:
     show(figures)
     print(f"{time.monotonic() - start:.0f} s; {machine()}; load {os.getloadavg()[0]:.1f}")
     if arguments.json:
-        told = {"machine": machine(), "load": os.getloadavg()[0], "figures": [asdict(each) for each in figures]}
-        arguments.json.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+        report = {"machine": machine(), "load": os.getloadavg()[0], "figures": [asdict(figure) for figure in figures]}
+        arguments.json.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

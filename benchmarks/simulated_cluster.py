@@ -83,14 +83,14 @@ class SimulatedRunner:
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
         """Return the attempts that the crowd has finished."""
-        found: list[EndedAttempt] = []
+        attempts: list[EndedAttempt] = []
         while True:
             try:
                 run_id, attempt = self._done.get_nowait()
             except queues.Empty:
-                return found
+                return attempts
             self.in_use -= 1
-            found.append(
+            attempts.append(
                 EndedAttempt(
                     run_id=RunId(run_id), attempt=attempt, interrupted=False, message="the worker said: succeeded"
                 )
@@ -161,14 +161,14 @@ def dispatch(url: str, slots: int, runs: int, hold_seconds: float, most_seconds:
     _time_claims(queue, ticks)
     loop = LeaderLoop(Dispatcher(queue, runner, Leadership(database, "benchmark")))
     process, cpu_before, started = psutil.Process(), _cpu_seconds(), time.monotonic()
-    told = threading.Event()
+    wake = threading.Event()
     while (runner.started < runs or runner.in_use) and time.monotonic() - started < most_seconds:
         begun = time.monotonic()
         pause = loop.tick()
         ticks.tick_seconds.append(time.monotonic() - begun)
         ticks.in_use.append(runner.in_use)
         ticks.memory_bytes.append(process.memory_info().rss)
-        told.wait(pause)
+        wake.wait(pause)
     seconds, cpu = time.monotonic() - started, _cpu_seconds() - cpu_before
     orders.put(None)
     people.join()
@@ -181,11 +181,11 @@ def _time_claims(queue: Queue, ticks: Ticks) -> None:
 
     def timed(*arguments: Any, **keywords: Any) -> Any:
         begun = time.monotonic()
-        found = plain(*arguments, **keywords)
-        if found:
+        leases = plain(*arguments, **keywords)
+        if leases:
             ticks.claim_seconds.append(time.monotonic() - begun)
-            ticks.claimed.append(len(found))
-        return found
+            ticks.claimed.append(len(leases))
+        return leases
 
     queue.claim = timed  # type: ignore[method-assign]
 
@@ -214,7 +214,7 @@ def _dispatched(ticks: Ticks, runs: int, slots: int, seconds: float, cpu: float)
     }
 
 
-def talk(url: str, folder: Path, slots: int, seconds: float, what: str) -> dict[str, object]:
+def talk(url: str, folder: Path, slots: int, seconds: float, kind: str) -> dict[str, object]:
     """Heartbeats, or batches of points, a second that one api process answers, for so many live attempts."""
     with running_service(folder, url) as service:
         services = make_services(service.database)
@@ -226,12 +226,12 @@ def talk(url: str, folder: Path, slots: int, seconds: float, what: str) -> dict[
         with ThreadPoolExecutor(TALKERS) as pool:
             list(pool.map(lambda lease: services.attempts.hello(lease.run_id, lease.attempt, lease.token), leases))
         before = service.cpu_seconds()
-        waits, elapsed = _talk(service, leases, seconds, what)
+        waits, elapsed = _talk(service, leases, seconds, kind)
         cpu = service.cpu_seconds() - before
-    needed = {"heartbeats": slots / LeasePolicy().heartbeat_seconds, "points": slots}[what]
+    needed = {"heartbeats": slots / LeasePolicy().heartbeat_seconds, "points": slots}[kind]
     return {
         "live_attempts": slots,
-        "requests_needed_per_second": f"{needed:g}" + (", at most" if what == "points" else ""),
+        "requests_needed_per_second": f"{needed:g}" + (", at most" if kind == "points" else ""),
         "requests_per_second": round(len(waits) / elapsed, 1),
         "request_ms_median": round(1e3 * median(waits), 1),
         "request_ms_p99": round(1e3 * sorted(waits)[int(0.99 * len(waits))], 1),
@@ -239,7 +239,7 @@ def talk(url: str, folder: Path, slots: int, seconds: float, what: str) -> dict[
     }
 
 
-def _talk(service: Service, leases: list[Lease], seconds: float, what: str) -> tuple[list[float], float]:
+def _talk(service: Service, leases: list[Lease], seconds: float, kind: str) -> tuple[list[float], float]:
     """All leases in turn, from several connections, as fast as they are answered."""
     deadline = time.monotonic() + seconds
     beat = b'{"step": 1, "device_seconds": 1.0}'
@@ -248,10 +248,10 @@ def _talk(service: Service, leases: list[Lease], seconds: float, what: str) -> t
         waits: list[float] = []
         connection = service.connection()
         while time.monotonic() < deadline:
-            turn, place = divmod(len(waits), len(share))
-            lease = share[place]
-            path = f"/v1/attempts/{lease.run_id}/{lease.attempt}/{'points' if what == 'points' else 'heartbeat'}"
-            body = _points(turn) if what == "points" else beat
+            turn, index = divmod(len(waits), len(share))
+            lease = share[index]
+            path = f"/v1/attempts/{lease.run_id}/{lease.attempt}/{'points' if kind == 'points' else 'heartbeat'}"
+            body = _points(turn) if kind == "points" else beat
             begun = time.monotonic()
             call(connection, "POST", path, body, lease.token)
             waits.append(time.monotonic() - begun)
@@ -260,8 +260,8 @@ def _talk(service: Service, leases: list[Lease], seconds: float, what: str) -> t
 
     begun = time.monotonic()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        shares = [leases[each::CONNECTIONS] for each in range(CONNECTIONS)]
-        waits = [wait for found in pool.map(caller, shares) for wait in found]
+        shares = [leases[start::CONNECTIONS] for start in range(CONNECTIONS)]
+        waits = [wait for caller_waits in pool.map(caller, shares) for wait in caller_waits]
     return waits, time.monotonic() - begun
 
 
@@ -369,17 +369,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, fresh_database(chosen.database, Path(name)) as url:
         folder = Path(name)
         if chosen.part == "dispatch":
-            found = dispatch(url, chosen.slots, chosen.runs, chosen.hold_seconds, chosen.most_seconds)
+            figures = dispatch(url, chosen.slots, chosen.runs, chosen.hold_seconds, chosen.most_seconds)
         elif chosen.part in ("heartbeats", "points"):
-            found = talk(url, folder, chosen.slots, chosen.seconds, chosen.part)
+            figures = talk(url, folder, chosen.slots, chosen.seconds, chosen.part)
         else:
-            found = on_ray(url, folder, chosen.slots, chosen.runs)
+            figures = on_ray(url, folder, chosen.slots, chosen.runs)
     load = f"{load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
-    found = {"part": chosen.part, "database": chosen.database, "machine": machine(), "load": load} | found
-    for key, value in found.items():
+    figures = {"part": chosen.part, "database": chosen.database, "machine": machine(), "load": load} | figures
+    for key, value in figures.items():
         print(f"{key:<34}{value}")
     if chosen.json:
-        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
+        chosen.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -76,36 +76,42 @@ def _loss(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def verdict(found: Difference) -> str:
+def verdict(difference: Difference) -> str:
     """Return the conclusion of the interval about the margin."""
-    if found.low is None or found.high is None:
+    if difference.low is None or difference.high is None:
         return "not tested"
-    if found.is_within_margin:
+    if difference.is_within_margin:
         return "as good"
-    if found.high < MARGIN:
+    if difference.high < MARGIN:
         return "not worse"
-    return "worse" if found.low > MARGIN else "undecided"
+    return "worse" if difference.low > MARGIN else "undecided"
 
 
 def differences(losses: dict[str, list[float]]) -> dict[str, Difference]:
     """Each way of an optimizer against float32, among so many comparisons."""
-    found: dict[str, Difference] = {}
+    difference_by_way: dict[str, Difference] = {}
     for way, values in losses.items():
         if way != BASELINE:
-            mine, theirs = dict(enumerate(values)), dict(enumerate(losses[BASELINE]))
-            one = paired_difference(mine, theirs, comparisons=len(losses) - 1, margin=MARGIN)
-            if one is not None:
-                found[way] = one
-    return found
+            candidate, baseline = dict(enumerate(values)), dict(enumerate(losses[BASELINE]))
+            difference = paired_difference(candidate, baseline, comparisons=len(losses) - 1, margin=MARGIN)
+            if difference is not None:
+                difference_by_way[way] = difference
+    return difference_by_way
 
 
 def _report(optimizer: str, losses: dict[str, list[float]]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
-    for way, one in differences(losses).items():
-        low, high = (None if bound is None else signed_text(bound) for bound in (one.low, one.high))
-        said = verdict(one)
-        print(f"{optimizer:<12}{way:<38}{signed_text(one.mean):>9} ({low} to {high})  {said}", flush=True)
-        figures = {"mean": one.mean, "low": one.low, "high": one.high, "p_value": one.p_value, "verdict": said}
+    for way, difference in differences(losses).items():
+        low, high = (None if bound is None else signed_text(bound) for bound in (difference.low, difference.high))
+        sentence = verdict(difference)
+        print(f"{optimizer:<12}{way:<38}{signed_text(difference.mean):>9} ({low} to {high})  {sentence}", flush=True)
+        figures = {
+            "mean": difference.mean,
+            "low": difference.low,
+            "high": difference.high,
+            "p_value": difference.p_value,
+            "verdict": sentence,
+        }
         rows.append({"optimizer": optimizer, "way": way, **figures})
     return rows
 

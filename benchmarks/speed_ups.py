@@ -73,10 +73,10 @@ class RaceTally:
     figures: list[float] = field(default_factory=list)
     widths: list[float] = field(default_factory=list)
 
-    def add(self, found: Comparison, truth: float) -> None:
+    def add(self, comparison: Comparison, truth: float) -> None:
         """Add the answer of one experiment."""
         self.experiments += 1
-        (row,) = (row for row in found.rows if not row.is_baseline)
+        (row,) = (row for row in comparison.rows if not row.is_baseline)
         shown = row.time_to_target.speed_up if row.time_to_target else None
         if shown is None:
             return
@@ -110,8 +110,8 @@ def simulate_race(race: Race, experiments: int) -> RaceTally:
     """Simulate so many comparisons of a candidate with the baseline."""
     world = race.world()
     tally = RaceTally()
-    random = np.random.default_rng([*race.shape.encode(), *(round(100 * each) for each in asdict(race).values()
-                                                            if not isinstance(each, str))])  # fmt: skip
+    random = np.random.default_rng([*race.shape.encode(), *(round(100 * number) for number in asdict(race).values()
+                                                            if not isinstance(number, str))])  # fmt: skip
     for _ in range(experiments):
         experiment, runs = conduct(world, [0.0, race.loss(race.speed_up)], random)
         curves = {run.id: curve(race, run, random, world.specification().baseline_name()) for run in runs}
@@ -128,8 +128,8 @@ def conduct(
 
     def loss(run: PlannedRun) -> float:
         index = spec.names().index(run.candidate)
-        (found,) = runs.losses(index, {"lr": run.spec.optimizer.lr}, [run.spec.seed])
-        return found + shifts[index]
+        (final_loss,) = runs.losses(index, {"lr": run.spec.optimizer.lr}, [run.spec.seed])
+        return final_loss + shifts[index]
 
     return tuned_records(spec, loss)
 
@@ -139,14 +139,16 @@ def curve(race: Race, run: RunRecord, random: np.random.Generator, baseline: str
     assert run.result is not None
     assert run.result.final_val_loss is not None
     end, speed = run.result.final_val_loss, 1.0 if run.candidate == baseline else race.speed_up
-    shares = [(place + 1) / race.evaluations for place in range(race.evaluations)]
-    losses = [end + race.loss(speed * at) - race.loss(speed) + float(random.normal(0, WIGGLE)) for at in shares]
-    return ValidationCurve(steps=tuple(run.steps_total * at for at in shares), losses=(*losses[:-1], end))
+    shares = [(index + 1) / race.evaluations for index in range(race.evaluations)]
+    losses = [
+        end + race.loss(speed * progress) - race.loss(speed) + float(random.normal(0, WIGGLE)) for progress in shares
+    ]
+    return ValidationCurve(steps=tuple(run.steps_total * progress for progress in shares), losses=(*losses[:-1], end))
 
 
-def share(count: int, of: int) -> float | None:
+def share(count: int, total: int) -> float | None:
     """Return the share as results have it."""
-    return round(count / of, 4) if of else None
+    return round(count / total, 4) if total else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,9 +225,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     begun, raced, marked = perf_counter(), [], []
     for race in races():
         experiments = given.experiments // 2 if race.tuning_seeds else given.experiments
-        found = simulate_race(race, experiments).shares()
-        raced.append(asdict(race) | {"experiments": experiments} | found)
-        print(asdict(race), found, flush=True)
+        figures = simulate_race(race, experiments).shares()
+        raced.append(asdict(race) | {"experiments": experiments} | figures)
+        print(asdict(race), figures, flush=True)
     for front in fronts():
         marks = simulate_front(front, given.experiments)
         marked.append({"name": front.name, "seeds": front.seeds} | marks)

@@ -54,10 +54,10 @@ class Started:
 def through_the_service(times: int) -> dict[str, dict[str, str]]:
     """Each figure of a first run, and the median, smallest and largest over so many that follow."""
     with tempfile.TemporaryDirectory() as name, running_service(Path(name), verb="up") as service:
-        first, *others = [Started(service, seed) for seed in range(times + 1)]
+        first, *later_starts = [Started(service, seed) for seed in range(times + 1)]
     return {
         "first": {figure: f"{value:.1f}" for figure, value in vars(first).items()},
-        "later": {figure: _spread([getattr(each, figure) for each in others]) for figure in vars(first)},
+        "later": {figure: _spread([getattr(start, figure) for start in later_starts]) for figure in vars(first)},
     }
 
 
@@ -80,8 +80,8 @@ def bare(times: int) -> dict[str, str]:
         return {"call_ms": _spread(calls), "create_and_call_ms": _spread([1e3 * timed(create) for _ in range(times)])}
 
 
-def _spread(found: Sequence[float]) -> str:
-    return f"{median(found):.1f} ({min(found):.1f} to {max(found):.1f})"
+def _spread(samples: Sequence[float]) -> str:
+    return f"{median(samples):.1f} ({min(samples):.1f} to {max(samples):.1f})"
 
 
 def main() -> None:
@@ -91,16 +91,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     load_before = os.getloadavg()[0]
-    found = {
+    report = {
         "machine": machine(),
         "runs": chosen.times,
         **through_the_service(chosen.times),
         "bare Ray actor": bare(chosen.times),
         "load": f"{load_before:.1f} before, {os.getloadavg()[0]:.1f} after",
     }
-    print(json.dumps(found, indent=2))
+    print(json.dumps(report, indent=2))
     if chosen.json:
-        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
+        chosen.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,9 +70,9 @@ class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  #
         result = None if func is torch.ops.aten._fused_adamw_.tensor_lr else func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
         given = _tensors((args, kwargs))
-        known = {tensor.untyped_storage()._cdata for tensor in given}
-        new = [tensor for tensor in _tensors(result) if tensor.untyped_storage()._cdata not in known]
-        values = [*args, *(kwargs.get(each.name) for each in func._schema.arguments[len(args) :])]
+        storages = {tensor.untyped_storage()._cdata for tensor in given}
+        new = [tensor for tensor in _tensors(result) if tensor.untyped_storage()._cdata not in storages]
+        values = [*args, *(kwargs.get(argument.name) for argument in func._schema.arguments[len(args) :])]
         changed = [
             tensor
             for argument, value in zip(func._schema.arguments, values, strict=True)
@@ -86,11 +86,14 @@ class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  #
             return result
         only_writes = name in _WRITES_ONLY or func._schema.overload_name == "out"
         # What is given twice, as X of X X^T, is read once.
-        unlike = {(one.untyped_storage()._cdata, one.storage_offset(), *sorted(_layout(one))): one for one in given}
+        unlike = {
+            (tensor.untyped_storage()._cdata, tensor.storage_offset(), *sorted(_layout(tensor))): tensor
+            for tensor in given
+        }
         read = [
             tensor
             for tensor in unlike.values()
-            if tensor.is_meta and not (only_writes and any(tensor is one for one in changed))
+            if tensor.is_meta and not (only_writes and any(tensor is other for other in changed))
         ]
         lists = [_tensors(value) for value in args if isinstance(value, list | tuple)]
         launches = len(lists[0]) if name.startswith("_foreach_") and not _are_alike(lists) else 1
@@ -173,14 +176,15 @@ def main() -> None:
     figures: dict[str, object] = {}
     print(f"{'model':<10}{'optimizer':<18}{'launches':>9}{'from host':>11}{'GB':>9}{'× AdamW':>9}")
     for model in chosen.models:
-        found = count_model(model)
-        for name, one in found.items():
-            ratio = one.bytes / found["adamw"].bytes
+        operations_by_name = count_model(model)
+        for name, row in operations_by_name.items():
+            ratio = row.bytes / operations_by_name["adamw"].bytes
             print(
-                f"{model:<10}{name:<18}{one.launches:>9}{one.copies_from_host:>11}{one.bytes / 1e9:>9.3f}{ratio:>9.3f}"
+                f"{model:<10}{name:<18}{row.launches:>9}{row.copies_from_host:>11}{row.bytes / 1e9:>9.3f}{ratio:>9.3f}"
             )
         figures[model] = {
-            name: {**asdict(one), "by_name": dict(one.by_name.most_common())} for name, one in found.items()
+            name: {**asdict(operations), "by_name": dict(operations.by_name.most_common())}
+            for name, operations in operations_by_name.items()
         }
     write_result(chosen.json, "step_operations", {"torch": torch.__version__, "device": "meta", "counted": figures})
 
@@ -216,9 +220,12 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
     def move(
         blocks: kernels.Blocks, factors: Factors | None, divisor: Tensor | None, numbers: Tensor, **how: Any
     ) -> None:
-        for chosen in kernels._group_by_layout(*(each for each in blocks if each)):
+        for chosen in kernels._group_by_layout(*(tensors for tensors in blocks if tensors)):
             changed = [
-                each[index] for each in (blocks.weights, blocks.averages, blocks.moments) if each for index in chosen
+                tensors[index]
+                for tensors in (blocks.weights, blocks.averages, blocks.moments)
+                if tensors
+                for index in chosen
             ]
             gradients = [blocks.gradients[index] for index in chosen]
             read = _tensors((changed, gradients, factors, divisor, numbers))
@@ -230,9 +237,9 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
         return sums
 
-    def launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
-        read = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors((list(start), others))}  # X may be Y
-        counted.found.add("our inner products", sum(_extent(tensor) for tensor in (*read.values(), found)))
+    def launch_inner(start: Start, other_rows: Tensor, products: Tensor) -> None:
+        read = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors((list(start), other_rows))}  # X may be Y
+        counted.found.add("our inner products", sum(_extent(tensor) for tensor in (*read.values(), products)))
 
     def multiply(
         start: Start,
@@ -244,10 +251,10 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         precision: str,
     ) -> Tensor:
         assert len(kernels._group_by_layout(matrices)) == 1
-        found = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
-        moved = _tensors((list(start), matrices, carried, found, sums))
+        product = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
+        moved = _tensors((list(start), matrices, carried, product, sums))
         counted.found.add("our product", sum(_extent(tensor) for tensor in moved))
-        return found
+        return product
 
     with ExitStack() as stack:
         stack.enter_context(devices.simulate_accelerator())
@@ -268,11 +275,11 @@ def _tensors(nested: Any) -> list[Tensor]:
 
 def _are_alike(lists: Sequence[Sequence[Tensor]]) -> bool:
     """Whether torch goes through these lists in one launch: one type, without gaps, and laid out alike in each list."""
-    tensors = [tensor for one in lists for tensor in one]
+    tensors = [tensor for members in lists for tensor in members]
     return (
         len({tensor.dtype for tensor in tensors}) == 1
         and all(tensor.is_contiguous() or (tensor.ndim > 1 and tensor.mT.is_contiguous()) for tensor in tensors)
-        and all(len({(each.shape, each.stride()) for each in places}) == 1 for places in zip(*lists, strict=True))
+        and all(len({(tensor.shape, tensor.stride()) for tensor in places}) == 1 for places in zip(*lists, strict=True))
     )
 
 

@@ -65,20 +65,20 @@ def final_losses(runs: Sequence[SourceRun], steps: int) -> tuple[float, ...]:
     """The losses at that step, of the runs that evaluated there; of copies of a log, whole or in part, one counts."""
     curves = [dict(_curve(run)) for run in runs]
     curves = sorted((curve for curve in curves if steps in curve), key=len, reverse=True)
-    kept: list[dict[int, float]] = []
+    distinct_curves: list[dict[int, float]] = []
     for curve in curves:
-        if not any(curve.items() <= other.items() for other in kept):
-            kept.append(curve)
-    return tuple(curve[steps] for curve in kept)
+        if not any(curve.items() <= other.items() for other in distinct_curves):
+            distinct_curves.append(curve)
+    return tuple(curve[steps] for curve in distinct_curves)
 
 
 def _curve(run: SourceRun) -> Iterator[tuple[int, float]]:
     """Steps and losses, of the average of the weights where the run evaluates one."""
     points = [point for session in run.sessions for point in session]
     for metric in METRICS:
-        found = [(point.step, point.metrics[metric]) for point in points if metric in point.metrics]
-        if found:
-            yield from found
+        pairs = [(point.step, point.metrics[metric]) for point in points if metric in point.metrics]
+        if pairs:
+            yield from pairs
             return
 
 

@@ -110,7 +110,7 @@ def measure(spec: RunSpec, folder: Path, device: torch.device, rounds: int) -> d
     data_share = sum(point.data_seconds or 0.0 for point in points) / sum(point.step_seconds or 1.0 for point in points)
     return {
         "load_average_at_end": os.getloadavg()[0],
-        "times": {name: asdict(one) for name, one in times.items()},
+        "times": {name: asdict(loop_times) for name, loop_times in times.items()},
         "tokens_per_step": spec.workload.tokens() // spec.workload.budget.steps,
         "data_share": data_share,
         "checkpoint_seconds": checkpoint_seconds,
@@ -125,9 +125,9 @@ def table(figures: dict[str, Any]) -> str:
     times: dict[str, dict[str, list[float]]] = figures["times"]
     tokens: int = figures["tokens_per_step"]
     lines = [f"{'loop':<10}{'median ms':>12}{'tokens/s':>12}{'CPU ms a step':>16}"]
-    for name, one in times.items():
-        median = statistics.median(one["wall_seconds"])
-        cpu = statistics.fmean(one["cpu_seconds"])
+    for name, loop_times in times.items():
+        median = statistics.median(loop_times["wall_seconds"])
+        cpu = statistics.fmean(loop_times["cpu_seconds"])
         lines.append(f"{name:<10}{1e3 * median:>12.2f}{tokens / median:>12.0f}{1e3 * cpu:>16.2f}")
     share: float = figures["checkpoint_share"]
     for against in ("bare", "plain"):
@@ -144,7 +144,7 @@ def table(figures: dict[str, Any]) -> str:
 def _ratio(times: dict[str, dict[str, list[float]]], kind: str, against: str) -> float:
     """The worker's time by another loop's in the same round: the median over the rounds."""
     pairs = zip(times["worker"][kind], times[against][kind], strict=True)
-    return statistics.median(mine / other for mine, other in pairs)
+    return statistics.median(worker_time / other for worker_time, other in pairs)
 
 
 def _checkpoint_seconds(worker: Training) -> float:

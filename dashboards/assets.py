@@ -70,19 +70,19 @@ def static_files() -> APIRouter:
     @router.get("/static/{name}")
     def static(name: str, request: Request) -> Response:
         try:
-            found = asset(name)
+            file = asset(name)
         except KeyError:
             raise HTTPException(status_code=404, detail=f"there is no static file {name!r}") from None
-        return _answer(found, compressed="gzip" in request.headers.get("accept-encoding", ""))
+        return _answer(file, compressed="gzip" in request.headers.get("accept-encoding", ""))
 
     return router
 
 
-def _answer(found: Asset, *, compressed: bool) -> Response:
-    headers = {"Cache-Control": FOR_A_YEAR, "Vary": "Accept-Encoding", "ETag": f'"{found.digest}"'}
+def _answer(file: Asset, *, compressed: bool) -> Response:
+    headers = {"Cache-Control": FOR_A_YEAR, "Vary": "Accept-Encoding", "ETag": f'"{file.digest}"'}
     if compressed:
-        return Response(found.gzipped_body, media_type=found.media_type, headers=headers | {"Content-Encoding": "gzip"})
-    return Response(found.body, media_type=found.media_type, headers=headers)
+        return Response(file.gzipped_body, media_type=file.media_type, headers=headers | {"Content-Encoding": "gzip"})
+    return Response(file.body, media_type=file.media_type, headers=headers)
 
 
 def _body(name: str) -> bytes:

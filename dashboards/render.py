@@ -65,20 +65,20 @@ def visitor() -> Visitor | None:
 
 def visitor_id() -> str | None:
     """Return the key of who looks; None if the service asks nobody who they are."""
-    found = VISITOR.get()
-    return found.key_id if found else None
+    visitor = VISITOR.get()
+    return visitor.key_id if visitor else None
 
 
 def may_administer() -> bool:
     """Return whether who looks may do what an admin may."""
-    found = VISITOR.get()
-    return found is None or found.is_admin
+    visitor = VISITOR.get()
+    return visitor is None or visitor.is_admin
 
 
 def may_change() -> bool:
     """Return whether who looks may cancel, pause, resume and retry."""
-    found = VISITOR.get()
-    return found is None or found.may_change
+    visitor = VISITOR.get()
+    return visitor is None or visitor.may_change
 
 
 FILTERS = {
@@ -99,19 +99,19 @@ def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
 def below_root(html: str) -> str:
     """Return the page with each address of ours below the path that the request's proxy publishes the service at."""
     root = ROOT_PATH.get()
-    return OUR_ADDRESSES.sub(lambda found: found[0] + root, html) if root else html
+    return OUR_ADDRESSES.sub(lambda match: match[0] + root, html) if root else html
 
 
-def missing_page(what: str) -> HTMLResponse:
-    """Return the 404 page for people; `what` says in a sentence what was not found."""
-    return page("missing.html", status=404, what=what[:1].upper() + what[1:])
+def missing_page(sentence: str) -> HTMLResponse:
+    """Return the 404 page for people; `sentence` says what was not found."""
+    return page("missing.html", status=404, what=sentence[:1].upper() + sentence[1:])
 
 
 def refused_page(status: int, heading: str, why: str, link: tuple[str, str] | None = None) -> HTMLResponse:
     """Return the page for people in place of one that there cannot be; `why` says in a sentence what is in the way, and
     `link` is the (address, text) of a page that helps."""
-    what = why[:1].upper() + why[1:]
-    return page("missing.html", status=status, code=status, heading=heading, what=what, link=link)
+    sentence = why[:1].upper() + why[1:]
+    return page("missing.html", status=status, code=status, heading=heading, what=sentence, link=link)
 
 
 @cache

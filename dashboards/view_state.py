@@ -80,7 +80,7 @@ class ViewState:
             ("columns", "all" if self.all_columns else "", ""),
             ("sort", f"-{self.sort}" if self.descending else self.sort, "rank"),
         ]
-        further = _other_than_default(tables) + [("panel", each) for each in self.panels]
+        further = _other_than_default(tables) + [("panel", panel) for panel in self.panels]
         return self.figure_query() + _join_pairs(self.figure_query(), further)
 
     def figure_query(self) -> str:
@@ -123,15 +123,15 @@ def panel_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(value[:LONGEST_PANEL] for name, value in pairs if name == "panel")[:MOST_PANELS]
 
 
-def state_filter(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
+def state_filter(value: str | None, states: tuple[Word, ...], default: Word) -> Word:
     """Return the state that a table is narrowed to. Raises `FilterError` for one that there is none of."""
-    if value and value not in known:
-        raise FilterError(f"there is no state {value[:LONGEST_STATE]!r}; there are {', '.join(known)}")
-    return _choice(value, known, default)
+    if value and value not in states:
+        raise FilterError(f"there is no state {value[:LONGEST_STATE]!r}; there are {', '.join(states)}")
+    return _choice(value, states, default)
 
 
-def _choice(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
-    return next((one for one in known if one == value), default)
+def _choice(value: str | None, choices: tuple[Word, ...], default: Word) -> Word:
+    return next((choice for choice in choices if choice == value), default)
 
 
 def _other_than_default(values: list[tuple[str, str, str]]) -> list[tuple[str, str]]:

@@ -11,26 +11,26 @@ LONGEST_NAME = 100
 """Characters that are compared; whatever was sent may be longer."""
 
 
-def nearest(name: object, known: Iterable[str]) -> str | None:
+def nearest(name: object, known_names: Iterable[str]) -> str | None:
     """Return the known name that looks most like `name`, whatever its case, and begins like it; None if none
     does."""
-    by_lower_case = {each.lower(): each for each in known}
+    by_lower_case = {known_name.lower(): known_name for known_name in known_names}
     written = str(name)[:LONGEST_NAME].lower()
-    found = get_close_matches(written, by_lower_case, cutoff=ALIKE)
-    return by_lower_case[max(found, key=lambda each: _likeness(written, each))] if found else None
+    matches = get_close_matches(written, by_lower_case, cutoff=ALIKE)
+    return by_lower_case[max(matches, key=lambda match: _likeness(written, match))] if matches else None
 
 
-def _likeness(one: str, other: str) -> tuple[float, int]:
-    return SequenceMatcher(None, one, other).ratio(), sum(takewhile(bool, map(eq, one, other)))
+def _likeness(name: str, other: str) -> tuple[float, int]:
+    return SequenceMatcher(None, name, other).ratio(), sum(takewhile(bool, map(eq, name, other)))
 
 
-def hint(name: object, known: Iterable[str]) -> str:
+def hint(name: object, known_names: Iterable[str]) -> str:
     """`did you mean adamw? Known: adamw, adapm`; without the question where nothing looks like it."""
-    names = tuple(known)
+    names = tuple(known_names)
     meant = nearest(name, names)
     return f"{f'did you mean {meant}? Known' if meant else 'known'}: {', '.join(names)}"
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
     """`unknown optimizer 'adamm'; did you mean adamw? Known: adamw, adapm`."""
-    return f"unknown {kind} {name!r}; {hint(name, known)}"
+    return f"unknown {kind} {name!r}; {hint(name, known_names)}"

@@ -104,14 +104,14 @@ def allocated_state_bytes(
 
 def _examples(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
     """Parameter → the one whose state tells its own: the second of its group, shape and type, for all after that."""
-    found: dict[Tensor, Tensor] = {}
+    examples: dict[Tensor, Tensor] = {}
     alike: dict[object, list[Tensor]] = {}
     for index, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
             same = alike.setdefault((index, parameter.shape, parameter.stride(), parameter.dtype), [])
             same.append(parameter)
-            found[parameter] = same[:2][-1]
-    return found
+            examples[parameter] = same[:2][-1]
+    return examples
 
 
 def _count(
@@ -123,13 +123,16 @@ def _count(
     by_block: dict[str, int] = {}
     sizes: dict[Tensor, dict[str, int]] = {}
     counted = list(counted)
-    left = _unseen_bytes(tensor for _, example in counted for tensor in _tensors(optimizer.state.get(example, {})))
+    unseen_bytes = _unseen_bytes(
+        tensor for _, example in counted for tensor in _tensors(optimizer.state.get(example, {}))
+    )
     seen: set[tuple[int, int, int]] = set()
     for parameter, example in counted:
         state = optimizer.state.get(example, {})
         if example not in sizes:
             sizes[example] = {
-                key: sum(_new_bytes(tensor, seen, left) for tensor in _tensors(value)) for key, value in state.items()
+                key: sum(_new_bytes(tensor, seen, unseen_bytes) for tensor in _tensors(value))
+                for key, value in state.items()
             }
         for key, value in state.items():
             held = sizes[example][key]
@@ -219,22 +222,22 @@ def _place(tensor: Tensor) -> tuple[int, int, int]:
 
 def _unseen_bytes(tensors: Iterable[Tensor]) -> dict[int, int]:
     """Storage → its bytes that none of the tensors looks into, which count as the first tensor's."""
-    left: dict[int, int] = {}
+    unseen_bytes: dict[int, int] = {}
     seen: set[tuple[int, int, int]] = set()
     for tensor in tensors:
-        if (place := _place(tensor)) not in seen:
-            seen.add(place)
-            left[place[0]] = left.get(place[0], tensor.untyped_storage().nbytes()) - tensor.nbytes
-    return left
+        if (location := _place(tensor)) not in seen:
+            seen.add(location)
+            unseen_bytes[location[0]] = unseen_bytes.get(location[0], tensor.untyped_storage().nbytes()) - tensor.nbytes
+    return unseen_bytes
 
 
-def _new_bytes(tensor: Tensor, seen: set[tuple[int, int, int]], left: dict[int, int]) -> int:
+def _new_bytes(tensor: Tensor, seen: set[tuple[int, int, int]], unseen_bytes: dict[int, int]) -> int:
     """Bytes of the tensor; 0 where it was counted before."""
-    place = _place(tensor)
-    if place in seen:
+    location = _place(tensor)
+    if location in seen:
         return 0
-    seen.add(place)
-    return tensor.nbytes + left.pop(place[0], 0)
+    seen.add(location)
+    return tensor.nbytes + unseen_bytes.pop(location[0], 0)
 
 
 def _state_name(key: str) -> str:

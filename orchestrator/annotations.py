@@ -36,7 +36,7 @@ def plain_note(text: str) -> str:
     if len(note) > LONGEST_NOTE:
         raise ValueError(f"must have at most {LONGEST_NOTE:,} characters; this one has {len(note):,}")
     if strange := next(
-        (each for each in note if unicodedata.category(each) in ("Cc", "Cs") and each not in "\n\t"), None
+        (letter for letter in note if unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"), None
     ):
         raise ValueError(f"must be plain text; it has the control character U+{ord(strange):04X}")
     return note

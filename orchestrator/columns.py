@@ -23,7 +23,7 @@ FIELDS = tuple(Point.model_fields)
 
 
 def _is_whole(annotation: Any) -> bool:
-    return annotation is int or any(_is_whole(each) for each in get_args(annotation))
+    return annotation is int or any(_is_whole(argument) for argument in get_args(annotation))
 
 
 WHOLE_NUMBERS = frozenset(name for name, field in Point.model_fields.items() if _is_whole(field.annotation))
@@ -90,11 +90,11 @@ def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
 def buckets(columns: Columns, metric: str, count: int) -> dict[str, NDArray[Any]]:
     """`metric` over at most `count` equal ranges of the steps that there are, as columns of a `Chart`: no spike is
     lost, whatever the range; ranges without a value are left out."""
-    known = np.isfinite(columns.column(metric))
-    step, value = columns.step[known].astype(np.int64), columns.column(metric)[known]
+    finite = np.isfinite(columns.column(metric))
+    step, value = columns.step[finite].astype(np.int64), columns.column(metric)[finite]
     if step.size == 0:
         return dict.fromkeys(("first_step", "last_step", "points", "low", "mean", "high"), np.empty(0, np.int64))
-    starts = _starts(_places(columns.step[known], count) if step.size > count else np.arange(step.size))
+    starts = _starts(_places(columns.step[finite], count) if step.size > count else np.arange(step.size))
     ends = np.append(starts[1:], step.size)
     sizes = ends - starts
     return {
@@ -117,9 +117,9 @@ def spikes(columns: Columns, metrics: Sequence[str], count: int) -> NDArray[np.i
     chosen = [np.array([0, len(columns) - 1])]
     for metric in metrics:
         value = columns.column(metric)
-        known = np.flatnonzero(np.isfinite(value))
-        if known.size:
-            chosen += [known[each] for each in _extremes(value[known], _starts(places[known]))]
+        finite = np.flatnonzero(np.isfinite(value))
+        if finite.size:
+            chosen += [finite[extremes] for extremes in _extremes(value[finite], _starts(places[finite]))]
     return np.unique(np.concatenate(chosen))
 
 
@@ -151,8 +151,8 @@ def _last_known_values(values: Array, starts: NDArray[np.int64]) -> Array:
     """Return the last value of each group that is not NaN; NaN where the group has none."""
     index = np.where(np.isnan(values), -1, np.arange(values.size))
     last = np.maximum.reduceat(index, starts)
-    known: Array = np.where(last >= starts, values[last], np.nan)
-    return known
+    last_values: Array = np.where(last >= starts, values[last], np.nan)
+    return last_values
 
 
 def _plain(name: str, column: Array) -> list[float | int | None]:

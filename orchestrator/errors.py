@@ -31,8 +31,8 @@ class NotFoundError(OrchestratorError):
 class DeletedError(NotFoundError):
     """It was deleted, and can be restored for a while."""
 
-    def __init__(self, told: str, experiment_id: str) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, experiment_id: str) -> None:
+        super().__init__(message)
         self.experiment_id = experiment_id
         """The deleted experiment, whatever of it was asked for."""
 

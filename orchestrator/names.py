@@ -28,10 +28,10 @@ def plain_name(text: str) -> str:
     """Return a name as it is kept. Raises `ValueError` for one with a character that is not seen, which it names."""
     if is_stored():
         return text
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if is_unseen(letter):
             which = f"U+{ord(letter):04X}, {unicodedata.name(letter, 'a control character')}"
-            raise ValueError(f"must be visible text; character {place + 1} is {which}; take it out")
+            raise ValueError(f"must be visible text; character {index + 1} is {which}; take it out")
     if text != text.strip():
         raise ValueError("must have no blank at either end")
     return text

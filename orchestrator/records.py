@@ -624,15 +624,15 @@ class Comparison(Record):
         """Candidate → the baseline's mean loss plus the difference to it, with the interval of that difference; the
         mean alone of the baseline and of whoever has no difference. Candidates without a loss are left out."""
         baseline = next((row.val_loss for row in self.rows if row.is_baseline), None)
-        found = {}
+        by_candidate = {}
         for row in self.rows:
             shift = row.difference
             if baseline is not None and shift is not None:
                 low, high = (None if end is None else baseline.mean + end for end in (shift.low, shift.high))
-                found[row.candidate] = Interval(mean=baseline.mean + shift.mean, low=low, high=high, n=shift.n)
+                by_candidate[row.candidate] = Interval(mean=baseline.mean + shift.mean, low=low, high=high, n=shift.n)
             elif row.val_loss is not None:
-                found[row.candidate] = row.val_loss.model_copy(update={"low": None, "high": None})
-        return found
+                by_candidate[row.candidate] = row.val_loss.model_copy(update={"low": None, "high": None})
+        return by_candidate
 
 
 class CellRecord(Record):

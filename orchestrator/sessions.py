@@ -32,12 +32,12 @@ def join_sessions(
     `is_one_training`: whether their owner gave them one id, so that those that overlap in time are mixed.
     """
     notes: list[str] = []
-    kept: dict[frozenset[str], list[SourcePoint]] = {}
+    curves: dict[frozenset[str], list[SourcePoint]] = {}
     """By the names of what a session logged, its points by step."""
     was_counted = True
     for session in _without_others(sessions, notes, is_one_training=is_one_training):
         names = _names(session)
-        alike = [kept.setdefault(names, []), *(kept[each] for each in kept if each & names and each != names)]
+        alike = [curves.setdefault(names, []), *(curves[other] for other in curves if other & names and other != names)]
         for stretch in _stretches(session):
             first, last = stretch[0].step, max(points[-1].step if points else -1 for points in alike)
             is_counted = counts_steps and _is_counted(stretch)
@@ -54,8 +54,8 @@ def join_sessions(
                     while points and points[-1].step >= first:
                         points.pop()
             was_counted = was_counted and is_counted
-            kept[names] += stretch
-    figures = sorted((point for points in kept.values() for point in points), key=attrgetter("step"))
+            curves[names] += stretch
+    figures = sorted((point for points in curves.values() for point in points), key=attrgetter("step"))
     return list(_merged(point for point in figures if point.metrics)), notes
 
 
@@ -80,24 +80,24 @@ def _without_others(
     are mixed."""
     kept: list[tuple[list[SourcePoint], frozenset[str], float]] = []
     """Sessions, each with its names and the time of its end."""
-    others = 0
-    for session in sorted((each for each in sessions if each), key=lambda each: each[0].at):
+    overlaps = 0
+    for session in sorted((session for session in sessions if session), key=lambda session: session[0].at):
         points, names, end = [*session], _names(session), max(point.at for point in session)
         together = [each for each in kept if each[2] > points[0].at and each[1] & names]
         if together and not is_one_training:
-            others += 1
+            overlaps += 1
             continue
-        for each in together:
-            kept.remove(each)
-            points = sorted([*each[0], *points], key=attrgetter("at"))
-            names, end = names | each[1], max(end, each[2])
+        for span in together:
+            kept.remove(span)
+            points = sorted([*span[0], *points], key=attrgetter("at"))
+            names, end = names | span[1], max(end, span[2])
         kept.append((points, names, end))
-    if others:
+    if overlaps:
         notes.append(
-            f"{others + 1} trainings logged the same metrics at the same time, so they are not one run: the first is "
+            f"{overlaps + 1} trainings logged the same metrics at the same time, so they are not one run: the first is "
             "kept, the others are left out"
         )
-    return sorted((points for points, _, _ in kept), key=lambda each: each[0].at)
+    return sorted((points for points, _, _ in kept), key=lambda session: session[0].at)
 
 
 def _names(session: Iterable[SourcePoint]) -> frozenset[str]:

@@ -211,9 +211,9 @@ class Settings(BaseSettings):
 def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each of the environment's names that looks like a setting and is none: a misspelt one would
     otherwise be ignored in silence."""
-    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
-    strangers = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known)
-    nearest = {name: get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.0)[0] for name in strangers}
+    variables = {f"{PREFIX}{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
+    strangers = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in variables)
+    nearest = {name: get_close_matches(name.upper(), sorted(variables), n=1, cutoff=0.0)[0] for name in strangers}
     return tuple(
         f"{name} is not a setting; did you mean {meant}? Unset it, or see docs/reference/settings.md"
         for name, meant in nearest.items()

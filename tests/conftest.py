@@ -105,7 +105,7 @@ def _footprints_counted_here() -> Iterator[None]:
     """
 
     def count(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
-        return [answer(each) for each in questions]
+        return [answer(question) for question in questions]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("orchestrator.specs.footprints.count_footprints", count)

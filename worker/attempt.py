@@ -111,8 +111,8 @@ def _carry_out(
         clock=clock,
         # Heartbeats come before the checkpoint is read; progress must not seem to start again meanwhile.
         first_step=assignment.checkpoint.step if assignment.checkpoint else 0,
-    ) as told:
-        reporter = LoggedReporter(told, assignment.spec)
+    ) as http_reporter:
+        reporter = LoggedReporter(http_reporter, assignment.spec)
         try:
             _run(assignment, reporter, clock, group)
         except (LeaseRevokedError, ServiceUnavailableError):
@@ -130,14 +130,14 @@ def _carry_out(
 def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
     """The result is recorded: its checkpoints will never be resumed, and would fill the disk. Logs stay, and the best
     one where it is to be kept."""
-    for each in run_folder.iterdir():
-        if each.name == FOLDER:
+    for path in run_folder.iterdir():
+        if path.name == FOLDER:
             continue
-        if keep_best and each.is_dir() and any(each.glob(BEST_FILES)):
-            for other in set(each.iterdir()) - set(each.glob(BEST_FILES)):
+        if keep_best and path.is_dir() and any(path.glob(BEST_FILES)):
+            for other in set(path.iterdir()) - set(path.glob(BEST_FILES)):
                 other.unlink(missing_ok=True)
             continue
-        shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: "ProcessGroup | None") -> None:

@@ -116,8 +116,8 @@ def try_lock(file: IO[str] | int) -> bool:
     return True
 
 
-def _describe_wait(file: IO[str], what: str, waited_seconds: float) -> str:
+def _describe_wait(file: IO[str], subject: str, waited_seconds: float) -> str:
     file.seek(0)
     holder = file.read().strip() or "unknown"
     so_far = f", for {waited_seconds:.0f} s so far" if waited_seconds >= 1 else ""
-    return f"process {holder} is preparing {what} or fetches it; waiting for it{so_far}"
+    return f"process {holder} is preparing {subject} or fetches it; waiting for it{so_far}"

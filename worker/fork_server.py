@@ -200,22 +200,22 @@ def _address() -> Path:
     numbers = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
     like = hashlib.sha256("\n".join([sys.executable, numbers, *sys.path]).encode()).hexdigest()[:16]
     name = f"adapm-bench-{os.getuid()}/{os.getppid()}-{like}.sock"
-    found = Path(tempfile.gettempdir(), name)
-    if len(bytes(found)) > LONGEST_ADDRESS:
-        found = Path("/tmp", name)  # noqa: S108 - whose folder it is is looked at
-    found.parent.mkdir(mode=0o700, exist_ok=True)
-    about = found.parent.lstat()
+    address = Path(tempfile.gettempdir(), name)
+    if len(bytes(address)) > LONGEST_ADDRESS:
+        address = Path("/tmp", name)  # noqa: S108 - whose folder it is is looked at
+    address.parent.mkdir(mode=0o700, exist_ok=True)
+    about = address.parent.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise PermissionError(f"{found.parent} is not a folder of this user alone")
-    return found
+        raise PermissionError(f"{address.parent} is not a folder of this user alone")
+    return address
 
 
 def main() -> None:
     """Listen, go to the background, import, serve."""
     address, owner = Path(sys.argv[1]), int(sys.argv[2])
-    for left in address.parent.glob(f"*-{address.name.rpartition('-')[2]}"):  # by servers that were killed
-        if left == address or not _is_alive(int(left.name.partition("-")[0])):
-            left.unlink(missing_ok=True)
+    for socket_path in address.parent.glob(f"*-{address.name.rpartition('-')[2]}"):  # by servers that were killed
+        if socket_path == address or not _is_alive(int(socket_path.name.partition("-")[0])):
+            socket_path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
     listener.listen(128)  # whoever connects from now on waits for the imports
@@ -313,8 +313,8 @@ class _ForkServer:
             self._listener.close()
             for other in self._children.values():
                 other.close()
-            for theirs, ours in zip(outputs, (1, 2), strict=True):
-                os.dup2(theirs, ours)
+            for output, ours in zip(outputs, (1, 2), strict=True):
+                os.dup2(output, ours)
             os.environ.clear()
             os.environ.update(request.environment)
             os.chdir(request.folder)
@@ -364,9 +364,9 @@ def _execute(request: ForkRequest) -> str:
     return execute(request.service_url, request.run_id, request.attempt, request.token)
 
 
-def _tell(connection: socket.socket, **words: Any) -> None:
+def _tell(connection: socket.socket, **fields: Any) -> None:
     with contextlib.suppress(OSError):  # its actor has gone
-        connection.sendall(json.dumps(words).encode() + b"\n")
+        connection.sendall(json.dumps(fields).encode() + b"\n")
 
 
 def _end_with(parent: int) -> None:

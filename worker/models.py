@@ -83,7 +83,7 @@ def _load_pretrained(model: "PreTrainedModel", weights: InitialWeights) -> "PreT
         raise WeightsError(
             f"cannot read the weights {weights.name!r} in {weights.folder}: {error}. Save them again."
         ) from error
-    faults = [f"{name} is {tuple(found)}, not {tuple(wanted)}" for name, found, wanted in report["mismatched_keys"]]
+    faults = [f"{name} is {tuple(shape)}, not {tuple(wanted)}" for name, shape, wanted in report["mismatched_keys"]]
     faults += [f"{name} is missing" for name in sorted(report["missing_keys"])]
     if faults:
         shown = "; ".join(faults[:4]) + (f"; and {len(faults) - 4} more" if len(faults) > 4 else "")

@@ -193,17 +193,17 @@ def _materials(
     spec: RunSpec, folders: Folders, check_stop: Callable[[], None]
 ) -> tuple[TaskData, InitialWeights | None]:
     """Return the data of the training, and its initial weights if they are not drawn."""
-    source, here = spec.workload.initial_weights, folders.dataset_folder
+    source, folder = spec.workload.initial_weights, folders.dataset_folder
     if folders.dataset_url is not None:
-        fetch_missing(spec.workload.data, here, folders.dataset_url, check_stop)
+        fetch_missing(spec.workload.data, folder, folders.dataset_url, check_stop)
         if source is not None:
-            fetch_weights(source, here, folders.dataset_url, check_stop)
-    data = TASKS[spec.workload.task.kind].data(spec, here, check_stop)
-    return data, find_weights(source, here) if source else None
+            fetch_weights(source, folder, folders.dataset_url, check_stop)
+    data = TASKS[spec.workload.task.kind].data(spec, folder, check_stop)
+    return data, find_weights(source, folder) if source else None
 
 
 def _check_stop(
-    reporter: Reporter, termination: Termination, clock: DeviceClock, known: CheckpointNotice | None
+    reporter: Reporter, termination: Termination, clock: DeviceClock, checkpoint: CheckpointNotice | None
 ) -> None:
     """Leave where the service or the system asks for it, before there is anything new to keep."""
     if termination.is_requested:
@@ -212,7 +212,7 @@ def _check_stop(
         )
     command = reporter.command()
     if command in (Command.CANCEL, Command.PAUSE):
-        step = known.step if known else 0
+        step = checkpoint.step if checkpoint else 0
         raise RunStoppedError(Stopped(command=command, step=step, device_seconds=clock.seconds()))
 
 
@@ -301,7 +301,7 @@ class _Execution:
         )
         logger.info("rank %d: %d bytes of optimizer state; %s", group.rank, state, self._progress.memory)
         everybody = group.all_gather(own.model_dump_json())
-        self._measured = combine_measurements([Measurements.model_validate_json(each) for each in everybody])
+        self._measured = combine_measurements([Measurements.model_validate_json(text) for text in everybody])
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
         """Return the micro-batch: as an earlier attempt's end says, as the spec says, as the checkpoint says, or the

@@ -44,11 +44,11 @@ class DescribedRecord(BaseModel):
 
 def field_docs(record: type[BaseModel]) -> dict[str, str]:
     """Return the docstring under each field of a record, and of what it inherits from."""
-    found: dict[str, str] = {}
-    for each in reversed(record.__mro__):
-        if issubclass(each, BaseModel) and not each.__module__.startswith("pydantic"):
-            found |= _docs_in(each.__module__).get(each.__name__, {})
-    return found
+    docs: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        if issubclass(base, BaseModel) and not base.__module__.startswith("pydantic"):
+            docs |= _docs_in(base.__module__).get(base.__name__, {})
+    return docs
 
 
 @cache
@@ -66,9 +66,9 @@ def _docs_in(module: str) -> dict[str, dict[str, str]]:
 def _docs_under(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for field, after in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
-            said = after.value.value if isinstance(after.value, ast.Constant) else None
-            if isinstance(said, str):
-                yield field.target.id, inspect.cleandoc(said)
+            docstring = after.value.value if isinstance(after.value, ast.Constant) else None
+            if isinstance(docstring, str):
+                yield field.target.id, inspect.cleandoc(docstring)
 
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
@@ -156,14 +156,14 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def require_known(kind: str, value: str, known: tuple[str, ...], way_out: str = "") -> str:
+def require_known(kind: str, value: str, names: tuple[str, ...], way_out: str = "") -> str:
     """Return `value` if it is known; else a fault that names what is allowed, and the way to have more."""
-    if value in known or is_stored():
+    if value in names or is_stored():
         return value
     raise PydanticCustomError(
         "unknown_name",
         "unknown {kind} '{value}'; known: {known}{way_out}",
-        {"kind": kind, "value": value, "known": ", ".join(known), "way_out": way_out and f"; {way_out}"},
+        {"kind": kind, "value": value, "known": ", ".join(names), "way_out": way_out and f"; {way_out}"},
     )
 
 

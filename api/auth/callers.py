@@ -92,14 +92,14 @@ class Callers:
         if believed is not None and asked_at - believed[0] < BELIEVED_SECONDS:
             return believed[1]
         look = self._keyring.open_session if shown.by_cookie else self._keyring.open_with
-        found = await run_in_threadpool(look, shown.secret)
-        self.note(shown.secret, right=found is not None)
+        record = await run_in_threadpool(look, shown.secret)
+        self.note(shown.secret, right=record is not None)
         if generation != self._generation:
-            return found
+            return record
         if len(self._believed) >= MOST_BELIEVED:
             self._believed.clear()
-        self._believed[shown] = asked_at, found
-        return found
+        self._believed[shown] = asked_at, record
+        return record
 
     def was_right(self, secret: str) -> bool:
         """Return whether this key was accepted lately, so other callers' wrong keys do not delay it. It is still looked

@@ -193,21 +193,21 @@ STREAMS, HEAVY, WHOLE = (
 @lru_cache(maxsize=4096)
 def routes_at(path: str) -> tuple[GuardedRoute, ...]:
     """Return the lines that the path belongs to, the strictest first."""
-    return tuple(each for each in GUARDED_ROUTES if each.matches(path))
+    return tuple(route for route in GUARDED_ROUTES if route.matches(path))
 
 
 def find_route(method: str, path: str) -> GuardedRoute | None:
     """Return the line for a request; where several fit, the strictest. None if the table knows none."""
     wanted = "GET" if method == "HEAD" else method
-    return next((each for each in routes_at(path) if each.method == wanted), None)
+    return next((route for route in routes_at(path) if route.method == wanted), None)
 
 
 def methods_at(path: str) -> str:
     """Return the methods that an address takes, as the header `Allow` has them; a word that a route names is no
     parameter of another one."""
     routes = routes_at(path)
-    fewest_parameters = min((each.route.count("{") for each in routes), default=0)
-    nearest = [each for each in routes if each.route.count("{") == fewest_parameters]
-    methods = {each.method for each in nearest}
-    is_readable = any(each.method == "GET" and each.route not in STREAMS for each in nearest)
+    fewest_parameters = min((guarded.route.count("{") for guarded in routes), default=0)
+    nearest = [guarded for guarded in routes if guarded.route.count("{") == fewest_parameters]
+    methods = {guarded.method for guarded in nearest}
+    is_readable = any(guarded.method == "GET" and guarded.route not in STREAMS for guarded in nearest)
     return ", ".join(sorted(methods | ({"HEAD"} if is_readable else set())))

@@ -21,14 +21,14 @@ def network_of(address: str) -> str:
     """Return the network of an address: the /64 of IPv6, the IPv4 address of an IPv4-mapped one; other text as it
     is."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        host_address = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, IPV6_PREFIX_BITS), strict=False))
+    if isinstance(host_address, ipaddress.IPv4Address):
+        return str(host_address)
+    if host_address.ipv4_mapped is not None:
+        return str(host_address.ipv4_mapped)
+    return str(ipaddress.ip_network((host_address, IPV6_PREFIX_BITS), strict=False))
 
 
 @dataclass
@@ -74,6 +74,6 @@ class Throttle:
         if len(self._buckets) < MOST_BUCKETS:
             return
         full_after = self.burst / self.a_second
-        self._buckets = {name: each for name, each in self._buckets.items() if now - each.filled_at < full_after}
+        self._buckets = {name: bucket for name, bucket in self._buckets.items() if now - bucket.filled_at < full_after}
         while len(self._buckets) >= MOST_BUCKETS:  # the oldest first: a dictionary keeps its order
             del self._buckets[next(iter(self._buckets))]

@@ -56,8 +56,8 @@ def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
     bundle = read_bundle(files)
     if statement != predicate(bundle.document.provenance):
         raise BundleError("statement", "it says something else of the experiment than its files do")
-    theirs, ours = bundle.document.provenance.bench_version, version("adapm-bench")
-    hint = "" if ours == theirs else f"; it was written by version {theirs}, and this is {ours}"
+    bundle_version, ours = bundle.document.provenance.bench_version, version("adapm-bench")
+    hint = "" if ours == bundle_version else f"; it was written by version {bundle_version}, and this is {ours}"
     try:
         recomputed = recompute(bundle)
     except DAMAGE as error:

@@ -94,8 +94,12 @@ def is_improvement(conclusion: Conclusion, difference: Difference | None, confir
 def read_ledger(client: Client, campaign: Campaign) -> Ledger:
     """Return the ledger from the experiments that the service has now."""
     experiments = [*_labelled(client, campaign, deleted=False), *_labelled(client, campaign, deleted=True)]
-    kept = [each.id for each in experiments if isinstance(each.spec, ComparisonSpec) and each.deleted_at is None]
-    return make_ledger(campaign, experiments, {id: client.compare(id) for id in kept})
+    comparison_ids = [
+        experiment.id
+        for experiment in experiments
+        if isinstance(experiment.spec, ComparisonSpec) and experiment.deleted_at is None
+    ]
+    return make_ledger(campaign, experiments, {id: client.compare(id) for id in comparison_ids})
 
 
 def try_candidate(
@@ -133,7 +137,7 @@ def confirm(client: Client, campaign: Campaign, try_number: int) -> LedgerEntry:
 
 def make_ledger(campaign: Campaign, experiments: Iterable[AnyExperiment], answers: Mapping[str, Comparison]) -> Ledger:
     """Return the ledger that follows from labelled experiments and, by their ids, their answers."""
-    steps, known, faults = campaign.steps_by_seeds(), dict[Step, ExperimentRecord](), list[str]()
+    steps, experiments_by_step, faults = campaign.steps_by_seeds(), dict[Step, ExperimentRecord](), list[str]()
     for experiment in sorted(experiments, key=lambda experiment: experiment.created_at):
         spec = experiment.spec
         step = steps.get(spec.seeds[0]) if isinstance(spec, ComparisonSpec) else None
@@ -141,15 +145,15 @@ def make_ledger(campaign: Campaign, experiments: Iterable[AnyExperiment], answer
             faults.append(f"experiment {experiment.id} is no step of this campaign")
         elif not _is_step(campaign, step, spec):
             faults.append(f"experiment {experiment.id} has the seeds of {step}, and another specification")
-        elif step in known:
+        elif step in experiments_by_step:
             faults.append(f"experiment {experiment.id} repeats {step}")
         else:
-            known[step] = experiment
+            experiments_by_step[step] = experiment
             if experiment.deleted_at is not None:
                 faults.append(
                     f"experiment {experiment.id}, {step}, was deleted; `adapm-bench delete {experiment.id} --undo`"
                 )
-    tries, confirmations = (_entries(campaign, stage, known, answers) for stage in Stage)
+    tries, confirmations = (_entries(campaign, stage, experiments_by_step, answers) for stage in Stage)
     return Ledger(
         name=campaign.name,
         label=campaign.label(),
@@ -173,14 +177,17 @@ def _is_step(campaign: Campaign, step: Step, spec: ComparisonSpec) -> bool:
 
 
 def _entries(
-    campaign: Campaign, stage: Stage, known: Mapping[Step, ExperimentRecord], answers: Mapping[str, Comparison]
+    campaign: Campaign,
+    stage: Stage,
+    experiments_by_step: Mapping[Step, ExperimentRecord],
+    answers: Mapping[str, Comparison],
 ) -> tuple[LedgerEntry, ...]:
     """Return the entries of a stage, by number."""
     by_number: dict[int, list[tuple[int, ExperimentRecord]]] = {}
-    for step, experiment in sorted(known.items()):
+    for step, experiment in sorted(experiments_by_step.items()):
         if step.stage is stage:
             by_number.setdefault(step.number, []).append((step.workload, experiment))
-    return tuple(_entry(campaign, stage, number, mine, answers) for number, mine in by_number.items())
+    return tuple(_entry(campaign, stage, number, experiments, answers) for number, experiments in by_number.items())
 
 
 def _entry(
@@ -192,7 +199,7 @@ def _entry(
 ) -> LedgerEntry:
     first = experiments[0][1]
     assert isinstance(first.spec, ComparisonSpec)
-    results = tuple(_result(workload, each, answers.get(each.id)) for workload, each in experiments)
+    results = tuple(_result(workload, experiment, answers.get(experiment.id)) for workload, experiment in experiments)
     is_claim = stage is Stage.CONFIRMATION
     return LedgerEntry(
         stage=stage,

@@ -52,9 +52,12 @@ def mcp_server(client: Client, campaign: Campaign) -> MCPServer:
         """List the optimizers that a try may name; with a name that one's options, their types and bounds."""
         optimizers = client.optimizers()
         if name is None:
-            fields = [{"name": each.name, "title": each.title, "lr": each.learning_rate} for each in optimizers]
+            fields = [
+                {"name": optimizer.name, "title": optimizer.title, "lr": optimizer.learning_rate}
+                for optimizer in optimizers
+            ]
             return {"optimizers": fields}
-        optimizer = next((each for each in optimizers if each.name == name), None)
+        optimizer = next((optimizer for optimizer in optimizers if optimizer.name == name), None)
         if optimizer is None:
             raise ToolError(f"there is no optimizer {name!r}; list_optimizers without a name lists them")
         return _fields(optimizer)

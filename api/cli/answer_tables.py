@@ -200,8 +200,8 @@ def judgement_view(judged: ExternalJudgement) -> RenderableType:
         for row in judged.rows
     ]
     table = text_table(columns, rows, columns[1:])
-    lines = [("concern", formats.sentence(each)) for each in judged.concerns]
+    lines = [("concern", formats.sentence(concern)) for concern in judged.concerns]
     verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
-    verdicts += [("not checked", formats.sentence(each)) for each in judged.unchecked]
-    verdicts += [("note", formats.sentence(each)) for each in judged.notes]
+    verdicts += [("not checked", formats.sentence(condition)) for condition in judged.unchecked]
+    verdicts += [("note", formats.sentence(note)) for note in judged.notes]
     return Group(head, *([sentences(lines), Text()] if lines else []), table, sentences(verdicts))

@@ -52,8 +52,8 @@ def program() -> str:
     called = Path(sys.argv[0])
     if called.name != PROGRAM or not called.exists():
         return PROGRAM
-    found = shutil.which(PROGRAM)
-    return PROGRAM if found is not None and called.samefile(found) else shlex.quote(str(called))
+    path = shutil.which(PROGRAM)
+    return PROGRAM if path is not None and called.samefile(path) else shlex.quote(str(called))
 
 
 def complain(message: str) -> None:

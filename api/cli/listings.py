@@ -123,9 +123,9 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
     parts: list[RenderableType] = [Text(plain(experiment.name), style="bold"), Text(facts_text(facts)), Text()]
     if note:
         author = note.editor or note.edited_by
-        by = f"note of {formats.moment(note.edited_at)}" + (f" by {plain(author)}" if author else "")
+        caption = f"note of {formats.moment(note.edited_at)}" + (f" by {plain(author)}" if author else "")
         lines = [plain(line.expandtabs(4)) for line in note.text.split("\n")]
-        parts += [Text(by, style="dim"), Text("\n".join(lines)), Text()]
+        parts += [Text(caption, style="dim"), Text("\n".join(lines)), Text()]
     return Group(*parts, runs_table(runs))
 
 

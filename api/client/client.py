@@ -126,11 +126,11 @@ class ShortIds(httpx2.Auth):
                 return
             response.read()
             try:
-                found = NoSuchId.model_validate_json(response.content)
+                problem = NoSuchId.model_validate_json(response.content)
             except ValidationError:
                 return
-            short = rf"(?<=[/=]){re.escape(found.asked)}(?=[/?&]|$)"
-            request.url = httpx2.URL(re.sub(short, found.meant, str(request.url)))
+            short = rf"(?<=[/=]){re.escape(problem.asked)}(?=[/?&]|$)"
+            request.url = httpx2.URL(re.sub(short, problem.meant, str(request.url)))
 
 
 class Endpoint(Generic[Arguments, Answer]):
@@ -282,7 +282,7 @@ class Endpoints:
         first; read page by page until there are `limit` of them."""
         path, wanted = "/v1/external-experiments", as_list(labels)
         pages = self._read_pages(path, Page[ExternalExperiment], "before", label=wanted, limit=PAGE_LIMIT)
-        return tuple(islice((one for one in pages if told_by in (None, *one.told_by)), limit))
+        return tuple(islice((experiment for experiment in pages if told_by in (None, *experiment.told_by)), limit))
 
     @Endpoint
     def external_experiment(self, external_id: str) -> ExternalExperiment:
@@ -724,12 +724,12 @@ class Endpoints:
         return changed
 
     def _relabel(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> AnyExperiment:
-        for left in reversed(range(MOST_TRIES)):
+        for tries_left in reversed(range(MOST_TRIES)):
             seen = self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
             try:
                 return self._annotate(experiment_id, {"labels": labels(seen.labels)}, seen.revision)
             except ClientError as error:
-                if not left or error.status != CHANGED_MEANWHILE:
+                if not tries_left or error.status != CHANGED_MEANWHILE:
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 
@@ -787,15 +787,15 @@ class Endpoints:
     def _send(self, request: Callable[[], httpx2.Response], tries: int) -> httpx2.Response:
         """Send a request up to `tries` times: when the connection fails, or when the service says how long to wait."""
         pause_seconds = FIRST_PAUSE_SECONDS
-        for left in reversed(range(tries)):
+        for tries_left in reversed(range(tries)):
             try:
                 response = request()
                 asked_seconds = wait_seconds(response)
-                if left == 0 or asked_seconds is None:
+                if tries_left == 0 or asked_seconds is None:
                     return response
                 pause_seconds = max(pause_seconds, asked_seconds)
             except httpx2.TransportError as error:
-                if left == 0:
+                if tries_left == 0:
                     raise unreachable_error(self.url, error) from error
             time.sleep(pause_seconds)
             pause_seconds *= 2

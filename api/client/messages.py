@@ -58,8 +58,8 @@ def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
     """Return the record that an answer holds; raises `ClientError` if it is a refusal."""
     if response.is_success:
         try:
-            found: Answer = read_stored(answer, response.content)  # what the service has accepted is not ours to judge
-            return found
+            record: Answer = read_stored(answer, response.content)  # what the service has accepted is not ours to judge
+            return record
         except ValidationError as error:
             raise ClientError(
                 f"cannot read the answer of {response.url}; use the same version of client and service",

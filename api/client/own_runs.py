@@ -113,12 +113,12 @@ def _last_step(folder: Path, run_id: str, header: RunHeader) -> int:
     for path in sorted(folder.glob(f"{run_id}.*{SUFFIX}")):
         with suppress(OSError, SpoolError):
             spool = RunSpool(path)
-            known, step = spool.run, spool.last_step()
-            sessions += [] if step is None else [(known.started_at, step)]
+            start, step = spool.run, spool.last_step()
+            sessions += [] if step is None else [(start.started_at, step)]
             for name in ("experiment", "candidate", "lr", "seed"):
-                if getattr(known, name) != getattr(header, name):
+                if getattr(start, name) != getattr(header, name):
                     raise ValueError(
-                        f"{name}={getattr(header, name)!r}: run {run_id} began with {getattr(known, name)!r} ({path}); "
+                        f"{name}={getattr(header, name)!r}: run {run_id} began with {getattr(start, name)!r} ({path}); "
                         "go on with the same, or give another id"
                     )
     return max(sessions, default=(0.0, -1))[1]
@@ -163,13 +163,13 @@ class OwnRun:
         if self._file is None:
             return
         try:
-            told = self._numbers({**metrics, **more} if metrics else more)
+            numbers = self._numbers({**metrics, **more} if metrics else more)
             number = self._step + 1 if step is None else int(step)
             if not 0 <= number <= LARGEST_STEP or (step is not None and number != step):
                 self._leave_out(f"step {step} is no whole number from 0 to 2^53")
-            elif told:
+            elif numbers:
                 self._step = number
-                self._write(json.dumps({"at": time.time(), "step": number, "metrics": told}).encode() + b"\n")
+                self._write(json.dumps({"at": time.time(), "step": number, "metrics": numbers}).encode() + b"\n")
         except Exception as error:  # noqa: BLE001 - whatever a value of the caller's raises, the training goes on
             self._leave_out(f"{type(error).__name__}: {error}")
 
@@ -251,7 +251,7 @@ class OwnRun:
             self._is_away = True
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | str]:
-        told: dict[str, float | str] = {}
+        numbers: dict[str, float | str] = {}
         for name, value in metrics.items():
             try:
                 # Of a loss that is still in its graph `float` warns.
@@ -260,11 +260,11 @@ class OwnRun:
                 self._leave_out(f"{name} is no number")
                 continue
             name = str(name)
-            if not 0 < len(name) <= 128 or "\x00" in name or len(told) == MOST_METRICS:
+            if not 0 < len(name) <= 128 or "\x00" in name or len(numbers) == MOST_METRICS:
                 self._leave_out(f"more than {MOST_METRICS} metrics at once, or a name of no or over 128 letters")
                 continue
-            told[name] = number if math.isfinite(number) else repr(number)
-        return told
+            numbers[name] = number if math.isfinite(number) else repr(number)
+        return numbers
 
     def _leave_out(self, reason: str) -> None:
         self.left_out += 1
@@ -283,9 +283,9 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, Mapping):
-        return {str(name): plain_value(each) for name, each in value.items()}
+        return {str(name): plain_value(member) for name, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain_value(each) for each in value]
+        return [plain_value(member) for member in value]
     try:
         return plain_value(value.item())  # numpy's and torch's numbers
     except Exception:  # noqa: BLE001 - whatever it is, its text says it

@@ -113,25 +113,25 @@ class RunSpool:
         """Send what the service does not have. Raises `ClientError`."""
         if self._received is None:
             self._received = client.send_lines(self.run_id, LinesBatch(run=self.run, part=self.part)).lines
-        had = known = self._received
+        had = received_lines = self._received
         torn: set[int] = set()
         is_behind = True
         while is_behind:
             is_behind = False
-            for batch in batches(self.run, self.part, self.lines(known), known):
-                known = client.send_lines(self.run_id, batch).lines
+            for batch in batches(self.run, self.part, self.lines(received_lines), received_lines):
+                received_lines = client.send_lines(self.run_id, batch).lines
                 # The file's first line is the header, which is no line of a batch.
                 torn |= {batch.first_line + index + 2 for index, line in enumerate(batch.lines) if line is None}
                 # Another process may have sent more; a service that was restored from a backup may have less.
-                if is_behind := known != batch.first_line + len(batch.lines):
+                if is_behind := received_lines != batch.first_line + len(batch.lines):
                     break
-        self._received = known
+        self._received = received_lines
         return Synced(
             path=self.path,
             run_id=self.run_id,
             experiment=self.run.experiment,
-            sent=max(known - had, 0),
-            lines=known,
+            sent=max(received_lines - had, 0),
+            lines=received_lines,
             torn=tuple(sorted(torn)),
         )
 

@@ -85,23 +85,23 @@ def propose_mapping(
 ) -> FieldMapping:
     """Return the corrections and constants, and a proposal for each name that neither has. Raises `SourceError` if a
     field that was asked for is in no run."""
-    known = {name for run in runs for name in fields_of(run)}
+    field_names = {name for run in runs for name in fields_of(run)}
     metrics = {name for run in runs for name in run.metrics}
     chosen: dict[str, str] = {}
     for name in NAMES:
         of_metric = name in METRIC_PROPOSALS
-        there = metrics if of_metric else known
+        names = metrics if of_metric else field_names
         if name in constants:
             continue
         if name in corrections:
-            if corrections[name] not in there:
+            if corrections[name] not in names:
                 kind = "metric" if of_metric else "field"
                 raise SourceError(
-                    f"--map {name}={corrections[name]}: no run has that {kind}; there are {_name_list(there)}"
+                    f"--map {name}={corrections[name]}: no run has that {kind}; there are {_name_list(names)}"
                 )
             chosen[name] = corrections[name]
-        elif found := _propose((METRIC_PROPOSALS if of_metric else PROPOSALS)[name], there):
-            chosen[name] = found
+        elif proposal := _propose((METRIC_PROPOSALS if of_metric else PROPOSALS)[name], names):
+            chosen[name] = proposal
     axes = (pair for run in runs for pair in run.axes.items())  # what its owner has a metric drawn over
     axis = next((axis for pattern, axis in axes if fnmatchcase(chosen.get("val_loss", ""), pattern)), None)
     if axis in metrics and "step" not in corrections:
@@ -109,11 +109,12 @@ def propose_mapping(
     return FieldMapping(fields=chosen, constants=constants)
 
 
-def _propose(names: Sequence[str], there: Collection[str]) -> str | None:
+def _propose(names: Sequence[str], fields: Collection[str]) -> str | None:
     """Return the first of the names that is there, or that a longer name ends with, as behind the path of a
     tracker's."""
-    return next((name for name in names if name in there), None) or next(
-        (field for name in names for field in sorted(there) if field.endswith(f"/{name.removeprefix('config.')}")), None
+    return next((name for name in names if name in fields), None) or next(
+        (field for name in names for field in sorted(fields) if field.endswith(f"/{name.removeprefix('config.')}")),
+        None,
     )
 
 
@@ -126,10 +127,10 @@ def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
 
 def fields_of(run: SourceRun) -> dict[str, Any]:
     """Return all that a mapping can ask a run for, by its way through nested mappings."""
-    said = {"name": run.name, **run.facts, "config": run.config, **parse_name(run.name)}
+    nested_fields = {"name": run.name, **run.facts, "config": run.config, **parse_name(run.name)}
     return {
         name: value
-        for name, value in flat_fields(said)
+        for name, value in flat_fields(nested_fields)
         if value is not None and value != "" and not isinstance(value, list | tuple)
     }
 
@@ -137,12 +138,12 @@ def fields_of(run: SourceRun) -> dict[str, Any]:
 def parse_name(name: str) -> dict[str, str]:
     """Return the fields in the last part of a name like `muon-lr0.02-s1` or `muon/seed1`."""
     seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (SEED, _RATE))
-    found = {f"name.{what}": match[1] for what, match in (("seed", seed), ("lr", rate)) if match}
-    if found:
+    fields = {f"name.{field}": match[1] for field, match in (("seed", seed), ("lr", rate)) if match}
+    if fields:
         before = name[: min(match.start() for match in (seed, rate) if match)].strip("-_/. ")
         if candidate := before.rpartition("/")[2]:
-            found["name.candidate"] = candidate
-    return found
+            fields["name.candidate"] = candidate
+    return fields
 
 
 def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_experiment: str) -> MappedRun:
@@ -227,14 +228,14 @@ def _points(points: Iterable[SourcePoint], logged: Collection[str], mapping: Fie
         }
         step = point.step
         if step_metric is not None and not is_sample(point):
-            told = point.metrics.get(step_metric)
-            if told is not None and 0 <= told <= LARGEST_STEP:
-                last = int(told)
+            logged_step = point.metrics.get(step_metric)
+            if logged_step is not None and 0 <= logged_step <= LARGEST_STEP:
+                last = int(logged_step)
             step = last
         # A point without metrics says where its session began.
         if (metrics or not (point.metrics or step_metric)) and 0 <= step <= LARGEST_STEP:
-            at = point.at if math.isfinite(point.at) else 0.0
-            yield SourcePoint(at=at, step=step, metrics=metrics)
+            moment = point.at if math.isfinite(point.at) else 0.0
+            yield SourcePoint(at=moment, step=step, metrics=metrics)
 
 
 def _metric_name(name: str) -> str:
@@ -265,8 +266,8 @@ def _digest(
 
 
 def _name_list(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return ", ".join(found[:40]) + (f" and {len(found) - 40} more" if len(found) > 40 else "") or "none"
+    listing = sorted(names)
+    return ", ".join(listing[:40]) + (f" and {len(listing) - 40} more" if len(listing) > 40 else "") or "none"
 
 
 def check_collisions(name: str, points: Sequence[SourcePoint]) -> Iterator[str]:

@@ -23,8 +23,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         from mlflow.tracking import MlflowClient  # seconds, and an extra of its own
     except ModuleNotFoundError as error:
         raise SourceError("this needs MLflow; run: pip install mlflow-skinny") from error
-    for place in request.places:
-        with reading(place, "a store of MLflow's"), _address(place) as address:
+    for store in request.places:
+        with reading(store, "a store of MLflow's"), _address(store) as address:
             yield from _read_store(MlflowClient(address), request.only.get("project", "*"))
 
 
@@ -51,7 +51,7 @@ def _address(place: str) -> Iterator[str]:
 
 
 def _read_store(client: Any, project: str) -> Iterator[SourceRun]:
-    names = {each.experiment_id: each.name for each in client.search_experiments()}
+    names = {experiment.experiment_id: experiment.name for experiment in client.search_experiments()}
     wanted = [key for key, name in names.items() if fnmatchcase(name, project)]
     token = None
     while wanted:
@@ -65,14 +65,16 @@ def _read_store(client: Any, project: str) -> Iterator[SourceRun]:
 def _run(client: Any, run: Any, experiment: str) -> SourceRun:
     histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     # A step that nobody gave is 0 in every value.
-    stepless = {name for name, values in histories.items() if len(values) > 1 and not any(each.step for each in values)}
-    times = sorted({each.timestamp for name in stepless for each in histories[name]})
-    numbers = {at: number for number, at in enumerate(times)}
+    stepless = {
+        name for name, values in histories.items() if len(values) > 1 and not any(point.step for point in values)
+    }
+    times = sorted({point.timestamp for name in stepless for point in histories[name]})
+    numbers = {timestamp: number for number, timestamp in enumerate(times)}
     logged: dict[tuple[float, int], dict[str, float]] = {}
     for name, values in histories.items():
-        for each in values:
-            step = numbers[each.timestamp] if name in stepless else max(each.step, 0)
-            logged.setdefault((each.timestamp / 1000, step), {})[name] = each.value
+        for point in values:
+            step = numbers[point.timestamp] if name in stepless else max(point.step, 0)
+            logged.setdefault((point.timestamp / 1000, step), {})[name] = point.value
     tags = {name: value for name, value in run.data.tags.items() if not name.startswith("mlflow.log-model")}
     note = f"{', '.join(sorted(stepless))}: logged without a step, and numbered in the order of time"
     return SourceRun(
@@ -81,7 +83,9 @@ def _run(client: Any, run: Any, experiment: str) -> SourceRun:
         config={name: parse_number(text) for name, text in run.data.params.items()},
         facts={"project": experiment, "id": run.info.run_id, "user": run.info.user_id, "tags": tags},
         tags=tuple(f"{name}={value}" for name, value in tags.items() if not name.startswith("mlflow."))[:100],
-        sessions=([SourcePoint(at=at, step=step, metrics=values) for (at, step), values in sorted(logged.items())],),
+        sessions=(
+            [SourcePoint(at=moment, step=step, metrics=values) for (moment, step), values in sorted(logged.items())],
+        ),
         state=STATES.get(run.info.status, ExternalState.FAILED),
         started_at=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,

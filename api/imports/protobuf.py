@@ -13,45 +13,45 @@ Message = dict[int, list["int | bytes"]]
 
 def parse_message(data: bytes) -> Message:
     """Return the fields of a message. Raises `ValueError`."""
-    found: Message = {}
+    message: Message = {}
     for number, value in _fields(data):
-        found.setdefault(number, []).append(value)
-    return found
+        message.setdefault(number, []).append(value)
+    return message
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
         match key & 7:
             case 0:
-                value, place = _varint(data, place)
+                value, position = _varint(data, position)
                 yield key >> 3, value
                 continue
             case 1:
                 length = 8
             case 2:
-                length, place = _varint(data, place)
+                length, position = _varint(data, position)
             case 5:
                 length = 4
             case kind:
                 raise ValueError(f"a field of kind {kind}")
-        if place + length > len(data):
+        if position + length > len(data):
             raise ValueError("a field reaches beyond its message")
-        yield key >> 3, data[place : place + length]
-        place += length
+        yield key >> 3, data[position : position + length]
+        position += length
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if place >= len(data):
+        if position >= len(data):
             break
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, place
+            return value, position
     raise ValueError("a number without an end")
 
 

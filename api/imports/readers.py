@@ -25,8 +25,8 @@ class SourceReader:
 
 
 READERS = {
-    each.word or each.source: each
-    for each in (
+    reader.word or reader.source: reader
+    for reader in (
         SourceReader(source="csv", files=tables.PATTERNS, read=tables.read),
         SourceReader(source="trainer_state", files=("trainer_state.json",), read=trainer_state.read),
         SourceReader(source="tensorboard", files=("*tfevents*",), read=tensorboard.read),
@@ -47,23 +47,25 @@ def read_runs(reader: SourceReader, request: ReadRequest) -> Iterator[SourceRun]
                 yield run
 
 
-def choose_reader(words: Sequence[str]) -> tuple[SourceReader, Sequence[str]]:
+def choose_reader(arguments: Sequence[str]) -> tuple[SourceReader, Sequence[str]]:
     """Return the reader and the places of `import csv a.csv`, or of `import a.csv`, which says by itself what it is.
     Raises `SourceError`."""
-    if words[0].removesuffix(".json") in READERS and (len(words) > 1 or not Path(words[0]).exists()):
-        if len(words) == 1:
-            raise SourceError(f"import {words[0]}: from where? name files, folders or an address behind it")
-        return READERS[words[0].removesuffix(".json")], words[1:]
+    if arguments[0].removesuffix(".json") in READERS and (len(arguments) > 1 or not Path(arguments[0]).exists()):
+        if len(arguments) == 1:
+            raise SourceError(f"import {arguments[0]}: from where? name files, folders or an address behind it")
+        return READERS[arguments[0].removesuffix(".json")], arguments[1:]
     fitting = [
-        each for each in READERS.values() if all(any(_has(word, pattern) for pattern in each.files) for word in words)
+        reader
+        for reader in READERS.values()
+        if all(any(_has(word, pattern) for pattern in reader.files) for word in arguments)
     ]
     if len(fitting) != 1:
-        known = ", ".join(READERS)
-        found = f"could be {' or '.join(each.source for each in fitting)}" if fitting else "is none that is known"
-        raise SourceError(f"{words[0]} {found}; say what it is before it: {known}")
-    return fitting[0], words
+        reader_names = ", ".join(READERS)
+        finding = f"could be {' or '.join(reader.source for reader in fitting)}" if fitting else "is none that is known"
+        raise SourceError(f"{arguments[0]} {finding}; say what it is before it: {reader_names}")
+    return fitting[0], arguments
 
 
 def _has(word: str, pattern: str) -> bool:
     path = Path(word)
-    return any(each.is_file() for each in path.rglob(pattern)) if path.is_dir() else path.match(pattern)
+    return any(file.is_file() for file in path.rglob(pattern)) if path.is_dir() else path.match(pattern)

@@ -109,17 +109,17 @@ class SourceRun:
 def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Path]]:
     """Yield the files of such names below each place, each with its folder's way from there; a place may be a file
     itself."""
-    for place in map(Path, places):
-        if place.is_dir():
-            found = sorted({each for pattern in patterns for each in place.rglob(pattern) if each.is_file()})
-        elif place.is_file():
-            found = [place]
+    for root in map(Path, places):
+        if root.is_dir():
+            paths = sorted({each for pattern in patterns for each in root.rglob(pattern) if each.is_file()})
+        elif root.is_file():
+            paths = [root]
         else:
-            raise SourceError(f"{place} {'is neither a file nor a folder' if place.exists() else 'does not exist'}")
-        if not found:
-            raise SourceError(f"{place} has no {' or '.join(patterns)}")
-        for path in found:
-            way = path.parent.relative_to(place) if place.is_dir() else Path()
+            raise SourceError(f"{root} {'is neither a file nor a folder' if root.exists() else 'does not exist'}")
+        if not paths:
+            raise SourceError(f"{root} has no {' or '.join(patterns)}")
+        for path in paths:
+            way = path.parent.relative_to(root) if root.is_dir() else Path()
             yield path, Path(path.parent.resolve().name) if way == Path() else way
 
 
@@ -185,16 +185,16 @@ def as_number(value: object) -> float | None:
 def split_metrics(values: Mapping[str, object], not_numbers: set[str]) -> dict[str, float]:
     """Return the numbers among logged values, those of nested mappings by `outer.inner`; what is none is named in
     `not_numbers`."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and "_type" not in value:  # which is a picture, a table or another file of W&B's
             within: set[str] = set()
-            found |= {f"{name}.{inner}": each for inner, each in split_metrics(value, within).items()}
+            numbers |= {f"{name}.{inner}": number for inner, number in split_metrics(value, within).items()}
             not_numbers |= {f"{name}.{inner}" for inner in within}
         elif (number := as_number(value)) is not None:
-            found[str(name)] = number
+            numbers[str(name)] = number
         elif value is None:
-            found[str(name)] = NULL
+            numbers[str(name)] = NULL
         else:
             not_numbers.add(str(name))
-    return found
+    return numbers

@@ -237,11 +237,11 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
             is_shared=True,
         )
     if values and {*table.header} <= {step, time, *values, *runs}:
-        found = CURVE_FILE.fullmatch(table.path.stem)
-        metric = found["metric"] if found else table.path.stem
+        curve_match = CURVE_FILE.fullmatch(table.path.stem)
+        metric = curve_match["metric"] if curve_match else table.path.stem
         return _Layout(
             name="one curve", step=step, time=time, runs=runs,
-            metrics={values[0]: (found["run"] if found else None, metric)}, is_shared=True,
+            metrics={values[0]: (curve_match["run"] if curve_match else None, metric)}, is_shared=True,
         )  # fmt: skip
     if step is not None and step.lower() == "epoch":
         steps = (row[step] for row in table.rows)
@@ -267,10 +267,10 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
 
 def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) -> bool:
     """Return whether a column has one value in each run."""
-    found: dict[tuple[Cell, ...], set[Cell]] = {}
+    values_by_run: dict[tuple[Cell, ...], set[Cell]] = {}
     for row in rows:
-        found.setdefault(tuple(row[each] for each in runs), set()).add(row[name])
-    return all(len(each) == 1 and None not in each for each in found.values())
+        values_by_run.setdefault(tuple(row[column] for column in runs), set()).add(row[name])
+    return all(len(cells) == 1 and None not in cells for cells in values_by_run.values())
 
 
 def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
@@ -279,10 +279,10 @@ def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
     for row in rows:
         for name, cell in row.items():
             if cell is not None and name not in runs and name != step:
-                place = (*(row[each] for each in runs), row[step], name)
-                if place in seen:
+                key = (*(row[column] for column in runs), row[step], name)
+                if key in seen:
                     return True
-                seen.add(place)
+                seen.add(key)
     return False
 
 
@@ -300,17 +300,17 @@ def _add_rows(
     changed_at = table.path.stat().st_mtime
     measured = {name for name in layout.metrics if any(as_number(row[name]) is not None for row in table.rows)}
     for line, row in zip(table.lines, table.rows, strict=True):
-        told = {name: row[name] for name in layout.runs if row[name] is not None}
-        name = str(told[run_column]) if run_column in told else "/".join((of_file, *map(str, told.values())))
+        labels = {name: row[name] for name in layout.runs if row[name] is not None}
+        name = str(labels[run_column]) if run_column in labels else "/".join((of_file, *map(str, labels.values())))
         values: dict[int, dict[str, float]] = {}
         for column, (of_column, metric) in layout.metrics.items():
             cell = row[column]
             if cell is None:
                 continue
-            key = (of_column or name, *told.items())
+            key = (of_column or name, *labels.items())
             if (run := runs.get(key)) is None:
                 run = runs[key] = SourceRun(
-                    name=of_column or name, config={**settings, **told}, sessions=([],), step_field=layout.step,
+                    name=of_column or name, config={**settings, **labels}, sessions=([],), step_field=layout.step,
                     not_numbers={*layout.left_out}, notes=tuple(table.notes),
                 )  # fmt: skip
             if layout.key is not None:
@@ -333,7 +333,7 @@ def _add_rows(
                 values[id(run)][metric] = value
             elif column in measured and layout.key is None:
                 run.not_numbers.add(f'{metric} at step {step} of {run.name} ("{str(cell)[:40]}")')
-            elif metric in told or metric in settings or metric in run.not_numbers:
+            elif metric in labels or metric in settings or metric in run.not_numbers:
                 continue
             elif run.config.setdefault(metric, str(cell)) != str(cell):  # a text that stays is a setting
                 del run.config[metric]
@@ -378,5 +378,5 @@ def _hyperparameters(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     with reading(path, "YAML"):
-        found = yaml.load(path.read_text("utf-8"), _HyperparameterLoader)  # noqa: S506 - a SafeLoader
-        return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+        document = yaml.load(path.read_text("utf-8"), _HyperparameterLoader)  # noqa: S506 - a SafeLoader
+        return {str(name): value for name, value in document.items()} if isinstance(document, dict) else {}

@@ -36,12 +36,12 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         folder = folders.setdefault(path.parent.resolve(), SourceRun(name=way.as_posix()))
         with reading(path, "events of TensorBoard"):
             _read_events(path, folder)
-    for place, folder in sorted(folders.items(), reverse=True):  # those within others first
-        parts = [part for part in PARTS if place.parent / part in folders]
-        outer = next((each for each in place.parents[:DEEPEST] if each in folders), place.parent)
-        names = _names_in_run(place.relative_to(outer).as_posix(), folder, is_below=outer in folders)
-        if names is None and place.name in parts and (place.parent in folders or len(parts) > 1):
-            outer, names = place.parent, {tag: f"{place.name}/{tag}" for tag in folder.metrics}
+    for location, folder in sorted(folders.items(), reverse=True):  # those within others first
+        parts = [part for part in PARTS if location.parent / part in folders]
+        outer = next((parent for parent in location.parents[:DEEPEST] if parent in folders), location.parent)
+        names = _names_in_run(location.relative_to(outer).as_posix(), folder, is_below=outer in folders)
+        if names is None and location.name in parts and (location.parent in folders or len(parts) > 1):
+            outer, names = location.parent, {tag: f"{location.name}/{tag}" for tag in folder.metrics}
         if names is not None:
             for session in folder.sessions:
                 for point in session:
@@ -49,7 +49,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
                     point.metrics.clear()
                     point.metrics.update(renamed)
             folders.setdefault(outer, SourceRun(name=folder.name.rpartition("/")[0] or outer.name)).add(folder)
-            del folders[place]
+            del folders[location]
     for _, folder in sorted(folders.items()):
         for tag in HUGGING_FACE_ARGUMENTS:
             with suppress(ValueError, KeyError, TypeError):
@@ -81,21 +81,21 @@ def _read_events(path: Path, folder: SourceRun) -> None:
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
             (length,) = struct.unpack_from("<Q", head)
-            place = file.tell()
-            if place + length + 4 > size:
+            offset = file.tell()
+            if offset + length + 4 > size:
                 return
             try:
                 _read_event(parse_message(file.read(length)), folder)
             except (ValueError, struct.error, OverflowError):
-                folder.not_numbers.add(f"{path.name} from byte {place:,} on, which is damaged")
+                folder.not_numbers.add(f"{path.name} from byte {offset:,} on, which is damaged")
                 return
             file.seek(4, SEEK_CUR)
 
 
 def _read_event(event: Message, folder: SourceRun) -> None:
-    at, step = decimal(event, 1) or 0.0, signed(event, 2)
+    moment, step = decimal(event, 1) or 0.0, signed(event, 2)
     if step > 0 and any(signed(log, 1) == START for log in messages(event, 7)):
-        folder.sessions[-1].append(SourcePoint(at=at, step=step, metrics={}))
+        folder.sessions[-1].append(SourcePoint(at=moment, step=step, metrics={}))
     for summary in messages(event, 5):
         for value in messages(summary, 1):
             tag = text(value, 1)
@@ -110,20 +110,20 @@ def _read_event(event: Message, folder: SourceRun) -> None:
                         for start in messages(content, 3):
                             folder.config |= dict(_hyperparameters(start))
             elif number is not None:
-                _add_value(folder.sessions[-1], at, step, tag, number)
-            elif tensors and (found := texts(tensors[-1], 8)):
-                folder.facts.setdefault("texts", {})[tag] = "\n".join(found)
+                _add_value(folder.sessions[-1], moment, step, tag, number)
+            elif tensors and (strings := texts(tensors[-1], 8)):
+                folder.facts.setdefault("texts", {})[tag] = "\n".join(strings)
             else:
                 folder.not_numbers.add(tag)
 
 
-def _add_value(session: list[SourcePoint], at: float, step: int, tag: str, value: float) -> None:
+def _add_value(session: list[SourcePoint], moment: float, step: int, tag: str, value: float) -> None:
     """Add to the last point where that is of the same step, and has no such tag yet."""
     last = session[-1] if session else None
     if last is not None and last.step == step and tag not in last.metrics:
         last.metrics[tag] = value
     elif step >= 0:
-        session.append(SourcePoint(at=at, step=step, metrics={tag: value}))
+        session.append(SourcePoint(at=moment, step=step, metrics={tag: value}))
 
 
 def _hyperparameters(start: Message) -> Iterator[tuple[str, Any]]:

@@ -151,10 +151,10 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
         longest = max(logs, key=lambda training: len(training.points))
         if seed is not None and len(logs) > 1:
             all_values = longest.values
-            by_seed[seed] = [each for each in logs if each is longest or not each.values <= all_values]
+            by_seed[seed] = [log for log in logs if log is longest or not log.values <= all_values]
             copied |= {seed} if len(by_seed[seed]) < len(logs) else set()
-    left = {each for logs in by_seed.values() for each in logs}
-    for training in (each for each in trainings if each in left):
+    distinct_logs = {log for logs in by_seed.values() for log in logs}
+    for training in (log for log in trainings if log in distinct_logs):
         seed, notes = training.settings.get("seed"), []
         if seed is None:
             notes.append("nothing says its seed: the logs of its folder are numbered by their last change")
@@ -196,7 +196,7 @@ def _chosen_format(pattern: str) -> LogFormat:
 
 def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[_Training]:
     """Yield the trainings of a file. Its first line that matches chooses the format."""
-    name, at = (way / path.stem).as_posix(), path.stat().st_mtime
+    name, modified_at = (way / path.stem).as_posix(), path.stat().st_mtime
     in_name = parse_name(name).get("name.seed")
     seed = {} if in_name is None else {"seed": in_name}
     training, ahead, number = _Training(name, f"{path.name}/1", seed), dict[str, str](), 1
@@ -212,12 +212,14 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
         if this.pairs is not None:
             groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in this.pairs.findall(line)}
         ahead |= {group: groups.pop(group) for group in SETTINGS if group in groups}
-        told, last_step = (next((groups.pop(group) for group in names if group in groups), None) for names in STEPS)
+        step_text, last_step = (
+            next((groups.pop(group) for group in names if group in groups), None) for names in STEPS
+        )
         metrics = {
             group: value for group, text in groups.items() if (value := as_number(parse_number(text))) is not None
         }
         # Lines of a Trainer have no step: thousandths of an epoch are the same for all that train as long.
-        step = 1000 * metrics.get("epoch", math.nan) if told is None else as_number(parse_number(told))
+        step = 1000 * metrics.get("epoch", math.nan) if step_text is None else as_number(parse_number(step_text))
         if step is None or not (0 <= step <= LARGEST_STEP and metrics):
             continue
         formats = (this,)
@@ -229,7 +231,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
         ahead.clear()
         if last_step is not None:
             training.last_step = as_number(parse_number(last_step))
-        training.points.append(SourcePoint(at=at, step=round(step), metrics=metrics))
+        training.points.append(SourcePoint(at=modified_at, step=round(step), metrics=metrics))
     if training.points:
         yield training
 

@@ -33,14 +33,14 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 
 def _run(path: Path, name: str, step: int, state: dict[str, Any]) -> SourceRun:
-    at = path.stat().st_mtime
+    modified_at = path.stat().st_mtime
     not_numbers: set[str] = set()
     points = []
     for entry in state["log_history"]:
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int) or entry["step"] < 0:
             raise SourceError(f"{path}: an entry of log_history has no step: {str(entry)[:80]}")
         metrics = split_metrics({key: value for key, value in entry.items() if key != "step"}, not_numbers)
-        points.append(SourcePoint(at=at, step=entry["step"], metrics=metrics))
+        points.append(SourcePoint(at=modified_at, step=entry["step"], metrics=metrics))
     last = int(state.get("max_steps") or 0)
     has_summary = any("train_runtime" in entry for entry in state["log_history"])
     return SourceRun(

@@ -65,8 +65,8 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         lines = list(_new_lines(run, {}))
     new_values = sum(len(line.metrics) for line in lines)
     if known is None or went_back or known.state != run.state or not _has_settings(known, header):
-        at = run.ended_at if known is None or went_back else max(run.ended_at, time.time())
-        lines.append(SpoolLine(at=at, state=run.state))
+        moment = run.ended_at if known is None or went_back else max(run.ended_at, time.time())
+        lines.append(SpoolLine(at=moment, state=run.state))
     if lines:
         content = "\n".join(line.model_dump_json(exclude_defaults=True) for line in lines)
         for batch in batches(header, hashlib.sha256(content.encode()).hexdigest()[:32], lines):
@@ -92,11 +92,11 @@ def _unused_seed(client: Client, header: RunHeader) -> int:
     return next(number for number in count(header.seed or 0) if number not in used)
 
 
-def _metric_groups(known: ExternalRun) -> Iterator[list[str]]:
+def _metric_groups(run: ExternalRun) -> Iterator[list[str]]:
     """Yield the names of its metrics, in pieces that one answer may have."""
     names: list[str] = []
     values = 0
-    for name, summary in known.metrics.items():
+    for name, summary in run.metrics.items():
         if names and (len(names) == MOST_METRICS or values + summary.points > MOST_VALUES):
             yield names
             names, values = [], 0
@@ -115,12 +115,12 @@ def _last_values(run: MappedRun) -> Values:
     return found
 
 
-def _new_lines(run: MappedRun, known: Values) -> Iterator[SpoolLine]:
+def _new_lines(run: MappedRun, stored_values: Values) -> Iterator[SpoolLine]:
     """Yield the points without the values that are there."""
     last, now = _last_values(run), time.time()
     for point in run.points:
         step = point.step
-        here = {name: known[name][step] for name in point.metrics if step in known.get(name, ())}
+        here = {name: stored_values[name][step] for name in point.metrics if step in stored_values.get(name, ())}
         new = sorted(
             (name, value)
             for name, value in point.metrics.items()
@@ -132,7 +132,7 @@ def _new_lines(run: MappedRun, known: Values) -> Iterator[SpoolLine]:
             yield SpoolLine(at=at, step=step, metrics=dict(new[begin : begin + MOST_METRICS]))
 
 
-def _went_back(run: MappedRun, known: Values, new: list[SpoolLine]) -> bool:
+def _went_back(run: MappedRun, stored_values: Values, new: list[SpoolLine]) -> bool:
     """Return whether the service has values that the run has no more, behind a step of which their metric has a new
     one. One that begins later than what is there, or has nothing new, may be a part of it."""
     last = _last_values(run)
@@ -142,19 +142,19 @@ def _went_back(run: MappedRun, known: Values, new: list[SpoolLine]) -> bool:
             begins[name] = min(begins.get(name, LARGEST_STEP), line.step or 0)
     return any(
         min(values) in last[name] and any(step > begins[name] and step not in last[name] for step in values)
-        for name, values in known.items()
+        for name, values in stored_values.items()
         if values and name in begins
     )
 
 
-def _equal(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
+def _equal(value: float, other: float) -> bool:
+    return value == other or (math.isnan(value) and math.isnan(other))
 
 
-def _has_settings(known: ExternalRun, header: RunHeader) -> bool:
+def _has_settings(run: ExternalRun, header: RunHeader) -> bool:
     """Return whether the service has all that the source says of a run beside its figures."""
     return (
-        all(known.config.get(name) == value for name, value in header.config.items())
-        and {*header.tags} <= {*known.tags}
-        and header.workload in (None, known.workload)
+        all(run.config.get(name) == value for name, value in header.config.items())
+        and {*header.tags} <= {*run.tags}
+        and header.workload in (None, run.workload)
     )

@@ -26,7 +26,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     """Yield the runs of all files; one that was resumed has several, a session each."""
     runs: dict[str, list[SourceRun]] = {}
     for path, _ in find_files(request.places, "*.wandb"):
-        if any(each.name == "latest-run" for each in path.parents):  # a link to one of the others
+        if any(parent.name == "latest-run" for parent in path.parents):  # a link to one of the others
             continue
         found = SourceRun(name="", sessions=[[]], counts_steps=True, state=ExternalState.RUNNING)
         with reading(path, "a file of W&B's"):
@@ -67,15 +67,15 @@ def _records(path: Path) -> Iterator[bytes]:
 
 
 def _add_record(record: Message, run: SourceRun) -> None:
-    for found in messages(record, RUN):
-        run.name = text(found, 8) or run.name
-        run.tags = tuple(texts(found, 10)) or run.tags
-        run.facts |= {name: value for number, name in RUN_FACTS.items() if (value := text(found, number))}
-        for config in messages(found, 4):
+    for run_message in messages(record, RUN):
+        run.name = text(run_message, 8) or run.name
+        run.tags = tuple(texts(run_message, 10)) or run.tags
+        run.facts |= {name: value for number, name in RUN_FACTS.items() if (value := text(run_message, number))}
+        for config in messages(run_message, 4):
             run.config |= _items(config, 1)
-        for git in messages(found, 21):
+        for git in messages(run_message, 21):
             run.facts["git"] = {"remote": text(git, 1), "commit": text(git, 2)}
-        run.started_at = min(filter(None, (run.started_at, *map(_time, messages(found, 17)))), default=0.0)
+        run.started_at = min(filter(None, (run.started_at, *map(_time, messages(run_message, 17)))), default=0.0)
     for config in messages(record, CONFIG):
         run.config |= _items(config, 1)
     for summary in messages(record, SUMMARY):
@@ -83,7 +83,7 @@ def _add_record(record: Message, run: SourceRun) -> None:
         run.facts["summary"] = run.facts.get("summary", {}) | values
     for history in messages(record, HISTORY):
         values = _items(history, 1)
-        step = int(values.pop("_step", None) or next((signed(each, 1) for each in messages(history, 2)), 0))
+        step = int(values.pop("_step", None) or next((signed(message, 1) for message in messages(history, 2)), 0))
         at = float(values.pop("_timestamp", None) or run.started_at)
         metrics = split_metrics(values, run.not_numbers)
         run.sessions[0].append(SourcePoint(at=at, step=max(step, 0), metrics=metrics))
@@ -96,8 +96,8 @@ def _add_record(record: Message, run: SourceRun) -> None:
             run.axes[text(metric, 1) or text(metric, 2)] = axis
     for environment in messages(record, ENVIRONMENT):
         for number, name in ENVIRONMENT_FACTS.items():
-            if said := texts(environment, number):
-                run.facts[name] = " ".join(said)
+            if parts := texts(environment, number):
+                run.facts[name] = " ".join(parts)
     for ended in messages(record, EXIT):
         run.state = ExternalState.FAILED if signed(ended, 1) else ExternalState.FINISHED
     run.config.pop("_wandb", None)
@@ -105,14 +105,14 @@ def _add_record(record: Message, run: SourceRun) -> None:
 
 def _items(message: Message, number: int) -> dict[str, Any]:
     """Return the pairs of a field: names in one or in parts, and values as JSON."""
-    found = {}
+    values = {}
     for item in messages(message, number):
         name = ".".join(texts(item, 2)) or text(item, 1)
         try:
-            found[name] = json.loads(text(item, 16))
+            values[name] = json.loads(text(item, 16))
         except (ValueError, RecursionError):
-            found[name] = text(item, 16)
-    return found
+            values[name] = text(item, 16)
+    return values
 
 
 def _time(message: Message) -> float:

@@ -111,12 +111,12 @@ class AdmissionMiddleware(HttpMiddleware):
 async def _wait(turn: asyncio.Future[Any], receive: Receive) -> Receive:
     """Wait for the turn, or until the caller leaves. What the caller has sent is still to be received."""
     request = await receive()  # whole, as `BodyLimitMiddleware` has read it
-    left = asyncio.ensure_future(receive())
+    departure = asyncio.ensure_future(receive())
     try:
-        either: list[asyncio.Future[Any]] = [turn, left]
+        either: list[asyncio.Future[Any]] = [turn, departure]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        left.cancel()
+        departure.cancel()
     waiting = [request]
 
     async def receive_again() -> Message:

@@ -129,18 +129,28 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _is_one_too_many(self) -> bool:
-        others = [each for each in self.connections if isinstance(each, BoundedProtocol) and each is not self]
+        others = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, BoundedProtocol) and connection is not self
+        ]
         if not self._is_shared_address() and self.client is not None:
             network = network_of(self.client[0])
-            same = sum(each.client is not None and network_of(each.client[0]) == network for each in others)
+            same = sum(
+                connection.client is not None and network_of(connection.client[0]) == network for connection in others
+            )
             if same >= MOST_OF_ONE_ADDRESS:
                 return True
         if len(others) < self.most_connections:
             return False
-        quiet = [each for each in others if each.quiet_since is not None and not each.transport.is_closing()]
+        quiet = [
+            connection
+            for connection in others
+            if connection.quiet_since is not None and not connection.transport.is_closing()
+        ]
         if not quiet:
             return True
-        min(quiet, key=lambda each: each.quiet_since or 0.0).transport.abort()
+        min(quiet, key=lambda connection: connection.quiet_since or 0.0).transport.abort()
         return False
 
     def _is_shared_address(self) -> bool:

@@ -119,8 +119,8 @@ def host_name(host: str) -> str:
 
     Empty where the header is not a host with an optional port.
     """
-    found = HOST.fullmatch(host.lower())
-    return found["name"].strip("[]") if found else ""
+    match = HOST.fullmatch(host.lower())
+    return match["name"].strip("[]") if match else ""
 
 
 def _is_same_address(origin: str, host: str) -> bool:

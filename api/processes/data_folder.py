@@ -120,19 +120,19 @@ def _sign(descriptor: int) -> None:
 
 def _holder(descriptor: int) -> psutil.Process | None:
     """Return the process that signed the lock, if it is alive."""
-    words = os.pread(descriptor, 64, 0).decode(errors="replace").split()
+    signature = os.pread(descriptor, 64, 0).decode(errors="replace").split()
     try:
-        process = psutil.Process(int(words[0]))
-        return process if str(process.create_time()) == words[1] else None
+        process = psutil.Process(int(signature[0]))
+        return process if str(process.create_time()) == signature[1] else None
     except (psutil.Error, ValueError, IndexError):
         return None
 
 
 def _refusal(folder: Path, holder: psutil.Process | None) -> str:
     note = read_note(folder)
-    who = f"process {holder.pid}" if holder else "another process"
+    owner = f"process {holder.pid}" if holder else "another process"
     where = f", answering at {note.url}" if note else ""
     return (
-        f"another service ({who}{where}) uses the data folder {folder.absolute()}; "
+        f"another service ({owner}{where}) uses the data folder {folder.absolute()}; "
         "use that one, stop it, or give this one a folder of its own with --data"
     )

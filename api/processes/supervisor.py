@@ -151,10 +151,10 @@ class Supervisor:
             with suppress(OSError):
                 print(reason or "there is room again: the service goes on", file=sys.stderr, flush=True)
 
-    def _child(self, name: str, *words: str, pass_fds: tuple[int, ...]) -> _Child:
+    def _child(self, name: str, *arguments: str, pass_fds: tuple[int, ...]) -> _Child:
         logs = self._folder / "logs"
         logs.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "api.cli", name, *words, "--data", str(self._folder), "--watch-stdin"]
+        command = [sys.executable, "-m", "api.cli", name, *arguments, "--data", str(self._folder), "--watch-stdin"]
         return _Child(name=name, command=command, pass_fds=pass_fds, log_path=logs / f"{name}.log")
 
     def _start(self, child: _Child) -> None:

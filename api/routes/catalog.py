@@ -76,14 +76,14 @@ def _count(analysis: Analysis, ask: Callable[[], FootprintQuestion]) -> Footprin
     """The answer to that question, or the problem that tells why there is none."""
     try:
         question = ask()
-        found = analysis.count_memory(question)
+        footprint = analysis.count_memory(question)
     except KeyError as error:
         raise NotFoundError(str(error.args[0])) from None
     except ValueError as error:
         raise RefusedError(422, "invalid", f"{error}; {_KNOWN}") from None
-    if found is None:
+    if footprint is None:
         raise RefusedError(503, "busy", f"{question.model} is still being counted; ask again", {"Retry-After": "2"})
-    return found
+    return footprint
 
 
 _KNOWN = (

@@ -116,10 +116,10 @@ IdempotencyKey = Annotated[
 ]
 
 
-def cut_page(found: Sequence[Item], limit: int, cursor: Callable[[Item], object]) -> Page[Item]:
+def cut_page(records: Sequence[Item], limit: int, cursor: Callable[[Item], object]) -> Page[Item]:
     """The page of `limit` records, from a look for one more: where there is one, the last one's cursor is `next`."""
-    items = tuple(found[:limit])
-    return Page(items=items, next=str(cursor(items[-1])) if len(found) > limit else None)
+    items = tuple(records[:limit])
+    return Page(items=items, next=str(cursor(items[-1])) if len(records) > limit else None)
 
 
 class JsonRequest(Request):

@@ -117,7 +117,7 @@ def experiments(
 ) -> Page[AnyExperiment]:
     """Experiments, newest first; `before` is the last id of the page before."""
     found = state.services.experiments.page(limit=limit + 1, before=before, labels=label, deleted=deleted)
-    return cut_page(found, limit, lambda each: each.id)
+    return cut_page(found, limit, lambda experiment: experiment.id)
 
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
@@ -234,9 +234,9 @@ def clone(
     key: IdempotencyKey = None,
 ) -> Response:
     """Queue a new experiment with the same specification; `cloned_from` says of which it is a clone."""
-    wanted, by = wanted or CloneRequest(), caller.key_id()
+    wanted, caller_key = wanted or CloneRequest(), caller.key_id()
     made = state.services.experiments.clone(
-        experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, keep_rates=wanted.keep_rates, by=by
+        experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, keep_rates=wanted.keep_rates, by=caller_key
     )
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
     return json_response(made, 201 if made.created else 200, headers)

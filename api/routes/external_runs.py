@@ -76,7 +76,7 @@ def external_experiments(state: State, limit: Limit = 100, before: Cursor = None
     """Experiments of external runs that have these labels, the newest first; `before` is the last id of the page
     before."""
     found = state.services.external_runs.experiments(limit=limit + 1, before=before, labels=label)
-    return json_response(cut_page(found, limit, lambda each: each.id))
+    return json_response(cut_page(found, limit, lambda experiment: experiment.id))
 
 
 @router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
@@ -110,7 +110,7 @@ def runs(
 ) -> Response:
     """Its runs, the oldest first; `after` is the last id of the page before."""
     found = state.services.external_runs.runs(external_id, limit=limit + 1, after=after)
-    return json_response(cut_page(found, limit, lambda each: each.id))
+    return json_response(cut_page(found, limit, lambda run: run.id))
 
 
 @router.get(

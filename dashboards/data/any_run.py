@@ -109,5 +109,5 @@ class AnyRun:
 def group_fields(runs: Sequence[AnyRun]) -> tuple[str, ...]:
     """Return the fields in which a few runs differ, by which they can be averaged."""
     every = [run.fields() for run in runs]
-    names = dict.fromkeys(name for one in every for name in one)
-    return tuple(name for name in names if len({one.get(name) for one in every}) > 1)
+    names = dict.fromkeys(name for fields in every for name in fields)
+    return tuple(name for name in names if len({fields.get(name) for fields in every}) > 1)

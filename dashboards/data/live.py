@@ -42,12 +42,12 @@ class Pulse:
 
     async def announcement(self, key: str, version: int, make: Callable[[str], Announcement]) -> Announcement:
         """Return the announcement of a version, made once for all listeners, on a thread."""
-        known = self._announcements.get(key)
-        if known is None or known[0] != version or _has_failed(known[1]):
-            known = self._announcements[key] = version, _watched_task(run_in_threadpool(make, key))
+        versioned_task = self._announcements.get(key)
+        if versioned_task is None or versioned_task[0] != version or _has_failed(versioned_task[1]):
+            versioned_task = self._announcements[key] = version, _watched_task(run_in_threadpool(make, key))
             while len(self._announcements) > MOST_ANNOUNCEMENTS:
                 del self._announcements[next(iter(self._announcements))]
-        made: Announcement = await asyncio.shield(known[1])
+        made: Announcement = await asyncio.shield(versioned_task[1])
         return made
 
     async def _look(self, key: str) -> int:

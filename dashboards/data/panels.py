@@ -59,22 +59,22 @@ class Panel:
     @classmethod
     def parse(cls, text: str, metrics: Collection[str] = METRICS) -> "Panel":
         """Read the word of an address; a metric that there is not becomes the first one."""
-        metric, *words = text.split("*")
+        metric, *parts = text.split("*")
         panel = cls(metric=unquote(metric) if unquote(metric) in metrics else next(iter(metrics), ""))
-        for word in words:
+        for word in parts:
             if word in AXIS_TITLES:
                 panel = replace(panel, x=word)
             elif word[:1] == "s" and word[1:].isdecimal() and len(word) < 5:
                 panel = replace(panel, smooth=min(int(word[1:]), MOST_SMOOTHING))
             elif word.startswith("by-"):
                 panel = replace(panel, by=word.removeprefix("by-")[:LONGEST_FIELD])
-        return replace(panel, log="ly" in words, log_x="lx" in words)
+        return replace(panel, log="ly" in parts, log_x="lx" in parts)
 
     def word(self) -> str:
         """Return the word of an address for it."""
-        words = [quote(self.metric, safe=""), self.x, f"s{self.smooth}"]
-        words += ["ly"] * self.log + ["lx"] * self.log_x + [f"by-{self.by}"] * bool(self.by)
-        return "*".join(words)
+        parts = [quote(self.metric, safe=""), self.x, f"s{self.smooth}"]
+        parts += ["ly"] * self.log + ["lx"] * self.log_x + [f"by-{self.by}"] * bool(self.by)
+        return "*".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +166,9 @@ def edit_panels(
     """Return the panels after a form was sent: `edit` is the index of the one that it is about, one more adds one. Its
     fields begin with `p_`, since the page has fields of its own."""
     index = int(form["edit"]) if form["edit"].isdecimal() and len(form["edit"]) < 3 else len(panels)
-    words = [quote(form.get("p_metric", ""), safe=""), form.get("p_across", ""), f"s{form.get('p_smooth', '')}"]
-    words += ["ly"] * (form.get("p_log_y") == "1") + ["lx"] * (form.get("p_log_x") == "1")
-    changed = Panel.parse("*".join([*words, f"by-{form.get('p_by', '').strip().replace('*', '')}"]), metrics)
+    parts = [quote(form.get("p_metric", ""), safe=""), form.get("p_across", ""), f"s{form.get('p_smooth', '')}"]
+    parts += ["ly"] * (form.get("p_log_y") == "1") + ["lx"] * (form.get("p_log_x") == "1")
+    changed = Panel.parse("*".join([*parts, f"by-{form.get('p_by', '').strip().replace('*', '')}"]), metrics)
     return (*panels[:index], changed, *panels[index + 1 :])[:MOST_PANELS]
 
 

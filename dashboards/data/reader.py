@@ -121,9 +121,9 @@ class Reader:
         version = self.experiments.version(experiment_id)
         key = f"{experiment_id} {cell} {baseline}"
         with self._lock:
-            known = self._snapshots.get(key)
-        if known is not None and known.version >= version:
-            return known
+            cached_snapshot = self._snapshots.get(key)
+        if cached_snapshot is not None and cached_snapshot.version >= version:
+            return cached_snapshot
         fresh = self._read_snapshot(experiment_id, version, cell or None, baseline=baseline)
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
         return fresh
@@ -139,9 +139,9 @@ class Reader:
             return Brief(experiment=experiment, rows=(), device_hours=hours)
         version = self.experiments.version(experiment.id)
         with self._lock:
-            known = self._briefs.get(experiment.id)
-        if known is not None and known[0] >= version:
-            return replace(known[1], experiment=experiment)
+            cached_brief = self._briefs.get(experiment.id)
+        if cached_brief is not None and cached_brief[0] >= version:
+            return replace(cached_brief[1], experiment=experiment)
         is_search = experiment.spec.answer is AnswerKind.FINDINGS
         snapshot = (
             self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
@@ -161,17 +161,17 @@ class Reader:
     ) -> FitReport:
         """Return the laws over these experiments, with predictions for those sizes; without any, for `default_targets`.
         Raises `FitError` if there can be none."""
-        ids = [each.id for each in experiments]
+        ids = [experiment.id for experiment in experiments]
         sizes = tuple(predict) or default_targets(experiments)
         key = tuple(ids), sizes
-        stamp = tuple((each.counts.total, each.counts.ended()) for each in experiments)
+        stamp = tuple((experiment.counts.total, experiment.counts.ended()) for experiment in experiments)
         with self._lock:
-            known = self._laws.get(key)
-        if known is not None and known.stamp == stamp and time.monotonic() < known.until:
-            return known.report
+            cached_fit = self._laws.get(key)
+        if cached_fit is not None and cached_fit.stamp == stamp and time.monotonic() < cached_fit.until:
+            return cached_fit.report
         report = self.analysis.fit(ids, predict=sizes, wait=wait)
-        predictions = [each for fit in report.fits for each in fit.predictions]
-        is_counting = any(each.model and not (each.memory and each.memory.exact) for each in predictions)
+        predictions = [prediction for fit in report.fits for prediction in fit.predictions]
+        is_counting = any(size.model and not (size.memory and size.memory.exact) for size in predictions)
         until = time.monotonic() + COUNTING_SECONDS if is_counting else float("inf")
         self._keep(self._laws, key, CachedFit(stamp=stamp, report=report, until=until), MAX_LAWS)
         return report
@@ -197,8 +197,8 @@ class Reader:
     def run(self, key: str) -> AnyRun:
         """Return the run of any source that addresses call so, with its experiment's name. Raises `NotFoundError`."""
         if key.startswith(EXTERNAL):
-            told = self.external_runs.run(key.removeprefix(EXTERNAL))
-            return AnyRun(record=told, experiment=told.experiment)
+            external_run = self.external_runs.run(key.removeprefix(EXTERNAL))
+            return AnyRun(record=external_run, experiment=external_run.experiment)
         run = self.runs.get(key)
         return AnyRun(record=run, experiment=self.experiments.get_any(run.experiment_id).name)
 
@@ -211,15 +211,15 @@ class Reader:
     def many_series(self, runs: Sequence[AnyRun], fields: Sequence[str]) -> Iterator[tuple[AnyRun, Columns, Series]]:
         """Yield the points of each run that has any: these fields, and all rows for figures."""
         measured = {run.record.id: run for run in runs if run.measured}
-        known = [name for name in fields if name in FIELDS]
-        for run_id, columns in self.runs.many_series(list(measured), known) if measured else ():
+        own_fields = [name for name in fields if name in FIELDS]
+        for run_id, columns in self.runs.many_series(list(measured), own_fields) if measured else ():
             run = measured[run_id]
             seconds = run.measured.device_seconds if run.measured else 0.0
             yield run, columns, series(columns, ended=run.ended, device_seconds=seconds)
         for run in runs:
             if run.external:
-                told = self.external_runs.series(run.record.id, (*fields, *USUAL_METRICS))
-                columns = external_columns(told, fields)
+                logged_series = self.external_runs.series(run.record.id, (*fields, *USUAL_METRICS))
+                columns = external_columns(logged_series, fields)
                 yield run, columns, external_series(columns, ended=run.ended)
 
     def _columns(self, run: RunRecord) -> Columns:
@@ -228,12 +228,12 @@ class Reader:
         if run.status in TERMINAL or run.attempt > 1:
             return self.runs.series(run.id, OWN_FIELDS)
         with self._lock:
-            known = self._live.get(run.id)
-        if known is None or not len(known):
+            earlier = self._live.get(run.id)
+        if earlier is None or not len(earlier):
             columns = self.runs.series(run.id, OWN_FIELDS)
         else:
-            settled = known.rows(slice(None, -1))
-            columns = concatenate([settled, self.runs.series(run.id, OWN_FIELDS, after_step=int(known.step[-1]) - 1)])
+            settled = earlier.rows(slice(None, -1))
+            columns = concatenate([settled, self.runs.series(run.id, OWN_FIELDS, after_step=int(earlier.step[-1]) - 1)])
         self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
         return columns
 
@@ -261,7 +261,7 @@ class Reader:
         swept = self.analysis.sweep(experiment_id, importance=not brief) if is_search else None
         if swept is None:
             experiment, runs = select_cell(*whole, cell)
-        chosen = baseline if any(each.name() == baseline for each in experiment.spec.candidates) else None
+        chosen = baseline if any(candidate.name() == baseline for candidate in experiment.spec.candidates) else None
         comparison = (
             outline(experiment, swept)
             if swept
@@ -281,12 +281,12 @@ class Reader:
 
 def candidate_styles(experiment: ExperimentRecord) -> dict[str, Style]:
     """Return the styles of an experiment's candidates, by name."""
-    return styles((one.name(), one.optimizer) for one in experiment.spec.candidates)
+    return styles((candidate.name(), candidate.optimizer) for candidate in experiment.spec.candidates)
 
 
 def default_targets(experiments: Sequence[ExperimentRecord]) -> tuple[str, ...]:
     """Return the next larger models of the catalog: what a page predicts unless it is asked for something else."""
-    models = {model for each in experiments for model in each.spec.models()}
+    models = {model for experiment in experiments for model in experiment.spec.models()}
     return larger_presets(models, experiments[0].spec.workload.data.tokenizer)
 
 

@@ -86,12 +86,12 @@ class Search:
 
 def find_experiments(experiments: Experiments, external_runs: ExternalRuns, query: Search, limit: int) -> list[Listed]:
     """Return the experiments of all sources that fit, at most `limit`, the newest first."""
-    found: list[Listed] = []
+    matches: list[Listed] = []
     if query.source in ("all", "bench"):
-        found += _fitting(experiments.page, query, limit)
+        matches += _fitting(experiments.page, query, limit)
     if query.source != "bench":
-        found += _fitting(external_runs.experiments, query, limit)
-    return sorted(found, key=lambda one: one.created_at, reverse=True)[:limit]
+        matches += _fitting(external_runs.experiments, query, limit)
+    return sorted(matches, key=lambda experiment: experiment.created_at, reverse=True)[:limit]
 
 
 def _fitting(read_page: Callable[..., Sequence[Listed]], query: Search, limit: int) -> list[Listed]:
@@ -103,7 +103,7 @@ def _fitting(read_page: Callable[..., Sequence[Listed]], query: Search, limit: i
         and looked < MOST_SEARCHED
         and (page := read_page(limit=size, before=before, labels=query.labels))
     ):
-        fitting += [one for one in page if query.fits(one)]
+        fitting += [experiment for experiment in page if query.fits(experiment)]
         before, looked = page[-1].id, looked + len(page)
         if len(page) < size:
             break
@@ -120,12 +120,12 @@ def _labels(text: str) -> tuple[str, ...]:
 
 def _searched_text(experiment: Listed) -> str:
     if isinstance(experiment, ExternalExperiment):
-        words = (experiment.id, experiment.name, *experiment.candidates, *experiment.sources, *experiment.labels)
-        return " ".join(words).lower()
+        texts = (experiment.id, experiment.name, *experiment.candidates, *experiment.sources, *experiment.labels)
+        return " ".join(texts).lower()
     spec = experiment.spec
     if spec is None:
         return " ".join([experiment.id, experiment.name, "damaged", *experiment.labels]).lower()
-    names = [name for one in spec.candidates for name in (one.optimizer, one.name())]
+    names = [name for candidate in spec.candidates for name in (candidate.optimizer, candidate.name())]
     parts = [
         experiment.id,
         experiment.name,

@@ -84,21 +84,21 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
     )
 
 
-def external_columns(told: ExternalSeries, names: Sequence[str]) -> Columns:
+def external_columns(external: ExternalSeries, names: Sequence[str]) -> Columns:
     """Return the columns that another loop logged, with a row for each step at which it logged any of these metrics;
     NaN marks missing values."""
-    sources = {name: source for name in names if (source := external_metric(told.steps, name)) is not None}
-    steps = np.unique(np.array([step for source in sources.values() for step in told.steps[source]], dtype=float))
+    sources = {name: source for name in names if (source := external_metric(external.steps, name)) is not None}
+    steps = np.unique(np.array([step for source in sources.values() for step in external.steps[source]], dtype=float))
     values = {name: np.full(steps.size, np.nan) for name in names}
     for name, source in sources.items():
-        values[name][np.searchsorted(steps, told.steps[source])] = told.values[source]
+        values[name][np.searchsorted(steps, external.steps[source])] = external.values[source]
     return Columns(step=steps, values=values)
 
 
 def external_metric(names: Container[str], metric: str) -> str | None:
     """Return another loop's name for one of our metrics; None if it did not log it."""
     usual = USUAL_METRICS if metric == "val_loss" else ()
-    return next((each for each in (metric, *usual) if each in names), None)
+    return next((name for name in (metric, *usual) if name in names), None)
 
 
 def external_series(columns: Columns, *, ended: bool) -> Series:
@@ -114,43 +114,43 @@ def external_series(columns: Columns, *, ended: bool) -> Series:
     )
 
 
-def _between(steps: Array, told_at: Array, told: Array) -> Array:
+def _between(steps: Array, told_at: Array, values: Array) -> Array:
     """Return the logged values at some steps, carried up to the last of them; NaN before the first."""
-    known = np.isfinite(told)
-    if not known.any():
+    finite = np.isfinite(values)
+    if not finite.any():
         return np.full(steps.size, np.nan)
-    return np.interp(steps, told_at[known], told[known], left=np.nan, right=np.nan)
+    return np.interp(steps, told_at[finite], values[finite], left=np.nan, right=np.nan)
 
 
-def evenly_spaced_rows(one: Series, steps_total: int) -> Series:
+def evenly_spaced_rows(rows: Series, steps_total: int) -> Series:
     """Return the rows for a figure of several seeds: evenly spread over the budget, at the same steps in every seed,
     and all evaluations where they are no more than `MAX_POINTS`. Every row of a short run."""
     if steps_total <= 2 * MAX_POINTS:
-        return one
-    column = np.floor(one.steps * MAX_POINTS / steps_total)
+        return rows
+    column = np.floor(rows.steps * MAX_POINTS / steps_total)
     chosen = np.diff(column, prepend=-1.0) > 0
-    evaluated = np.flatnonzero(np.isfinite(one.val_loss))
+    evaluated = np.flatnonzero(np.isfinite(rows.val_loss))
     if evaluated.size > MAX_POINTS:
         evaluated = evaluated[np.diff(column[evaluated], prepend=-1.0) > 0]
     chosen[evaluated] = True
-    return _rows(one, chosen)
+    return _rows(rows, chosen)
 
 
-def spiky_rows(one: Series, columns: Columns) -> Series:
+def spiky_rows(rows: Series, columns: Columns) -> Series:
     """Return the rows for a run's own figure, in which no spike may be lost: extremes of every line, and all
     evaluations where they are no more than `MAX_POINTS`."""
-    known = np.isfinite(one.val_loss)
-    chosen = known if np.count_nonzero(known) <= MAX_POINTS else np.zeros(one.steps.size, dtype=bool)
+    evaluated = np.isfinite(rows.val_loss)
+    chosen = evaluated if np.count_nonzero(evaluated) <= MAX_POINTS else np.zeros(rows.steps.size, dtype=bool)
     chosen[spikes(columns, SPIKY, SPIKE_RANGES)] = True
-    return _rows(one, chosen)
+    return _rows(rows, chosen)
 
 
-def _rows(one: Series, chosen: NDArray[np.bool_]) -> Series:
-    if one.steps.size == 0:
-        return one
+def _rows(rows: Series, chosen: NDArray[np.bool_]) -> Series:
+    if rows.steps.size == 0:
+        return rows
     chosen[-1] = True
-    arrays = {each.name: getattr(one, each.name)[chosen] for each in fields(one) if each.name != "ended"}
-    return Series(**arrays, ended=one.ended)
+    arrays = {field.name: getattr(rows, field.name)[chosen] for field in fields(rows) if field.name != "ended"}
+    return Series(**arrays, ended=rows.ended)
 
 
 def elapsed_seconds(steps: Array, step_seconds: Array) -> Array:
@@ -163,16 +163,16 @@ def smooth(values: Array, window: int) -> Array:
     """Centred moving average over `window` points (odd); NaN is skipped, the ends use what there is."""
     if window <= 1 or values.size == 0:
         return values
-    known = np.isfinite(values)
-    if not known.any():
+    finite = np.isfinite(values)
+    if not finite.any():
         return values
     # Sums up to each point, so that the time does not grow with the window: of a million points it has 30,001.
-    total = np.concatenate(([0.0], np.cumsum(np.where(known, values, 0.0))))
-    number = np.concatenate(([0], np.cumsum(known)))
+    total = np.concatenate(([0.0], np.cumsum(np.where(finite, values, 0.0))))
+    number = np.concatenate(([0], np.cumsum(finite)))
     first = np.maximum(np.arange(values.size) - window // 2, 0)
     end = np.minimum(np.arange(values.size) + window // 2 + 1, values.size)
     counted = number[end] - number[first]
-    return np.where(known, (total[end] - total[first]) / np.maximum(counted, 1), np.nan)
+    return np.where(finite, (total[end] - total[first]) / np.maximum(counted, 1), np.nan)
 
 
 def window_of(length: int, share: float = SMOOTHING_SHARE) -> int:
@@ -186,10 +186,10 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> Band:
     A mean ends where the first ended seed ends (a diverged one): what the others do later is not the mean of all.
     """
     steps, losses, xs = _align_seeds(seeds, column, x)
-    ended = [one.steps[np.isfinite(getattr(one, column))] for one in seeds if one.ended]
-    common_end = min((float(known[-1]) if known.size else -1.0 for known in ended), default=math.inf)
-    known = np.isfinite(losses).any(axis=0) & (steps <= common_end)
-    losses, xs = losses[:, known], xs[:, known]
+    ended = [seed.steps[np.isfinite(getattr(seed, column))] for seed in seeds if seed.ended]
+    common_end = min((float(seed_steps[-1]) if seed_steps.size else -1.0 for seed_steps in ended), default=math.inf)
+    reached = np.isfinite(losses).any(axis=0) & (steps <= common_end)
+    losses, xs = losses[:, reached], xs[:, reached]
     if losses.size == 0:
         nothing = np.empty(0)
         return Band(x=nothing, mean=nothing, low=nothing, high=nothing)
@@ -205,8 +205,8 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> Band:
 
 def thin_band(band: Band) -> Band:
     """Return at most `MAX_POINTS` of a band, evenly spread, both ends kept."""
-    kept = even_indices(band.x.size, MAX_POINTS)
-    return Band(x=band.x[kept], mean=band.mean[kept], low=band.low[kept], high=band.high[kept])
+    indices = even_indices(band.x.size, MAX_POINTS)
+    return Band(x=band.x[indices], mean=band.mean[indices], low=band.low[indices], high=band.high[indices])
 
 
 def even_indices(length: int, most: int) -> NDArray[np.int64]:
@@ -218,24 +218,24 @@ def even_indices(length: int, most: int) -> NDArray[np.int64]:
 
 def numbers(values: Array) -> list[float | None]:
     """JSON numbers of five significant digits; NaN becomes null."""
-    known = np.isfinite(values)
-    size = np.abs(np.where(known, values, 1.0))
+    finite = np.isfinite(values)
+    size = np.abs(np.where(finite, values, 1.0))
     size[size == 0.0] = 1.0
     digits = 4 - np.floor(np.log10(size))
     up, down = 10.0 ** np.clip(digits, 0, EXACT_DECADES), 10.0 ** np.clip(-digits, 0, EXACT_DECADES)
-    rounded: list[float | None] = (np.rint(np.where(known, values, 0.0) * up / down) / up * down).tolist()
-    for index in np.flatnonzero(~known | (np.abs(digits) > EXACT_DECADES)).tolist():
-        rounded[index] = float(f"{values[index]:.5g}") if known[index] else None
+    rounded: list[float | None] = (np.rint(np.where(finite, values, 0.0) * up / down) / up * down).tolist()
+    for index in np.flatnonzero(~finite | (np.abs(digits) > EXACT_DECADES)).tolist():
+        rounded[index] = float(f"{values[index]:.5g}") if finite[index] else None
     return rounded
 
 
 def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> tuple[Array, Array, Array]:
     """Steps (n,), losses (seeds, n) and x values (seeds, n) over the union of the seeds' steps."""
-    steps = np.unique(np.concatenate([one.steps for one in seeds])) if seeds else np.empty(0)
+    steps = np.unique(np.concatenate([seed.steps for seed in seeds])) if seeds else np.empty(0)
     losses = np.full((len(seeds), steps.size), np.nan)
     xs = np.full((len(seeds), steps.size), np.nan)
-    for row, one in enumerate(seeds):
-        columns = np.searchsorted(steps, one.steps)
-        losses[row, columns] = getattr(one, column)
-        xs[row, columns] = getattr(one, x)
+    for row, seed in enumerate(seeds):
+        columns = np.searchsorted(steps, seed.steps)
+        losses[row, columns] = getattr(seed, column)
+        xs[row, columns] = getattr(seed, x)
     return steps, losses, xs

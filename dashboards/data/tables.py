@@ -15,15 +15,15 @@ Row = TypeVar("Row")
 RUNS_SHOWN = 50
 """Runs on an experiment's page: a thousand would weigh a megabyte, and the table of all runs has them."""
 LEADER_KEYS: dict[RowKey, Callable[[LeaderboardLine], float | str | None]] = {
-    "rank": lambda one: one.rank,
-    "name": lambda one: one.row.title.lower(),
-    "lr": lambda one: one.row.best_lr,
-    "loss": lambda one: one.row.val_loss.mean if one.row.val_loss else None,
+    "rank": lambda line: line.rank,
+    "name": lambda line: line.row.title.lower(),
+    "lr": lambda line: line.row.best_lr,
+    "loss": lambda line: line.row.val_loss.mean if line.row.val_loss else None,
     "difference": lambda one: 0.0 if one.row.is_baseline else one.row.difference.mean if one.row.difference else None,
-    "state": lambda one: one.row.optimizer_state_bytes,
-    "peak": lambda one: one.row.peak_memory_bytes,
-    "step": lambda one: one.row.step_seconds,
-    "hours": lambda one: one.row.device_hours,
+    "state": lambda line: line.row.optimizer_state_bytes,
+    "peak": lambda line: line.row.peak_memory_bytes,
+    "step": lambda line: line.row.step_seconds,
+    "hours": lambda line: line.row.device_hours,
 }
 
 

@@ -65,13 +65,13 @@ def bytes_axis(most: float, least: float = 0.0) -> dict[str, Any]:
     `500MB`."""
     step = round_step(max(most - least, 1.0) / MOST_BYTE_TICKS)
     ticks = [step * index for index in range(math.ceil(least / step), math.ceil(most / step) + 1)]
-    return {"tickvals": ticks, "ticktext": [_round_size(each) for each in ticks]}
+    return {"tickvals": ticks, "ticktext": [_round_size(tick) for tick in ticks]}
 
 
 def percent_ticks(step: float) -> dict[str, Any]:
     """Ticks of an axis of shares of one, written as tables write them: Plotly's own say `20%`."""
     ticks = [step * index for index in range(round(1 / step) + 1)]
-    return {"tickvals": ticks, "ticktext": [f"{100 * each:.0f} %" for each in ticks]}
+    return {"tickvals": ticks, "ticktext": [f"{100 * tick:.0f} %" for tick in ticks]}
 
 
 def round_step(least: float) -> float:
@@ -204,14 +204,14 @@ def open_ends(
     """Return an arrow at the border wherever an interval (x, low, high, colour) goes on beyond it, with where it ends.
     `border` is the range of the vertical axis, in exponents where that is a `log` one."""
     low, high = (10.0**end if log else end for end in border)
-    found = []
+    marks = []
     for x, bottom, top, colour in intervals:
         for end, edge, symbol in ((bottom, low, "triangle-down"), (top, high, "triangle-up")):
             if end is not None and (end < low if edge == low else end > high):
                 look = {"size": 9, "symbol": symbol, "color": colour}
                 hover = f"interval extends to {end:.4g}<extra></extra>"
-                found.append(trace("markers", [x], [edge], name="", marker=look, hovertemplate=hover, cliponaxis=False))
-    return found
+                marks.append(trace("markers", [x], [edge], name="", marker=look, hovertemplate=hover, cliponaxis=False))
+    return marks
 
 
 def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def say_above(layout: dict[str, Any], text: str, letters: int, theme: ThemeName)
 
 def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: str) -> Figure:
     """Return a figure, or the sentence that says when there will be one."""
-    if any(len(each["x"]) for each in data):
+    if any(len(trace["x"]) for trace in data):
         return {"data": data, "layout": layout}
     bare = {key: layout[key] for key in ("font", "paper_bgcolor", "plot_bgcolor", "margin")}
     text = "<br>".join(wrap(empty, LINE_LETTERS))
@@ -249,7 +249,7 @@ def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: 
 def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str]:
     """Return the colour of each value as `#rrggbb`, from dark at `low` to bright at `high`. Plotly would find them
     itself, and complain of every bar whose colour is a number."""
-    stops = np.array([[int(each[index : index + 2], 16) for index in (1, 3, 5)] for each in CIVIDIS], dtype=float)
+    stops = np.array([[int(colour[index : index + 2], 16) for index in (1, 3, 5)] for colour in CIVIDIS], dtype=float)
     shares = (np.asarray(values, dtype=float) - low) / ((high - low) or 1.0) * (len(stops) - 1)
     parts = [np.interp(shares, range(len(stops)), part).round().astype(int) for part in stops.T]
     return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in zip(*parts, strict=True)]

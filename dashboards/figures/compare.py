@@ -39,19 +39,19 @@ class CompareView:
     def parse(cls, query: Iterable[tuple[str, str]]) -> "CompareView":
         """Read the query of a URL: `runs=a,b` or `runs=a&runs=b`."""
         pairs = list(query)
-        sent = (each for name, value in pairs if name == "runs" for each in value.replace(",", " ").split())
+        sent = (run_id for name, value in pairs if name == "runs" for run_id in value.replace(",", " ").split())
         ids = tuple(dict.fromkeys(sent))
         return cls(runs=ids[:MOST_RUNS], left_out=len(ids[MOST_RUNS:]), panels=panel_words(pairs) or FIRST_PANELS)
 
     def query(self) -> str:
         """Return the query of a URL with this state, `?` included."""
         pairs = [("runs", ",".join(self.runs))] if self.runs else []
-        pairs += [("panel", each) for each in self.panels] if self.panels != FIRST_PANELS else []
+        pairs += [("panel", panel) for panel in self.panels] if self.panels != FIRST_PANELS else []
         return "?" + urlencode(pairs, safe=",*")
 
     def remove_run(self, run_id: str) -> "CompareView":
         """Return the same view with one run less."""
-        return replace(self, runs=tuple(each for each in self.runs if each != run_id))
+        return replace(self, runs=tuple(other_id for other_id in self.runs if other_id != run_id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +72,9 @@ def run_styles(runs: Sequence[AnyRun]) -> dict[str, Style]:
     return {run.key: numbered_style(index) for index, run in enumerate(runs)}
 
 
-def difference_rows(found: SpecDifferences) -> tuple[ComparedValues, ...]:
+def difference_rows(differences: SpecDifferences) -> tuple[ComparedValues, ...]:
     """Return the fields that differ, with the value of every run."""
-    rows = found.different.items()
+    rows = differences.different.items()
     return tuple(ComparedValues(name=name, values=tuple(map(formats.json_value, values))) for name, values in rows)
 
 
@@ -89,10 +89,10 @@ def result_rows(runs: Sequence[AnyRun]) -> tuple[ComparedValues, ...]:
 
 def _measured_row(name: str, runs: Sequence[AnyRun], read: MetricReader, shown: Callable[..., str]) -> ComparedValues:
     values = [read(run.measured) if run.measured else _last_told(run.external, name) for run in runs]
-    known = [value for value in values if value is not None]
+    comparable = [value for value in values if value is not None]
     if name in LOSSES and not _same_measure(runs):
-        known = []
-    best = (max if name in MORE_IS_BETTER else min)(known) if len(set(known)) > 1 else None
+        comparable = []
+    best = (max if name in MORE_IS_BETTER else min)(comparable) if len(set(comparable)) > 1 else None
     index = values.index(best) if best is not None else None
     return ComparedValues(name=name, values=tuple(shown(value) for value in values), best=index)
 

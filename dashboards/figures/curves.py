@@ -99,13 +99,13 @@ def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName) -> list[Any]:
     return [*band(along, numbers(found.low), numbers(found.high), colour, 0.13), mean, marks]
 
 
-def _validation_line(curve: Curve, found: Band, colour: str) -> dict[str, Any]:
+def _validation_line(curve: Curve, loss_band: Band, colour: str) -> dict[str, Any]:
     """Marks joined from the first trained evaluation on: a line from the untrained loss would run through empty air."""
-    trained = found.x > 0
+    trained = loss_band.x > 0
     return trace(
         "lines+markers",
-        numbers(found.x[trained]),
-        numbers(found.mean[trained]),
+        numbers(loss_band.x[trained]),
+        numbers(loss_band.mean[trained]),
         name=plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
         opacity=1.0 if curve.is_best else 0.5,
         line={"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
@@ -117,7 +117,7 @@ def _validation_line(curve: Curve, found: Band, colour: str) -> dict[str, Any]:
 def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, budget: float | None) -> None:
     """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
     drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
-    end = budget or max((float(getattr(one, view.x)[-1]) for one in drawn), default=0.0)
+    end = budget or max((float(getattr(seed, view.x)[-1]) for seed in drawn), default=0.0)
     start = 0.5 * end if view.part == "half" else 0.0
     layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
     bounds = _loss_bounds(drawn, view, end)
@@ -131,12 +131,12 @@ def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState
 def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[float, float] | None:
     """Return the lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not
     count. What begins below zero is a reward's negative, of which training losses rise and fall."""
-    losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
-    positions = [np.tile(getattr(one, view.x), 2) for one in seeds]
+    losses = [np.concatenate([seed.train_loss, seed.val_loss]) for seed in seeds]
+    positions = [np.tile(getattr(seed, view.x), 2) for seed in seeds]
     if not seeds:
         return None
     loss, position = np.concatenate(losses), np.concatenate(positions)
-    untrained = [one.val_loss[0] for one in seeds if np.isfinite(one.val_loss[0])]
+    untrained = [seed.val_loss[0] for seed in seeds if np.isfinite(seed.val_loss[0])]
     limit = HEADROOM * max(untrained) if untrained and min(untrained) > 0 else np.inf
     sane = np.isfinite(loss) & (loss <= limit)
     chosen = sane & (position >= PART_STARTS[view.part] * end)
@@ -152,8 +152,8 @@ def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
     """Return the candidate's best learning rate; before its first result, the one whose run has come furthest."""
     if row.best_lr is not None:
         return row.best_lr
-    mine = [run for run in runs if run.candidate == row.candidate]
-    return max(mine, key=lambda run: run.step).lr if mine else None
+    candidate_runs = [run for run in runs if run.candidate == row.candidate]
+    return max(candidate_runs, key=lambda run: run.step).lr if candidate_runs else None
 
 
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
@@ -183,8 +183,8 @@ def _visible_rates(snapshot: Snapshot, view: ViewState) -> Iterator[tuple[Candid
 def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> list[RunRecord]:
     # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
     final = row.final.run_ids if is_best and row.final else None
-    mine = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
-    chosen = [run for run in mine if final is None or run.id in final]
+    runs_at_rate = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
+    chosen = [run for run in runs_at_rate if final is None or run.id in final]
     # A run that broke off has no part in the leaderboard's mean; here it would end the mean of the others.
     return [run for run in chosen if run.outcome() not in BROKEN_OFF] or chosen
 
@@ -206,8 +206,8 @@ def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
 def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
     """Return a look for each candidate: an optimizer's own where it has the name of one, else a hue that none of these
     has."""
-    known = {name: name.lower() for name in candidates if name.lower() in KNOWN}
-    looks = styles(known.items())
+    optimizers_by_candidate = {name: name.lower() for name in candidates if name.lower() in KNOWN}
+    looks = styles(optimizers_by_candidate.items())
     free = [hue for hue in NUMBERED_HUES if hue not in {look.hue for look in looks.values()}] or NUMBERED_HUES
-    others = (name for name in candidates if name not in known)
+    others = (name for name in candidates if name not in optimizers_by_candidate)
     return looks | {name: numbered_style(index, free) for index, name in enumerate(others)}

@@ -50,15 +50,15 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
         chosen = styles.get(fit.candidate) or style(fit.candidate)
         colour = chosen.colour(theme)
         data += _curve_traces(fit, chosen, colour, axis) + _point_traces(fit, chosen, colour, axis)
-        intervals += [(_size_on_axis(each, axis), each.low, each.high, colour) for each in fit.points]
-        intervals += [(_size_on_axis(each, axis), each.loss.low, each.loss.high, colour) for each in fit.predictions]
+        intervals += [(_size_on_axis(point, axis), point.low, point.high, colour) for point in fit.points]
+        intervals += [(_size_on_axis(size, axis), size.loss.low, size.loss.high, colour) for size in fit.predictions]
     layout = layout_of(theme, x_title=AXES[axis], y_title=f"{LOSS_IN_NATS} (log)")
-    _log_axis(layout["xaxis"], [value for each in data for value in each["x"]], _tick)
-    predicted = [each.loss for fit in fits for each in fit.predictions]
+    _log_axis(layout["xaxis"], [value for trace in data for value in trace["x"]], _tick)
+    predicted = [size.loss for fit in fits for size in fit.predictions]
     curves = [point.loss for fit in fits for curve in fit.curves for point in curve.points]
-    losses = [point.loss for fit in fits for point in fit.points] + [each.value for each in predicted]
-    measured = [Estimate(value=each.loss, low=each.low, high=each.high) for fit in fits for each in fit.points]
-    losses += [end for each in (*measured, *predicted, *curves) for end in _near_ends(each)]
+    losses = [point.loss for fit in fits for point in fit.points] + [estimate.value for estimate in predicted]
+    measured = [Estimate(value=point.loss, low=point.low, high=point.high) for fit in fits for point in fit.points]
+    losses += [end for estimate in (*measured, *predicted, *curves) for end in _near_ends(estimate)]
     _log_axis(layout["yaxis"], losses, lambda value: f"{value:.3g}", margin=0.12)
     if any(fit.points for fit in fits):
         say_above(layout, _key(fits, data), KEY_LETTERS, theme)
@@ -73,15 +73,15 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
     axis = _axis(report)
     data: list[Any] = []
     for fit in report.fits:
-        known = [(point, point.fitted) for point in fit.points if point.fitted]
-        if fit.candidate in hidden or not known:
+        fitted_points = [(point, point.fitted) for point in fit.points if point.fitted]
+        if fit.candidate in hidden or not fitted_points:
             continue
         chosen = styles.get(fit.candidate) or style(fit.candidate)
-        x = [_size_on_axis(point, axis) for point, _ in known]
-        y = [100 * (point.loss / fitted - 1) for point, fitted in known]
+        x = [_size_on_axis(point, axis) for point, _ in fitted_points]
+        y = [100 * (point.loss / fitted - 1) for point, fitted in fitted_points]
         data.append(_marks(fit.title, x, y, chosen, chosen.colour(theme), "%{y:+.2f} % at %{x:.3s}"))
     layout = layout_of(theme, x_title=AXES[axis], y_title="measured relative to fitted, %")
-    _log_axis(layout["xaxis"], [value for each in data for value in each["x"]], _tick)
+    _log_axis(layout["xaxis"], [value for trace in data for value in trace["x"]], _tick)
     layout["yaxis"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted, "zerolinewidth": 1}
     return figure(data, layout, theme, empty=_why_none(report))
 
@@ -89,11 +89,11 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
 def _why_none(report: FitReport) -> str:
     """Return the reason why there are no residuals; if candidates have reasons of their own, their verdicts say
     them."""
-    found = (
+    own_reasons = (
         fit.no_law or too_few([point.cell() for point in fit.points if point.is_in_law], FORMS[report.form])
         for fit in report.fits
     )
-    reasons = {page_sentence(reason).rstrip(".") for reason in found if reason}
+    reasons = {page_sentence(reason).rstrip(".") for reason in own_reasons if reason}
     if not reasons:
         return "Residuals appear here once a law has been fitted."
     return f"No law is shown: {plain(*reasons) if len(reasons) == 1 else 'the verdicts say why'}."
@@ -103,30 +103,30 @@ def _key(fits: Sequence[CandidateFit], data: Sequence[dict[str, Any]]) -> str:
     """Return a caption of the drawing: `points: means over 2 seeds; lines: fitted law; hollow: predictions`."""
     numbers = sorted({point.n for fit in fits for point in fit.points})
     seeds = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
-    said = [f"points: means over {seeds} seeds" if numbers[-1] > 1 else "points: one seed each"]
-    said[0] += " with 95\N{NO-BREAK SPACE}% intervals" * any(
+    clauses = [f"points: means over {seeds} seeds" if numbers[-1] > 1 else "points: one seed each"]
+    clauses[0] += " with 95\N{NO-BREAK SPACE}% intervals" * any(
         point.low is not None for fit in fits for point in fit.points
     )
-    said += ["lines: fitted law"] if any(fit.curves for fit in fits) else []
-    said += ["bands: 95\N{NO-BREAK SPACE}% intervals of the law"] if any("fill" in each for each in data) else []
-    said += ["hollow: predictions"] if any(fit.predictions for fit in fits) else []
-    return "; ".join(said)
+    clauses += ["lines: fitted law"] if any(fit.curves for fit in fits) else []
+    clauses += ["bands: 95\N{NO-BREAK SPACE}% intervals of the law"] if any("fill" in trace for trace in data) else []
+    clauses += ["hollow: predictions"] if any(fit.predictions for fit in fits) else []
+    return "; ".join(clauses)
 
 
-def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
+def profile_curves(report: ProfileReport, measure: str, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
     """Return each candidate's performance profile over tau, by `tokens` or `device_hours` to target."""
-    ratios = time_ratios({row.candidate: [getattr(time, by) for time in row.times] for row in report.rows})
+    ratios = time_ratios({row.candidate: [getattr(time, measure) for time in row.times] for row in report.rows})
     data = []
     for row in report.rows:
         own = ratios[row.candidate]
-        steps = sorted({1.0, report.largest_tau, *(each for each in own if each <= report.largest_tau)})
+        steps = sorted({1.0, report.largest_tau, *(ratio for ratio in own if ratio <= report.largest_tau)})
         chosen = styles.get(row.candidate) or style(row.candidate)
         look = {"width": 2, "color": chosen.colour(theme), "dash": chosen.dash, "shape": "hv"}
         hover = "%{y:.0%} of workloads within %{x:.2f}×"
         shares = [profile(own, tau) for tau in steps]
         data.append(trace("lines", steps, shares, name=plain(row.title), line=look, hovertemplate=hover))
-    what = "tokens relative to the fewest" if by == "tokens" else "device-hours relative to the fewest"
-    layout = layout_of(theme, x_title=f"tau: {what}", y_title="share of workloads")
+    ratio_title = "tokens relative to the fewest" if measure == "tokens" else "device-hours relative to the fewest"
+    layout = layout_of(theme, x_title=f"tau: {ratio_title}", y_title="share of workloads")
     layout["xaxis"]["range"] = [1, report.largest_tau]
     layout["yaxis"] |= {"range": [-0.02, 1.05]} | percent_ticks(0.25)
     return figure(data, layout, theme, empty="No candidate appears in every comparison.")
@@ -134,17 +134,17 @@ def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], 
 
 def _curve_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> list[Any]:
     """Return each of its curves, with the band of its intervals unless there are too few runs for one."""
-    found: list[Any] = []
+    traces: list[Any] = []
     look = {"width": 1.8, "color": colour, "dash": chosen.dash}
     for curve in fit.curves:
         x = [_size_on_axis(point, axis) for point in curve.points]
         ends = [(point.loss.low, point.loss.high) for point in curve.points]
         if all(low and high and low > 0 and math.isfinite(high) for low, high in ends):
-            found += band(x, [low for low, _ in ends], [high for _, high in ends], colour, 0.12)
+            traces += band(x, [low for low, _ in ends], [high for _, high in ends], colour, 0.12)
         name = f"{plain(fit.title)} · {plain(curve.label)}" if curve.label else plain(fit.title)
         y = [point.loss.value for point in curve.points]
-        found.append(trace("lines", x, y, name=name, line=look, hovertemplate="%{y:.4f} at %{x:.3s}"))
-    return found
+        traces.append(trace("lines", x, y, name=name, line=look, hovertemplate="%{y:.4f} at %{x:.3s}"))
+    return traces
 
 
 def _point_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> list[Any]:
@@ -155,10 +155,10 @@ def _point_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> l
         measured["error_y"] = whiskers(y, [(point.low, point.high) for point in fit.points], colour)
     if not fit.predictions:
         return [measured]
-    x, y = [_size_on_axis(each, axis) for each in fit.predictions], [each.loss.value for each in fit.predictions]
+    x, y = [_size_on_axis(size, axis) for size in fit.predictions], [size.loss.value for size in fit.predictions]
     title, hover = f"{fit.title}, predicted", "%{y:.4f} predicted at %{x:.3s}"
     predicted = _marks(title, x, y, chosen, colour, hover, hollow=True)
-    ends = [(each.loss.low, each.loss.high) for each in fit.predictions]
+    ends = [(size.loss.low, size.loss.high) for size in fit.predictions]
     if all(low is not None and high is not None for low, high in ends):
         predicted["error_y"] = whiskers(y, ends, colour)
     return [measured, predicted]
@@ -183,8 +183,8 @@ def _axis(report: FitReport) -> int:
     return 1 if FORMS[report.form].variables == (1,) else 0
 
 
-def _size_on_axis(one: ScalingPoint | Prediction | CurvePoint, axis: int) -> int:
-    return (one.parameters, one.tokens)[axis]
+def _size_on_axis(point: ScalingPoint | Prediction | CurvePoint, axis: int) -> int:
+    return (point.parameters, point.tokens)[axis]
 
 
 def _near_ends(loss: Estimate) -> list[float]:
@@ -195,15 +195,15 @@ def _near_ends(loss: Estimate) -> list[float]:
 
 def _log_axis(axis: dict[str, Any], values: Sequence[float], text: Any, *, margin: float = 0.06) -> None:
     """A logarithmic axis over the values, with round ticks: Plotly's own are decades, which a law may not even span."""
-    known = [float(value) for value in values if value and value > 0 and math.isfinite(value)]
+    positive = [float(value) for value in values if value and value > 0 and math.isfinite(value)]
     axis["type"] = "log"
-    if not known:
+    if not positive:
         return
-    low, high = math.log10(min(known)), math.log10(max(known))
+    low, high = math.log10(min(positive)), math.log10(max(positive))
     pad = max(margin * (high - low), 0.01)
     low, high = low - pad, high + pad
     ticks = log_ticks(10**low, 10**high)
-    axis |= {"range": [low, high], "tickvals": ticks, "ticktext": [text(each) for each in ticks], "tickangle": 0}
+    axis |= {"range": [low, high], "tickvals": ticks, "ticktext": [text(tick) for tick in ticks], "tickangle": 0}
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -211,10 +211,10 @@ def log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
         ticks = [digit * 10.0**decade for decade in decades for digit in digits]
-        ticks = [each for each in ticks if low <= each <= high]
+        ticks = [tick for tick in ticks if low <= tick <= high]
         if len(ticks) <= MOST_TICKS:
             break
     if len(ticks) >= 3:
         return ticks[:: math.ceil(len(ticks) / MOST_TICKS)]
     step = round_step((high - low) / 5)
-    return [float(f"{each:.6g}") for each in np.arange(math.ceil(low / step) * step, high, step)]
+    return [float(f"{tick:.6g}") for tick in np.arange(math.ceil(low / step) * step, high, step)]

@@ -68,8 +68,8 @@ def memory_breakdown(
 
 def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[CandidateRow, MemoryBreakdown]]:
     """Return the same as a table's rows, in the order of the leaderboard."""
-    found = [(row, _highest(row, runs)) for row in comparison.rows]
-    return [(row, peak) for row, peak in found if peak is not None]
+    peaks = [(row, _highest(row, runs)) for row in comparison.rows]
+    return [(row, peak) for row, peak in peaks if peak is not None]
 
 
 def _part(name: str, rows: Sequence[str], sizes: Sequence[int], own: Sequence[str], theme: ThemeName) -> dict[str, Any]:
@@ -81,5 +81,5 @@ def _part(name: str, rows: Sequence[str], sizes: Sequence[int], own: Sequence[st
 def _highest(row: CandidateRow, runs: Sequence[RunRecord]) -> MemoryBreakdown | None:
     best = row.best()
     chosen = frozenset(best.run_ids if best else ())
-    found = [run.result.memory_breakdown for run in runs if run.id in chosen and run.result is not None]
-    return max((one for one in found if one is not None), key=lambda one: one.peak_bytes, default=None)
+    peaks = [run.result.memory_breakdown for run in runs if run.id in chosen and run.result is not None]
+    return max((peak for peak in peaks if peak is not None), key=lambda peak: peak.peak_bytes, default=None)

@@ -86,20 +86,20 @@ def panel_lines(reader: Reader, runs: Iterable[AnyRun], panel: Panel, styles: Ma
     did not report the metric, or what the panel goes over, has none."""
     shown = [run for run in runs if run.has_metric(panel.metric)][:MOST_LINES]
     wanted = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
-    found: dict[str, Series] = {}
+    rows_by_key: dict[str, Series] = {}
     for run, columns, whole in reader.many_series(shown, wanted):
         values = columns.column(panel.metric)
         if np.isfinite(values[np.isfinite(getattr(whole, panel.x))]).any():
-            found[run.key] = _metric_series(whole, values, panel)
+            rows_by_key[run.key] = _metric_series(whole, values, panel)
     return [
         PanelLine(
             run=run,
             look=styles.get(run.key) or styles.get(run.candidate),
             own_look=styles.get(run.candidate),
-            rows=found[run.key],
+            rows=rows_by_key[run.key],
         )
         for run in shown
-        if run.key in found
+        if run.key in rows_by_key
     ]
 
 
@@ -110,7 +110,7 @@ def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName, *, 
     data = _bands(lines, panel, theme) if panel.by else _lines(lines, panel, theme)
     x_title = AXIS_TITLES[panel.x] + (f" · {len(lines)} of {runs} runs drawn" if runs > MOST_LINES else "")
     layout = layout_of(theme, x_title=x_title, y_title=title)
-    named = sum(1 for each in data if "name" in each)
+    named = sum(1 for trace in data if "name" in trace)
     layout["hovermode"] = "x unified" if named <= 6 else "closest"
     layout["uirevision"] = panel.word()
     if panel.by:
@@ -119,7 +119,7 @@ def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName, *, 
         layout["xaxis"] |= {"type": "log", "nticks": 6}
     if panel.log:
         layout["yaxis"] |= {"type": "log", "nticks": 6}
-    elif panel.metric in LOSSES and (bounds := _loss_bounds([each.rows.smoothed for each in lines])):
+    elif panel.metric in LOSSES and (bounds := _loss_bounds([line.rows.smoothed for line in lines])):
         layout["yaxis"]["range"] = list(bounds)
     return figure(data, layout, theme, empty=f"None of these runs has reported {title}.")
 
@@ -128,11 +128,11 @@ def _loss_bounds(columns: Iterable[Array]) -> tuple[float, float] | None:
     """Return the lowest loss and a bound a little above the highest initial one: a diverging run leaves the figure
     instead of flattening the others. None if none of them does, or where losses are below zero: training losses of a
     reward rise and fall."""
-    known = [values for each in columns if (values := each[np.isfinite(each)]).size]
-    if not known or any(bool((values < 0).any()) for values in known):
+    finite_losses = [values for column in columns if (values := column[np.isfinite(column)]).size]
+    if not finite_losses or any(bool((values < 0).any()) for values in finite_losses):
         return None
-    first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
-    if max(float(each.max()) for each in known) <= HEADROOM * first:
+    first, low = max(float(losses[0]) for losses in finite_losses), min(float(losses.min()) for losses in finite_losses)
+    if max(float(losses.max()) for losses in finite_losses) <= HEADROOM * first:
         return None
     return low - 0.05 * (first - low), HEADROOM * first
 
@@ -144,14 +144,14 @@ def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
 
 def _lines(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
     data = []
-    for index, each in enumerate(lines):
-        look, one = each.look or numbered_style(index), each.rows
-        x = getattr(one, panel.x)
-        known = np.flatnonzero(np.isfinite(one.smoothed) & np.isfinite(x))
-        known = known[even_indices(known.size, MAX_POINTS)]
+    for index, panel_line in enumerate(lines):
+        look, series = panel_line.look or numbered_style(index), panel_line.rows
+        x = getattr(series, panel.x)
+        indices = np.flatnonzero(np.isfinite(series.smoothed) & np.isfinite(x))
+        indices = indices[even_indices(indices.size, MAX_POINTS)]
         colour = look.colour(theme)
-        mode = "lines+markers" if known.size <= FEW_POINTS else "lines"
-        drawn = line(x[known], one.smoothed[known], plain(each.run.title()), colour, mode=mode)
+        mode = "lines+markers" if indices.size <= FEW_POINTS else "lines"
+        drawn = line(x[indices], series.smoothed[indices], plain(panel_line.run.title()), colour, mode=mode)
         data.append(drawn | {"line": {"width": 1.5, "color": colour, "dash": look.dash}, "marker": {"size": 4}})
     return data
 
@@ -159,17 +159,17 @@ def _lines(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
 def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
     """Return a mean for each value of the field, never over different optimizers or sources."""
     groups: dict[tuple[str, str, str], list[PanelLine]] = {}
-    for each in lines:
-        run = each.run
+    for panel_line in lines:
+        run = panel_line.run
         owner = run.candidate if panel.by in ("candidate", "lr", "seed") else run.optimizer
         key = owner, run.source, run.fields().get(panel.by, "none")
-        groups.setdefault(key, []).append(each)
+        groups.setdefault(key, []).append(panel_line)
     has_several = len({(owner, source) for owner, source, _ in groups}) > 1
     values = list(dict.fromkeys(value for _, _, value in groups))
     data: list[dict[str, Any]] = []
     for index, ((owner, source, value), some) in enumerate(groups.items()):
-        found = thin_band(across_seeds([each.rows for each in some], "smoothed", panel.x))
-        if not found.x.size:
+        metric_band = thin_band(across_seeds([panel_line.rows for panel_line in some], "smoothed", panel.x))
+        if not metric_band.x.size:
             continue
         look = some[0].own_look if panel.by == "candidate" or has_several else None
         look = variant(look, 0 if panel.by == "candidate" else values.index(value)) if look else numbered_style(index)
@@ -177,9 +177,9 @@ def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
         title = candidate_title(owner, some[0].run.optimizer) if source == "bench" else f"{owner} · {source}"
         name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
         if len(some) > 1:
-            data += band(numbers(found.x), numbers(found.low), numbers(found.high), colour, 0.16)
-        mode = "lines+markers" if found.x.size <= FEW_POINTS else "lines"
-        mean = line(found.x, found.mean, plain(f"{name} (n = {len(some)})"), colour, width=1.8, mode=mode)
+            data += band(numbers(metric_band.x), numbers(metric_band.low), numbers(metric_band.high), colour, 0.16)
+        mode = "lines+markers" if metric_band.x.size <= FEW_POINTS else "lines"
+        mean = line(metric_band.x, metric_band.mean, plain(f"{name} (n = {len(some)})"), colour, width=1.8, mode=mode)
         mean["line"] |= {"dash": look.dash}
         data.append(mean | {"showlegend": True, "marker": {"size": 4, "symbol": look.symbol, "color": colour}})
     return data

@@ -41,13 +41,13 @@ def learning_rates(
     data: list[Any] = []
     for row in rows:
         chosen, colour = styles[row.candidate], styles[row.candidate].colour(theme)
-        means = sorted((one.lr, one.val_loss.mean) for one in row.learning_rates if one.val_loss is not None)
-        mine = [run for run in runs if run.candidate == row.candidate]
-        compared = [run for run in mine if run.seed not in tuning_seeds]
+        means = sorted((rate.lr, rate.val_loss.mean) for rate in row.learning_rates if rate.val_loss is not None)
+        candidate_runs = [run for run in runs if run.candidate == row.candidate]
+        compared = [run for run in candidate_runs if run.seed not in tuning_seeds]
         if tuning_seeds:
-            tried = [run for run in mine if run.seed in tuning_seeds]
+            tried = [run for run in candidate_runs if run.seed in tuning_seeds]
             traces = [_tuning_line(row.title, means, colour, chosen, comparison.tuning_seeds)]
-            if any(one.setting for one in row.learning_rates):
+            if any(rate.setting for rate in row.learning_rates):
                 traces[0]["mode"] = "markers"  # neighbours differ in more than their rates: no line joins them
             traces += [_seed_marks(row.title, tried, colour, "tuning seed")] if len(tuning_seeds) > 1 else []
             mean = row.final.val_loss if row.final else None
@@ -66,7 +66,7 @@ def learning_rates(
     }  # fmt: skip
     letters = NARROW_LETTERS if narrow else WIDE_LETTERS
     say_above(layout, _key(comparison.tuning_seeds, shown, edge), letters, theme)
-    ended = any(each["x"] for each in data)
+    ended = any(trace["x"] for trace in data)
     empty = "No run finished." if comparison.complete else "Finished runs will appear here."
     return figure(data if ended else [], layout, theme, empty=empty)
 
@@ -97,14 +97,14 @@ def _tuning_line(
 def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord], edge: float) -> str:
     """Return a caption of the marks: `line: mean over seeds; small circles: each seed; ×: diverged, up to lr 1000`."""
     if tuning_seeds:
-        said = ["filled: mean of the compared seeds", f"dotted and hollow: {_seed_words(tuning_seeds)}"]
+        clauses = ["filled: mean of the compared seeds", f"dotted and hollow: {_seed_words(tuning_seeds)}"]
     else:
-        said = ["line: mean over seeds"]
+        clauses = ["line: mean over seeds"]
     several = "each compared seed" if len(tuning_seeds) == 1 else "each seed"
     lost = dict.fromkeys(run.state_word() for run in runs if _has_diverged(run))
     largest = max((run.lr for run in runs), default=0.0)
     beyond = f", up to lr\N{NO-BREAK SPACE}{formats.rate(largest)}" if largest > edge else ""
-    return "; ".join([*said, f"small circles: {several}", *([f"×: {' or '.join(lost)}{beyond}"] if lost else [])])
+    return "; ".join([*clauses, f"small circles: {several}", *([f"×: {' or '.join(lost)}{beyond}"] if lost else [])])
 
 
 def _seed_words(seeds: Sequence[int]) -> str:

@@ -52,22 +52,22 @@ class ProbeChoice:
         """Return the probe and quantity that were asked for, or the first ones; None if nothing was observed."""
         if not self.quantities:
             return None
-        found = probe if probe in self.quantities else next(iter(self.quantities))
-        known = self.quantities[found]
-        return found, quantity if quantity in known else known[0]
+        chosen_probe = probe if probe in self.quantities else next(iter(self.quantities))
+        choices = self.quantities[chosen_probe]
+        return chosen_probe, quantity if quantity in choices else choices[0]
 
 
 def probe_choices(observations: Sequence[Observation]) -> ProbeChoice:
     """Return the probes and quantities of the observations."""
-    found: dict[str, dict[str, None]] = {}
-    for one in observations:
-        for values in one.blocks.values():
-            found.setdefault(one.probe, {}).update(dict.fromkeys(values))
-    return ProbeChoice(quantities={probe: tuple(names) for probe, names in found.items() if names})
+    quantities_by_probe: dict[str, dict[str, None]] = {}
+    for observation in observations:
+        for values in observation.blocks.values():
+            quantities_by_probe.setdefault(observation.probe, {}).update(dict.fromkeys(values))
+    return ProbeChoice(quantities={probe: tuple(names) for probe, names in quantities_by_probe.items() if names})
 
 
 def run_series(
-    one: Series,
+    rows: Series,
     style: Style,
     steps_total: int,
     theme: ThemeName,
@@ -78,14 +78,14 @@ def run_series(
     """Return a run's own curves over its steps: losses above; learning rate, gradient norm and step time below them,
     beside each other or, where it is `narrow`, each below the other."""
     colour, muted = style.colour(theme), THEMES[theme].muted
-    known = np.isfinite(one.val_loss) & (one.steps > 0)  # from the first trained evaluation on, as in `curves`
+    trained = np.isfinite(rows.val_loss) & (rows.steps > 0)  # from the first trained evaluation on, as in `curves`
     marks = {"size": 7, "symbol": style.symbol, "color": colour}
     data = [
-        line(one.steps, one.train_loss, "training loss, each step", muted, width=1, opacity=0.45),
-        line(one.steps, one.smoothed, "training loss, smoothed", colour, width=1.5),
+        line(rows.steps, rows.train_loss, "training loss, each step", muted, width=1, opacity=0.45),
+        line(rows.steps, rows.smoothed, "training loss, smoothed", colour, width=1.5),
         line(
-            one.steps[known],
-            one.val_loss[known],
+            rows.steps[trained],
+            rows.val_loss[trained],
             "validation loss",
             colour,
             width=2,
@@ -97,18 +97,18 @@ def run_series(
     ends = {"range": [0, 1.015 * steps_total]}
     layout["yaxis"] |= {"domain": [0.6 if narrow else 0.42, 1.0]}
     layout["xaxis"] |= ends | {"anchor": "y"}
-    small = (("learning rate", one.lr), ("gradient norm", one.grad_norm), ("step time, ms", 1000 * one.step_seconds))
+    small = (("learning rate", rows.lr), ("gradient norm", rows.grad_norm), ("step time, ms", 1000 * rows.step_seconds))
     for index, (name, values) in enumerate(small, start=2):
         left, low = (0.0, 0.18 * (4 - index)) if narrow else (0.36 * (index - 2), 0.0)
         right, high = (1.0, low + 0.11) if narrow else (left + 0.28, 0.24)
         axes = add_axes(layout, theme, index, (left, right), (low, high), "" if narrow else "step")
         layout[f"xaxis{index}"] |= ends
         layout[f"yaxis{index}"] |= {"nticks": 3 if narrow else 4, "rangemode": "tozero", "exponentformat": "none"}
-        data.append(line(one.steps, values, name, colour) | axes)
+        data.append(line(rows.steps, values, name, colour) | axes)
         layout["annotations"].append(heading(name, left, high + 0.01, theme))
-    if np.count_nonzero(np.isfinite(one.train_loss)) <= FEW_POINTS:
-        data = [each | {"mode": "lines+markers"} for each in data]  # a line of one point shows nothing
-    return figure(data if one.steps.size else [], layout, theme, empty="This run has not reported a step yet.")
+    if np.count_nonzero(np.isfinite(rows.train_loss)) <= FEW_POINTS:
+        data = [trace | {"mode": "lines+markers"} for trace in data]  # a line of one point shows nothing
+    return figure(data if rows.steps.size else [], layout, theme, empty="This run has not reported a step yet.")
 
 
 def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
@@ -123,13 +123,13 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
         left, top = column * (1 / across), 1 - row / rows
         domains = (left + 0.12 / across, left + 0.94 / across), (top - (1 - GAP) / rows, top - GAP / 2 / rows)
         chosen = columns.rows(spikes(columns, (name,), RANGES))
-        known = chosen.rows(np.isfinite(chosen.column(name)))
+        finite = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
         axes = add_axes(layout, theme, index + 1, *domains)
         if name.endswith("_utilization"):
             layout["yaxis" + axes["yaxis"].removeprefix("y")]["range"] = [0, 103]  # per cent, to be seen as such
-        mode = "lines+markers" if len(known) <= FEW_POINTS else "lines"
-        drawn = line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme), mode=mode)
+        mode = "lines+markers" if len(finite) <= FEW_POINTS else "lines"
+        drawn = line(finite.step, scale * finite.column(name), METER_TITLES[name], style.colour(theme), mode=mode)
         data.append(drawn | axes)
         layout["annotations"].append(heading(METER_TITLES[name], domains[0][0], domains[1][1], theme))
     layout["margin"] |= {"b": 20}
@@ -143,22 +143,22 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
 
     Cells are bars of height 1 on a base: Plotly's own heat maps need inline styles, which the policy forbids.
     """
-    mine = [one for one in observations if one.probe == probe]
-    blocks = list(dict.fromkeys(name for one in mine for name in one.blocks))[::-1]
+    probed = [observation for observation in observations if observation.probe == probe]
+    blocks = list(dict.fromkeys(name for observation in probed for name in observation.blocks))[::-1]
     most = max(8, min(MOST_STEPS, MOST_CELLS // max(len(blocks), 1)))
-    if len(mine) > most:
-        mine = [mine[index] for index in np.linspace(0, len(mine) - 1, most).astype(int)]
+    if len(probed) > most:
+        probed = [probed[index] for index in np.linspace(0, len(probed) - 1, most).astype(int)]
     cells = [
-        (index, row, one.blocks[name][quantity])
-        for index, one in enumerate(mine)
+        (index, row, observation.blocks[name][quantity])
+        for index, observation in enumerate(probed)
         for row, name in enumerate(blocks)
-        if quantity in one.blocks.get(name, {})
+        if quantity in observation.blocks.get(name, {})
     ]
     layout = layout_of(theme, x_title="step", y_title="") | {"bargap": 0, "barmode": "overlay"}
-    ticks = list(range(0, len(mine), max(1, len(mine) // 10)))
+    ticks = list(range(0, len(probed), max(1, len(probed) // 10)))
     layout["xaxis"] |= {
-        "tickvals": ticks, "ticktext": [str(mine[index].step) for index in ticks], "showgrid": False,
-        "range": [-0.5, len(mine) - 0.5],
+        "tickvals": ticks, "ticktext": [str(probed[index].step) for index in ticks], "showgrid": False,
+        "range": [-0.5, len(probed) - 0.5],
     }  # fmt: skip
     layout["yaxis"] |= {
         "tickvals": list(range(len(blocks))), "ticktext": [plain(name) for name in blocks], "showgrid": False,
@@ -172,7 +172,7 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
         "y": [1] * len(cells),
         "base": [row - 0.5 for _, row, _ in cells],
         "width": 1,
-        "customdata": [f"{plain(blocks[row])}, step {mine[index].step}" for index, row, _ in cells],
+        "customdata": [f"{plain(blocks[row])}, step {probed[index].step}" for index, row, _ in cells],
         "text": [f"{value:.4g}" for value in values],
         "textposition": "none",
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",

@@ -154,10 +154,10 @@ def _limit_losses(
         layout[axis] |= {"range": [low - pad, top + pad]}
     above = sum(loss > top for loss in losses)
     lost = sum(trial.verdict in LOST and latest_loss(trial) is None for trial in trials)
-    said = [f"{pluralize(above, 'trial')} above {top:.4g}"] * bool(above)
-    said += [f"{pluralize(lost, 'trial')} without a loss"] * bool(lost)
-    if said:
-        layout["annotations"].append(heading(f"not shown: {', '.join(said)}", 0.0, 1.0, theme))
+    omissions = [f"{pluralize(above, 'trial')} above {top:.4g}"] * bool(above)
+    omissions += [f"{pluralize(lost, 'trial')} without a loss"] * bool(lost)
+    if omissions:
+        layout["annotations"].append(heading(f"not shown: {', '.join(omissions)}", 0.0, 1.0, theme))
         layout["margin"] |= {"t": 30}
 
 

@@ -57,10 +57,10 @@ def loss_by_price(
 ) -> Figure:
     """Return a mark a candidate at its loss and what that cost, with the interval of its difference; a line joins the
     Pareto front."""
-    placed = [each for each in _priced_losses(comparison, styles, theme, price) if each.candidate not in view.hidden]
-    is_short = price == "hours" and max((each.cost for each in placed), default=1.0) < FEWEST_HOURS
+    placed = [point for point in _priced_losses(comparison, styles, theme, price) if point.candidate not in view.hidden]
+    is_short = price == "hours" and max((point.cost for point in placed), default=1.0) < FEWEST_HOURS
     if is_short:
-        placed = [replace(each, cost=SECONDS_PER_HOUR * each.cost) for each in placed]
+        placed = [replace(point, cost=SECONDS_PER_HOUR * point.cost) for point in placed]
     time = f"device-{'seconds' if is_short else 'hours'} per run at the setting found"
     x_title = "bytes of optimizer state" if price == "memory" else time
     layout = layout_of(theme, x_title=x_title, y_title=final_loss_title(comparison))
@@ -71,16 +71,16 @@ def loss_by_price(
     if price == "memory":
         least, most = layout["xaxis"]["range"]
         layout["xaxis"] |= bytes_axis(most, least)
-    front = [each for each in placed if each.is_on_front] if price == "memory" else _front(placed)
+    front = [point for point in placed if point.is_on_front] if price == "memory" else _front(placed)
     unit = "s" if is_short else "h"
-    data = [_mark(each, price, unit) for each in placed]
+    data = [_mark(point, price, unit) for point in placed]
     if len(front) > 1:
-        steps = sorted((each.cost, each.loss.mean) for each in front)
+        steps = sorted((point.cost, point.loss.mean) for point in front)
         look = {"shape": "hv", "width": 1, "dash": "dot", "color": THEMES[theme].muted}
         data.insert(
             0, trace("lines", [cost for cost, _ in steps], [loss for _, loss in steps], line=look, hoverinfo="skip")
         )
-    ends = [(each.cost, each.loss.low, each.loss.high, each.colour) for each in placed]
+    ends = [(point.cost, point.loss.low, point.loss.high, point.colour) for point in placed]
     add_legend(layout)
     return figure(data + open_ends(layout["yaxis"]["range"], ends), layout, theme, empty="")
 
@@ -89,44 +89,44 @@ def _priced_losses(
     comparison: Comparison, styles: Mapping[str, Style], theme: ThemeName, price: Price
 ) -> list[PricedLoss]:
     """Return the candidates with a loss and a known cost."""
-    found, losses = [], comparison.losses_beside_baseline()
+    points, losses = [], comparison.losses_beside_baseline()
     for row in comparison.rows:
         cost = row.optimizer_state_bytes if price == "memory" else row.run_device_hours
         if row.candidate in losses and cost is not None:
             style = styles[row.candidate]
-            found.append(
+            points.append(
                 PricedLoss(
                     candidate=row.candidate, title=row.title, colour=style.colour(theme), symbol=style.symbol,
                     cost=cost, loss=losses[row.candidate], is_on_front=row.on_pareto_front,
                     is_front_shown=row.pareto_front_shown,
                 )
             )  # fmt: skip
-    return found
+    return points
 
 
 def _front(placed: Sequence[PricedLoss]) -> list[PricedLoss]:
     """Return the candidates that no other beats in both, the cheapest first."""
     front: list[PricedLoss] = []
-    for each in sorted(placed, key=lambda one: (one.cost, one.loss.mean)):
-        if not front or each.loss.mean < front[-1].loss.mean:
-            front.append(each)
+    for point in sorted(placed, key=lambda point: (point.cost, point.loss.mean)):
+        if not front or point.loss.mean < front[-1].loss.mean:
+            front.append(point)
     return front
 
 
-def _mark(one: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
+def _mark(point: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
     """`unit`: of a cost in time."""
-    time = formats.seconds(one.cost) if unit == "s" else formats.device_time(one.cost)
-    cost = formats.size(one.cost) if price == "memory" else time
-    is_sure, front = one.is_front_shown or price != "memory", ""
+    time = formats.seconds(point.cost) if unit == "s" else formats.device_time(point.cost)
+    cost = formats.size(point.cost) if price == "memory" else time
+    is_sure, front = point.is_front_shown or price != "memory", ""
     if price == "memory":
-        front = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"
+        front = f", {'on' if point.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"
     return trace(
         "markers",
-        [one.cost],
-        [one.loss.mean],
-        name=plain(one.title),
-        error_y=whiskers([one.loss.mean], [(one.loss.low, one.loss.high)], one.colour),
-        marker={"size": 10, "symbol": one.symbol if is_sure else f"{one.symbol}-open", "color": one.colour},
+        [point.cost],
+        [point.loss.mean],
+        name=plain(point.title),
+        error_y=whiskers([point.loss.mean], [(point.loss.low, point.loss.high)], point.colour),
+        marker={"size": 10, "symbol": point.symbol if is_sure else f"{point.symbol}-open", "color": point.colour},
         hovertemplate=f"%{{y:.4f}} at {cost}{front}<extra>%{{fullData.name}}</extra>",
         cliponaxis=False,
         showlegend=True,
@@ -135,10 +135,10 @@ def _mark(one: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
 
 def _set_ranges(layout: dict[str, Any], placed: Sequence[PricedLoss]) -> None:
     """Around the means and their intervals: none is cut that is not much wider than the candidates are apart."""
-    means, costs = [each.loss.mean for each in placed], [each.cost for each in placed]
+    means, costs = [point.loss.mean for point in placed], [point.cost for point in placed]
     spread = _spread(means)
     low, high = min(means) - MOST_SPREADS * spread, max(means) + MOST_SPREADS * spread
-    ends = [end for each in placed for end in (each.loss.low, each.loss.high) if end is not None]
+    ends = [end for point in placed for end in (point.loss.low, point.loss.high) if end is not None]
     within = [*means, *(min(max(end, low), high) for end in ends)]
     layout["yaxis"]["range"] = [min(within) - 0.35 * spread, max(within) + 0.35 * spread]
     layout["xaxis"]["range"] = [min(costs) - 0.15 * _spread(costs), max(costs) + 0.15 * _spread(costs)]

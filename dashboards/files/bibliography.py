@@ -36,11 +36,11 @@ class Reference:
 
 def references(experiment: ExperimentRecord, version: str, commit: str | None) -> tuple[Reference, ...]:
     """Return the program and the experiment first, then papers in the order of the candidates; each work once."""
-    entries = [catalog.find(each.optimizer) for each in experiment.spec.candidates]
+    entries = [catalog.find(candidate.optimizer) for candidate in experiment.spec.candidates]
     papers = [ADAPM, *(entry.paper for entry in entries if entry)]
     works = [work for paper in papers for work in paper.split("; ")]
-    found = [_program(version, commit), _experiment(experiment), *map(reference, works)]
-    return tuple({each.key: each for each in found}.values())
+    citations = [_program(version, commit), _experiment(experiment), *map(reference, works)]
+    return tuple({citation.key: citation for citation in citations}.values())
 
 
 def bibtex(works: Iterable[Reference]) -> str:

@@ -75,8 +75,8 @@ class FigureFiles:
         if by_law is not None and by_law.page in _pages(experiment):
             figure = by_law.draw(self.reader.law([experiment]), candidate_styles(experiment), theme, view.hidden)
             return Picture(name=name, title=f"{by_law.title} · {experiment.name}", figure=figure)
-        known = ", ".join(self.names(experiment))
-        raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {known}")
+        figure_names = ", ".join(self.names(experiment))
+        raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {figure_names}")
 
 
 def _pages(experiment: ExperimentRecord) -> tuple[AnswerKind, ...]:

@@ -170,8 +170,8 @@ def cells(row: CandidateRow) -> Cells:
 
 def _reached(row: CandidateRow) -> str:
     """Return the number of seeds that reached the baseline's loss."""
-    found = row.time_to_target
-    return formats.UNKNOWN if found is None or row.is_baseline else f"{found.reached} of {found.n}"
+    target_time = row.time_to_target
+    return formats.UNKNOWN if target_time is None or row.is_baseline else f"{target_time.reached} of {target_time.n}"
 
 
 def _loss(row: CandidateRow) -> str:
@@ -182,19 +182,19 @@ def _loss(row: CandidateRow) -> str:
     return f"{formats.loss(row.val_loss.mean)}{spread} (n = {row.val_loss.n})"
 
 
-def difference_text(found: Difference) -> str:
+def difference_text(estimate: Difference) -> str:
     """Return a difference with its interval: `−0.0290 [−0.0514, −0.0066]`."""
-    interval = formats.interval(found.low, found.high, formats.difference)
-    return f"{formats.difference(found.mean)} {interval}".rstrip()
+    interval = formats.interval(estimate.low, estimate.high, formats.difference)
+    return f"{formats.difference(estimate.mean)} {interval}".rstrip()
 
 
 def pair_cells(pair: CandidatePair) -> Cells:
     """Return a pair, its difference and its verdict."""
-    found = pair.difference
+    estimate = pair.difference
     return (
         f"{pair.title} − {pair.other_title}",
-        formats.UNKNOWN if found is None else difference_text(found),
-        formats.UNKNOWN if found is None or found.p_value is None else verdicts.p_number(found.p_value),
+        formats.UNKNOWN if estimate is None else difference_text(estimate),
+        formats.UNKNOWN if estimate is None or estimate.p_value is None else verdicts.p_number(estimate.p_value),
         formats.sentence(pair.verdict),
     )
 
@@ -271,9 +271,9 @@ def external_runs_csv(runs: Sequence[ExternalRun]) -> str:
         cells: list[Value] = [getattr(run, name) for name in EXTERNAL_FIELDS]
         cells += ["; ".join(run.tags), *(_setting(run.config.get(name)) for name in settings)]
         for name in metrics:
-            found = run.metrics.get(name)
-            last = None if found is None else "not finite" if found.last is None else found.last
-            cells += [last, None if found is None else found.last_step]
+            summary = run.metrics.get(name)
+            last = None if summary is None else "not finite" if summary.last is None else summary.last
+            cells += [last, None if summary is None else summary.last_step]
         rows.append(cells)
     return _csv_lines(rows)
 
@@ -295,8 +295,8 @@ TARGET_COLUMNS = (
 
 
 def _target_figure(row: CandidateRow, field: str, end: str) -> float | None:
-    found = getattr(row.time_to_target, field, None)
-    value: float | None = getattr(found, end.removeprefix("_") or "mean", None)
+    interval = getattr(row.time_to_target, field, None)
+    value: float | None = getattr(interval, end.removeprefix("_") or "mean", None)
     return value
 
 

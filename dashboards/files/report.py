@@ -74,17 +74,17 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     """Return the report of an experiment, ended or not; raises `NotFoundError`."""
     experiment = files.reader.experiments.get(experiment_id)
     runs = tuple(files.reader.runs.read_all(experiment_id))
-    found = provenance(experiment, runs, version)
-    subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
+    origin = provenance(experiment, runs, version)
+    subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=origin)
     sections = SECTIONS[experiment.spec.answer](subject)
     template = environment().get_template("files/report.html")
     style = environment().get_template("files/report.css").render()
-    works = references(experiment, version, found.commits[0] if found.commits else None)
+    works = references(experiment, version, origin.commits[0] if origin.commits else None)
     return template.render(
         experiment=experiment,
         sections=(*sections, _runs(subject)),
         method=_method(subject),
-        provenance=found,
+        provenance=origin,
         facts=words.workload_facts(experiment),
         bibtex=bibtex(works),
         style=style,
@@ -121,13 +121,13 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
 
 def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """Return the result of each optimizer, and every trial."""
-    found = subject.files.reader.analysis.sweep(subject.experiment.id)
-    answer = Sentences(lines=(("", answers.sweep_headline(found)),))
-    notes = Sentences(lines=tuple(("", note) for note in found.notes))
+    sweep_report = subject.files.reader.analysis.sweep(subject.experiment.id)
+    answer = Sentences(lines=(("", answers.sweep_headline(sweep_report)),))
+    notes = Sentences(lines=tuple(("", note) for note in sweep_report.notes))
     return (
-        Section(title="Answer", blocks=(answer, tables.best_trials(found), notes)),
+        Section(title="Answer", blocks=(answer, tables.best_trials(sweep_report), notes)),
         _figures(subject, SWEEP_FIGURES, ""),
-        Section(title="Trials", blocks=(tables.trials(found),)),
+        Section(title="Trials", blocks=(tables.trials(sweep_report),)),
     )
 
 
@@ -188,8 +188,8 @@ def _runs(subject: ReportSubject) -> Section:
         )
         for run in subject.runs[:MOST_RUNS]
     )
-    left = len(subject.runs) - len(rows)
-    caption = f"{left:,} more runs are in the exports." if left else ""
+    unlisted_runs = len(subject.runs) - len(rows)
+    caption = f"{unlisted_runs:,} more runs are in the exports." if unlisted_runs else ""
     head = ("Run", "Optimizer", "Model", "lr", "Seed", "Outcome", "Final loss", "Device time")
     return Section(title="Runs", blocks=(Table(head=head, rows=rows, caption=caption),))
 

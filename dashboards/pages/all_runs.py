@@ -69,9 +69,9 @@ class TableView:
         on."""
         return replace(self, sort=f"-{name}" if self.sort == name else name, after="").query()
 
-    def narrowed_to(self, found: str) -> str:
+    def narrowed_to(self, condition: str) -> str:
         """Return the address of one group of it, without groups."""
-        return replace(self, q=f"({self.q}) and {found}" if self.q else found, group="", after="").query()
+        return replace(self, q=f"({self.q}) and {condition}" if self.q else condition, group="", after="").query()
 
     def first_page(self) -> str:
         """Return the address of its first page."""
@@ -89,7 +89,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
     @router.get("/runs")
     def runs(request: Request) -> HTMLResponse:
         view, fault, following = TableView.parse(request), "", ""
-        found: tuple[TableRow, ...] = ()
+        table_rows: tuple[TableRow, ...] = ()
         groups: tuple[RunGroup, ...] = ()
         asked = read_query()
         try:
@@ -97,21 +97,21 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             if asked.group:
                 groups = table.groups(asked)
             else:
-                found = table.page(replace(asked, limit=ROWS_SHOWN + 1))
+                table_rows = table.page(replace(asked, limit=ROWS_SHOWN + 1))
         except FilterError as error:
             fault = str(error)
-        if len(found) > ROWS_SHOWN:
-            found = found[:ROWS_SHOWN]
-            following = view.page_behind(found[-1].cursor())
-        by = asked.group
+        if len(table_rows) > ROWS_SHOWN:
+            table_rows = table_rows[:ROWS_SHOWN]
+            following = view.page_behind(table_rows[-1].cursor())
+        fields = asked.group
         return page(
             "runs/all_runs.html",
             status=422 if fault else 200,
             view=view,
             asked=asked,
             fault=fault,
-            rows=found,
-            groups=[(each, view.narrowed_to(group_filter(by, each))) for each in groups] if by else (),
+            rows=table_rows,
+            groups=[(group, view.narrowed_to(group_filter(fields, group))) for group in groups] if fields else (),
             most_groups=run_table.MOST_GROUPS,
             following=following,
             named=tuple(NAMED_FIELDS),

@@ -80,25 +80,25 @@ class ComparePages:
 
     def _find(self, keys: Iterable[str]) -> tuple[list[AnyRun], dict[str, AnyExperiment | None]]:
         """(runs that exist, keys of those that do not: with the experiment where it is deleted)."""
-        found: list[AnyRun] = []
+        runs: list[AnyRun] = []
         unknown: dict[str, AnyExperiment | None] = {}
         for key in keys:
             try:
-                found.append(self._reader.run(key))
+                runs.append(self._reader.run(key))
             except NotFoundError as error:
                 unknown[key] = deleted_experiment(self._reader.experiments, error)
-        return found, unknown
+        return runs, unknown
 
     def _tag(self, runs: Iterable[AnyRun]) -> str:
         """Return the versions of the runs' experiments, and of external runs: what happens in others costs no
         points."""
         experiments = dict.fromkeys(run.record.experiment_id for run in runs if run.measured)
-        versions = [str(self._reader.experiments.version(each)) for each in experiments]
+        versions = [str(self._reader.experiments.version(experiment_id)) for experiment_id in experiments]
         versions += [str(run.external.updated_at) for run in runs if run.external]
         return f'"{"-".join(versions)}"'
 
 
 def _metrics(runs: Iterable[AnyRun]) -> dict[str, str]:
     """Return the metrics that panels can draw, and their titles: the bench's, and those of external runs."""
-    told = sorted({name for run in runs if run.external for name in run.external.metrics})
-    return {name: name for name in told} | dict(PANEL_METRICS)
+    external_metrics = sorted({name for run in runs if run.external for name in run.external.metrics})
+    return {name: name for name in external_metrics} | dict(PANEL_METRICS)

@@ -58,10 +58,10 @@ def curation_pages(experiments: Experiments, external_runs: ExternalRuns) -> API
 
 def not_found_page(experiments: Experiments, error: NotFoundError) -> HTMLResponse:
     """Return the page in place of an experiment's, or of anything of it; of a deleted one with its undo."""
-    found = deleted_experiment(experiments, error)
-    if found is None:
+    experiment = deleted_experiment(experiments, error)
+    if experiment is None:
         return missing_page(str(error))
-    return page("curation/deleted.html", status=404, experiments=[found], alone=True)
+    return page("curation/deleted.html", status=404, experiments=[experiment], alone=True)
 
 
 def or_not_found_page(experiments: Experiments, handler: Callable[P, Response]) -> Callable[P, Response]:
@@ -88,10 +88,10 @@ def deleted_experiment(experiments: Experiments, error: NotFoundError) -> AnyExp
 def find_restorable(experiments: Experiments, experiment_id: str | None) -> AnyExperiment | None:
     """Return the experiment that has just been deleted, to be offered back; None if there is none."""
     try:
-        found = experiments.get_any(experiment_id, deleted_too=True) if experiment_id else None
+        experiment = experiments.get_any(experiment_id, deleted_too=True) if experiment_id else None
     except NotFoundError:
         return None
-    return found if found is not None and found.undo_until is not None else None
+    return experiment if experiment is not None and experiment.undo_until is not None else None
 
 
 CHANGED_SINCE = (
@@ -109,8 +109,8 @@ class CurationPages:
 
     def list_deleted(self) -> HTMLResponse:
         """Answer with the deleted experiments that can be restored, the newest first."""
-        found = self._experiments.page(limit=MOST_DELETED, deleted=True)
-        return page("curation/deleted.html", experiments=found, alone=False)
+        deleted_experiments = self._experiments.page(limit=MOST_DELETED, deleted=True)
+        return page("curation/deleted.html", experiments=deleted_experiments, alone=False)
 
     def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
         """Return the form of labels and note."""
@@ -124,17 +124,17 @@ class CurationPages:
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
-            if isinstance(found := self._experiments.find(experiment_id), ExternalExperiment):
+            if isinstance(experiment := self._experiments.find(experiment_id), ExternalExperiment):
                 if wanted.labels is not None:
                     labels, shown = set(wanted.labels), set(_split(sent.get("shown", "")))
                     change = LabelChange(add=tuple(labels - shown), remove=tuple(shown - labels))
-                    self._experiments.change_labels(found.id, change)
-                return RedirectResponse(f"/experiments/{found.id}", status_code=303)
+                    self._experiments.change_labels(experiment.id, change)
+                return RedirectResponse(f"/experiments/{experiment.id}", status_code=303)
             if "preview" in sent:
-                return _form(found, sent=sent, preview=True)
+                return _form(experiment, sent=sent, preview=True)
             self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:
-            faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
+            faults = [_fault(detail) for detail in error.errors(include_url=False, include_context=False)]
             return self._form_with_faults(experiment_id, sent, faults, 422)
         except ChangedMeanwhileError:
             return self._form_with_faults(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
@@ -250,7 +250,7 @@ def _fields(sent: dict[str, str]) -> dict[str, Any]:
 
 
 def _split(labels: str) -> list[str]:
-    return [each for each in map(str.strip, labels.split(",")) if each]
+    return [label for label in map(str.strip, labels.split(",")) if label]
 
 
 def _fault(error: Any) -> str:

@@ -43,20 +43,20 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         try:
             card_gib = _card_gib(card, ranks)
             question = _question(model, rank, dtype, ranks, None if card_gib is None else precision)
-            found = footprints.ask(question)
+            answer = footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
         return page(
             "service/memory.html",
             question=question,
             preset=presets.preset(model),
-            footprint=found,
-            failure=None if found else footprints.failure(question),
+            footprint=answer,
+            failure=None if answer else footprints.failure(question),
             card=card_gib,
             precision=precision,
-            fits=_fits(found, card_gib) if found and card_gib is not None else (),
-            optimizers=_least_first(found) if found else (),
-            kinds=dict.fromkeys(kind for one in found.optimizers for kind in one.state_by_block) if found else (),
+            fits=_fits(answer, card_gib) if answer and card_gib is not None else (),
+            optimizers=_least_first(answer) if answer else (),
+            kinds=dict.fromkeys(kind for one in answer.optimizers for kind in one.state_by_block) if answer else (),
             models=presets.PRESETS,
             ratios=RANK_RATIOS,
             dtypes=STATE_DTYPES,
@@ -80,9 +80,9 @@ def _question(model: str, rank: str, dtype: str, ranks: int, precision: Precisio
     return footprint_question(model, float(rank) if rank else None, dtype or None, ranks, precision)
 
 
-def _fits(found: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], ...]:
+def _fits(footprint: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], ...]:
     """(without, with activation checkpointing) of each optimizer, the least memory first."""
-    fits = found.fit(card_gib).fits
+    fits = footprint.fit(card_gib).fits
     plain = {fit.optimizer: fit for fit in fits if not fit.checkpointing}
     return tuple((plain[fit.optimizer], fit) for fit in fits if fit.checkpointing)
 

@@ -122,8 +122,8 @@ class PageHandlers:
         return page(
             "experiments/home.html",
             briefs=[
-                self._reader.brief(one)
-                for one in find_experiments(experiments, self._reader.external_runs, query, EXPERIMENTS_SHOWN)
+                self._reader.brief(experiment)
+                for experiment in find_experiments(experiments, self._reader.external_runs, query, EXPERIMENTS_SHOWN)
             ],
             version=version,
             limit=EXPERIMENTS_SHOWN,
@@ -212,10 +212,10 @@ class FigureHandlers:
         try:
             return self._measured(experiment_id, name, form, request, theme, narrow=narrow)
         except NotFoundError:
-            found = self._reader.experiments.find_any(experiment_id)
-            if not isinstance(found, ExternalExperiment):
+            logged_experiment = self._reader.experiments.find_any(experiment_id)
+            if not isinstance(logged_experiment, ExternalExperiment):
                 raise
-        return self._logged.figure(found, name, form, request, theme)
+        return self._logged.figure(logged_experiment, name, form, request, theme)
 
     def _measured(
         self,

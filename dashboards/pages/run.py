@@ -94,8 +94,8 @@ class RunHandlers:
         run = runs.get(run_id)
         attempts = runs.attempts(run_id)
         seen = runs.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
-        found = probe_choices(seen)
-        chosen = found.choose(probe, quantity)
+        choices = probe_choices(seen)
+        chosen = choices.choose(probe, quantity)
         return page(
             "runs/run.html",
             run=run,
@@ -113,18 +113,18 @@ class RunHandlers:
             ),
             dispatch_blocker=self._monitor.dispatch_blocker(),
             queue_position=runs.queue_position(run_id),
-            probed=found,
+            probed=choices,
             chosen=chosen,
-            observed=next((one for one in reversed(seen) if chosen and one.probe == chosen[0]), None),
+            observed=next((record for record in reversed(seen) if chosen and record.probe == chosen[0]), None),
         )
 
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Losses, learning rate, gradient norm and step time."""
         run = self._runs.get(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
-        one = self._reader.own_series(run)
+        rows = self._reader.own_series(run)
         title = words.loss_title(snapshot.comparison)
-        drawn = SERIES.draw(one, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
+        drawn = SERIES.draw(rows, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
         return _answer(drawn, form, theme, run, SERIES, snapshot.version)
 
     def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
@@ -150,18 +150,18 @@ class RunHandlers:
         version = self._reader.snapshot(run.experiment_id).version
         drawn = PROBE.draw(seen, *chosen, theme)
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])
-        words = title.replace("_", " ").replace("-", " ").capitalize()
-        return _answer(drawn, form, theme, run, replace(PROBE, title=words), version)
+        figure_title = title.replace("_", " ").replace("-", " ").capitalize()
+        return _answer(drawn, form, theme, run, replace(PROBE, title=figure_title), version)
 
     def _samples(self, run: RunRecord, asked: str | None) -> ShownSamples | None:
         """Return the model's texts at the requested step, or the last; None if it was not asked to write."""
         if run.spec is None or run.spec.workload.evaluation.samples is None:
             return None
         steps = self._runs.sampled_steps(run.id)
-        step = next((each for each in steps if str(each) == asked), steps[-1] if steps else None)
+        step = next((step for step in steps if str(step) == asked), steps[-1] if steps else None)
         written = () if step is None else self._runs.samples(run.id, after_step=step - 1, most_steps=1)
         offered = {steps[index] for index in even_indices(len(steps), MOST_SAMPLED_STEPS)}
-        offered.update(one.step for one in written)
+        offered.update(sample.step for sample in written)
         return ShownSamples(step=step, steps=tuple(sorted(offered)), written=written)
 
     def _log(
@@ -171,13 +171,13 @@ class RunHandlers:
         here."""
         if not attempts:
             return None
-        number = next((one.attempt for one in attempts if str(one.attempt) == attempt), attempts[-1].attempt)
-        least = next((each for each in LogLevel if each == level), LogLevel.INFO)
+        number = next((record.attempt for record in attempts if str(record.attempt) == attempt), attempts[-1].attempt)
+        least = next((log_level for log_level in LogLevel if log_level == level), LogLevel.INFO)
         try:
-            lines, found = self._runs.search_log(run_id, number, search, least, LOG_BYTES)
+            lines, matches = self._runs.search_log(run_id, number, search, least, LOG_BYTES)
         except NotFoundError:
             return None
-        return ShownLog(attempt=number, search=search, level=least, lines=lines, found=found)
+        return ShownLog(attempt=number, search=search, level=least, lines=lines, found=matches)
 
 
 def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:

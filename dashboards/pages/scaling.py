@@ -96,7 +96,7 @@ class FitPages:
         except NotFoundError as error:
             return self._refuse_logged(request, "performance profile", error)
         try:
-            report = self._reader.analysis.profile([each.id for each in experiments])
+            report = self._reader.analysis.profile([experiment.id for experiment in experiments])
         except ConflictError as error:
             return refused_page(409, "No performance profile for these experiments", str(error))
         return page(
@@ -114,7 +114,7 @@ class FitPages:
     ) -> Response:
         """Return the profile's curves."""
         experiments = self._requested_experiments(request)
-        report = self._reader.analysis.profile([each.id for each in experiments])
+        report = self._reader.analysis.profile([experiment.id for experiment in experiments])
         drawn = PROFILE.draw(report, by, _styles_of_all(experiments), theme)
         title = PROFILE.title.format(by=by.replace("_", "-"))
         return figure_answer(drawn, form, theme, name=f"{PROFILE.name}-{by}", title=title)
@@ -132,9 +132,9 @@ class FitPages:
             report = self._reader.law(experiments, predict=_targets(request))
         except FitError:
             report = EMPTY
-        of = experiments[0].name if len(experiments) == 1 else pluralize(len(experiments), "experiment")
+        subject = experiments[0].name if len(experiments) == 1 else pluralize(len(experiments), "experiment")
         drawn = entry.draw(report, candidate_styles(experiments[0]), theme, ())
-        return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {of}")
+        return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {subject}")
 
     def _law(self, experiments: Sequence[ExperimentRecord], sizes: Sequence[str], query: str) -> dict[str, Any]:
         """What the parts of a law's page need, with the beginning of its figures' `query`; where nothing can be fitted,
@@ -157,17 +157,17 @@ class FitPages:
         ids = _requested_ids(request)
         if not ids:
             raise NotFoundError("no experiment is named; select some in the list of experiments")
-        return [self._experiments.get(each) for each in ids]
+        return [self._experiments.get(experiment_id) for experiment_id in ids]
 
-    def _refuse_logged(self, request: Request, what: str, error: NotFoundError) -> HTMLResponse:
+    def _refuse_logged(self, request: Request, noun: str, error: NotFoundError) -> HTMLResponse:
         """Return the page that leads to the first requested experiment that was logged or imported; raises `error`
         where none was."""
-        for each in _requested_ids(request):
+        for experiment_id in _requested_ids(request):
             with suppress(NotFoundError):
-                found = self._reader.external_runs.experiment(each)
-                why = f"logged and imported runs have no {what}; deselect them."
-                link = f"/experiments/{found.id}", found.name
-                return refused_page(409, f"No {what} for these experiments", why, link)
+                logged_experiment = self._reader.external_runs.experiment(experiment_id)
+                why = f"logged and imported runs have no {noun}; deselect them."
+                link = f"/experiments/{logged_experiment.id}", logged_experiment.name
+                return refused_page(409, f"No {noun} for these experiments", why, link)
         raise error
 
 
@@ -182,18 +182,18 @@ EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fi
 
 def _styles_of_all(experiments: Sequence[ExperimentRecord]) -> dict[str, Style]:
     """Return the styles of every candidate, as the first experiment that has it shows it."""
-    return {name: style for each in reversed(experiments) for name, style in candidate_styles(each).items()}
+    return {name: style for experiment in reversed(experiments) for name, style in candidate_styles(experiment).items()}
 
 
 def _address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
     """Return a path with the experiments in its query."""
-    return f"{path}?{urlencode({'experiments': ','.join(each.id for each in experiments)}, safe=',')}"
+    return f"{path}?{urlencode({'experiments': ','.join(experiment.id for experiment in experiments)}, safe=',')}"
 
 
 def _requested_ids(request: Request) -> list[str]:
     """Return the ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
     given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
-    return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
+    return [experiment_id for experiment_id in dict.fromkeys(map(str.strip, given)) if experiment_id][:MOST_EXPERIMENTS]
 
 
 def _is_target(text: str) -> bool:

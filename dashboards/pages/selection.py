@@ -47,8 +47,8 @@ class Selection:
 
     def ids(self) -> list[tuple[str, str]]:
         """Return the fields of a form that selects the same."""
-        alone = (one.id for one in self.experiments if one.id in self.chosen)
-        return [*(("runs", run.key) for run in self.runs), *(("experiments", each) for each in alone)]
+        alone = (experiment.id for experiment in self.experiments if experiment.id in self.chosen)
+        return [*(("runs", run.key) for run in self.runs), *(("experiments", experiment_id) for experiment_id in alone)]
 
     def retriable(self) -> list[RunRecord]:
         """Return the runs that can be tried again."""
@@ -57,12 +57,16 @@ class Selection:
 
     def deleted_experiments(self) -> list[Listed]:
         """Experiments that a deletion removes whole."""
-        return [one for one in self.experiments if one.id in self.chosen or not isinstance(one, ExternalExperiment)]
+        return [
+            experiment
+            for experiment in self.experiments
+            if experiment.id in self.chosen or not isinstance(experiment, ExternalExperiment)
+        ]
 
     def deleted_runs(self) -> list[ExternalRun]:
         """Runs that a deletion removes one by one."""
-        told = (run.external for run in self.runs)
-        return [run for run in told if run is not None and run.experiment_id not in self.chosen]
+        external_runs = (run.external for run in self.runs)
+        return [run for run in external_runs if run is not None and run.experiment_id not in self.chosen]
 
 
 def selection_pages(services: Services, reader: Reader) -> APIRouter:
@@ -92,19 +96,19 @@ class SelectionPages:
         if len(_selected_items(pairs)) > MOST_SELECTED:
             return _too_many_page(pairs)
         if (asked := dict(pairs).get("action", "")) not in get_args(SelectionAction):
-            known = ", ".join(get_args(SelectionAction))
-            return refused_page(422, "No such action", f"There is no action {asked[:LONGEST_ID]!r}; there are {known}.")
-        found, action, back = self._find(pairs), _action(pairs), _return_address(pairs)
+            names = ", ".join(get_args(SelectionAction))
+            return refused_page(422, "No such action", f"There is no action {asked[:LONGEST_ID]!r}; there are {names}.")
+        selection, action, back = self._find(pairs), _action(pairs), _return_address(pairs)
         label = dict(pairs).get("label", "")
         if action == "label":
             try:
                 label = LABEL.validate_python(label)
             except ValidationError as error:
                 why = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-                return _question(found, action, back=back, label=label, faults=(f"The label {why}.",), status=422)
+                return _question(selection, action, back=back, label=label, faults=(f"The label {why}.",), status=422)
         targets: list[str] = []
-        faults = [f"There is no {each}." for each in found.unknown]
-        for target, change in self._changes(found, action, label):
+        faults = [f"There is no {key}." for key in selection.unknown]
+        for target, change in self._changes(selection, action, label):
             try:
                 change()
                 targets.append(target)
@@ -112,27 +116,29 @@ class SelectionPages:
             except (ConflictError, NotFoundError) as error:
                 faults.append(f"{target}: {error}")
         if faults:
-            left = self._find(pairs)
-            return _question(left, action, back=back, label=label, faults=faults, done=len(targets), status=409)
+            remaining = self._find(pairs)
+            return _question(remaining, action, back=back, label=label, faults=faults, done=len(targets), status=409)
         return RedirectResponse(back, status_code=303)
 
-    def _changes(self, found: Selection, action: SelectionAction, label: str) -> list[tuple[str, Callable[[], object]]]:
+    def _changes(
+        self, selection: Selection, action: SelectionAction, label: str
+    ) -> list[tuple[str, Callable[[], object]]]:
         """(what is changed, how) for each that the action is about."""
         runs, experiments, external = self._services.runs, self._services.experiments, self._services.external_runs
         if action == "retry":
-            return [(f"/runs/{one.id}", partial(runs.apply, one.id, RunAction.RETRY)) for one in found.retriable()]
+            return [(f"/runs/{run.id}", partial(runs.apply, run.id, RunAction.RETRY)) for run in selection.retriable()]
         if action == "label":
             added = LabelChange(add=(label,))
             return [
-                (f"/experiments/{one.id}", partial(experiments.change_labels, one.id, added))
-                for one in found.experiments
+                (f"/experiments/{experiment.id}", partial(experiments.change_labels, experiment.id, added))
+                for experiment in selection.experiments
             ]
         changes: list[tuple[str, Callable[[], object]]] = []
-        for one in found.deleted_experiments():
-            delete = external.delete_experiment if isinstance(one, ExternalExperiment) else experiments.delete
-            changes.append((f"/experiments/{one.id}", partial(delete, one.id)))
+        for experiment in selection.deleted_experiments():
+            delete = external.delete_experiment if isinstance(experiment, ExternalExperiment) else experiments.delete
+            changes.append((f"/experiments/{experiment.id}", partial(delete, experiment.id)))
         return changes + [
-            (f"/external-runs/{run.id}", partial(external.delete_run, run.id)) for run in found.deleted_runs()
+            (f"/external-runs/{run.id}", partial(external.delete_run, run.id)) for run in selection.deleted_runs()
         ]
 
     def _find(self, pairs: Iterable[tuple[str, str]]) -> Selection:
@@ -175,7 +181,7 @@ def _too_many_page(pairs: Iterable[tuple[str, str]]) -> Response:
 
 def _action(pairs: Iterable[tuple[str, str]]) -> SelectionAction:
     given = dict(pairs).get("action")
-    return next((each for each in get_args(SelectionAction) if each == given), "label")
+    return next((action for action in get_args(SelectionAction) if action == given), "label")
 
 
 def _return_address(pairs: Iterable[tuple[str, str]]) -> str:
@@ -186,7 +192,7 @@ def _return_address(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _question(
-    found: Selection,
+    selection: Selection,
     action: SelectionAction,
     *,
     back: str,
@@ -198,7 +204,7 @@ def _question(
     return page(
         "runs/selection.html",
         status=status,
-        found=found,
+        found=selection,
         action=action,
         back=back,
         label=label,

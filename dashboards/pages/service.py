@@ -62,37 +62,37 @@ class Concern:
 
 def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern, ...]:
     """Return all concerns of the moment, those that stop everything first."""
-    found = [Concern(text=dispatch_blocker, tone="bad")] if dispatch_blocker else []
+    all_concerns = [Concern(text=dispatch_blocker, tone="bad")] if dispatch_blocker else []
     if activity.waiting_total and dispatcher(activity) is None:
         waiting = pluralize(activity.waiting_total, "run waits", "runs wait")
         text = f"{waiting}, but no dispatcher is running; start one with adapm-bench up."
-        found.append(Concern(text=text, tone="bad"))
-    unplaceable = [one for one in activity.waiting if one.position is None]
+        all_concerns.append(Concern(text=text, tone="bad"))
+    unplaceable = [run for run in activity.waiting if run.position is None]
     if unplaceable:
         waiting = pluralize(len(unplaceable), "run waits", "runs wait")
         text = f"{waiting} for more CPUs or GPUs than any node of the cluster has."
-        found.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
-    found += _silences([one for one in activity.at_work if _is_silent(one)])
+        all_concerns.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
+    all_concerns += _silences([run for run in activity.at_work if _is_silent(run)])
     if activity.failed_runs:
         number = activity.failed_runs
         text = f"{pluralize(number, 'run')} failed in the last 24 hours; see why, or retry."
-        found.append(Concern(text=text, tone="bad", link="/queue#failures"))
-    return tuple(found)
+        all_concerns.append(Concern(text=text, tone="bad", link="/queue#failures"))
+    return tuple(all_concerns)
 
 
 def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
     """Return a line for each run that says nothing; one line where it is many: then it is not about the runs."""
     if len(silent) > SILENT_EACH:
-        longest = formats.duration(max(one.silent_seconds or 0.0 for one in silent))
+        longest = formats.duration(max(run.silent_seconds or 0.0 for run in silent))
         text = f"{len(silent)} runs have stopped reporting, the longest for {longest}; their leases will expire."
         return [Concern(text=text, link="/queue#at-work")]
-    return [Concern(text=_silence(one), link=f"/runs/{one.run_id}") for one in silent]
+    return [Concern(text=_silence(run), link=f"/runs/{run.run_id}") for run in silent]
 
 
 def silence(activity: Activity, run_id: str) -> tuple[Concern, ...]:
     """Return the concern of a silent run for its own page: the same words, without a link to that page."""
-    mine = (one for one in activity.at_work if one.run_id == run_id and _is_silent(one))
-    return tuple(Concern(text=_silence(one)) for one in mine)
+    silent_runs = (run for run in activity.at_work if run.run_id == run_id and _is_silent(run))
+    return tuple(Concern(text=_silence(run)) for run in silent_runs)
 
 
 def _is_silent(run: RunAtWork) -> bool:
@@ -105,8 +105,8 @@ def _silence(run: RunAtWork) -> str:
 
 def dispatcher(activity: Activity) -> Leader | None:
     """Return the dispatcher; None if nobody's lease lasts."""
-    found = (one for one in activity.leaders if one.role == DISPATCHER and one.expires_in_seconds > 0)
-    return next(found, None)
+    dispatchers = (leader for leader in activity.leaders if leader.role == DISPATCHER and leader.expires_in_seconds > 0)
+    return next(dispatchers, None)
 
 
 def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:

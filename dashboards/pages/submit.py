@@ -49,9 +49,9 @@ async def read_form_pairs(request: Request) -> Pairs:
 def submit_pages(experiments: Experiments, specifications: Specifications, analysis: Analysis) -> APIRouter:
     """Return the routes of `/new`."""
     router = APIRouter(include_in_schema=False)
-    found = SubmitPages(experiments, specifications, analysis)
-    router.get("/new")(found.ask)
-    router.post("/new")(found.answer)
+    pages = SubmitPages(experiments, specifications, analysis)
+    router.get("/new")(pages.ask)
+    router.post("/new")(pages.answer)
     return router
 
 
@@ -88,11 +88,11 @@ class SubmitPages:
 
     def _form(self, form: SubmitForm, *, submit: bool = False, refused: bool = False, nonce: str = "") -> Response:
         fields = fields_of(form)
-        found = self._specifications.preview(fields)
-        if submit and found.is_acceptable():
-            return self._submit(fields, nonce, found)
+        checked = self._specifications.preview(fields)
+        if submit and checked.is_acceptable():
+            return self._submit(fields, nonce, checked)
         return _page(
-            form=form, preview=found, faults=form_faults(found.faults, form), text=to_yaml(fields), mode="form",
+            form=form, preview=checked, faults=form_faults(checked.faults, form), text=to_yaml(fields), mode="form",
             submitted=submit, refused=refused, nonce=nonce,
         )  # fmt: skip
 
@@ -105,11 +105,11 @@ class SubmitPages:
             return _page(
                 text=text, mode="yaml", trouble=_in_words(error), submitted=submit, refused=refused, nonce=nonce
             )
-        found = self._specifications.preview(fields)
-        if submit and found.is_acceptable():
-            return self._submit(fields, nonce, found)
+        checked = self._specifications.preview(fields)
+        if submit and checked.is_acceptable():
+            return self._submit(fields, nonce, checked)
         return _page(
-            text=text, mode="yaml", preview=found, faults=text_faults(found.faults, text), submitted=submit,
+            text=text, mode="yaml", preview=checked, faults=text_faults(checked.faults, text), submitted=submit,
             refused=refused, nonce=nonce,
         )  # fmt: skip
 
@@ -131,14 +131,14 @@ class SubmitPages:
             return refused_page(409, "No comparison of these trials", str(error))
         return self._yaml(to_yaml(brief(spec)))
 
-    def _submit(self, fields: dict[str, Any], nonce: str, found: Preview) -> Response:
+    def _submit(self, fields: dict[str, Any], nonce: str, checked: Preview) -> Response:
         """Queue it and show it. The same page sent twice makes one experiment: by its nonce and what it says."""
         spec = validate_spec(fields)
         key = f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None
         try:
             made = self._experiments.submit(spec, key, by=who.key_id if (who := visitor()) else None)
         except OrchestratorError as error:
-            return _page(text=to_yaml(fields), mode="yaml", preview=found, trouble=str(error), submitted=True)
+            return _page(text=to_yaml(fields), mode="yaml", preview=checked, trouble=str(error), submitted=True)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
 
 
@@ -172,7 +172,7 @@ def _page(
         optimizer_choices=[(entry.name, entry.title) for entry in catalog.CATALOG],
         datasets=data_catalog.DATASETS,
         tokenizers=data_catalog.TOKENIZERS,
-        methods=[(name, words.removeprefix("a ").capitalize()) for name, words in METHODS.items()],
+        methods=[(name, description.removeprefix("a ").capitalize()) for name, description in METHODS.items()],
         templates=tuple(KINDS),
     )
 

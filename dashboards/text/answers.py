@@ -41,18 +41,18 @@ def coefficient_names(report: FitReport) -> tuple[str, ...]:
 def predictions(report: FitReport) -> tuple[PredictedSize, ...]:
     """Predictions by size, in the order in which they were asked for."""
     most = max((len(fit.predictions) for fit in report.fits), default=0)
-    found = []
+    sizes = []
     for index in range(most):
         rows = tuple((fit, fit.predictions[index]) for fit in report.fits if fit.predictions)
         first = rows[0][1]
-        found.append(PredictedSize(title=size_title(first), rows=rows))
-    return tuple(found)
+        sizes.append(PredictedSize(title=size_title(first), rows=rows))
+    return tuple(sizes)
 
 
-def size_title(one: Prediction) -> str:
+def size_title(prediction: Prediction) -> str:
     """`gpt2-124m, 124 M parameters`."""
-    size = f"{formats.compact(one.parameters)} parameters"
-    return size if one.model is None else f"{one.model}, {size}"
+    size = f"{formats.compact(prediction.parameters)} parameters"
+    return size if prediction.model is None else f"{prediction.model}, {size}"
 
 
 def memory_words(memory: MemoryPrediction) -> str:
@@ -76,14 +76,14 @@ def change_words(change: Estimate) -> str:
 
 
 def _exponents(fit: CandidateFit) -> str:
-    found = []
+    exponents = []
     for name in ("alpha", "beta"):
-        if (one := fit.coefficients.get(name)) is not None:
+        if (coefficient := fit.coefficients.get(name)) is not None:
             bounds = ""
-            if one.low is not None and one.high is not None:
-                bounds = f" ({number(one.low, 3)} to {number(one.high, 3)})"
-            found.append(f"{name} = {number(one.value, 3)}{bounds}")
-    return ", ".join(found)
+            if coefficient.low is not None and coefficient.high is not None:
+                bounds = f" ({number(coefficient.low, 3)} to {number(coefficient.high, 3)})"
+            exponents.append(f"{name} = {number(coefficient.value, 3)}{bounds}")
+    return ", ".join(exponents)
 
 
 def device_hours(cells: Sequence[CellRecord]) -> float:
@@ -134,8 +134,8 @@ def sweep_headline(report: SweepReport) -> str:
     best = report.best()
     if best is None or best.objective is None:
         return ""
-    at = ", ".join(f"{name} {value_text(value)}" for name, value in best.parameters.items())
+    point = ", ".join(f"{name} {value_text(value)}" for name, value in best.parameters.items())
     reached = (
         f"reached the lowest {report.loss_name}" if report.complete else f"has the lowest {report.loss_name} so far"
     )
-    return f"{reached}: {formats.loss(best.objective)}{report.loss_unit} on one seed, at {at} (trial {best.number})."
+    return f"{reached}: {formats.loss(best.objective)}{report.loss_unit} on one seed, at {point} (trial {best.number})."

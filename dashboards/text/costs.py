@@ -79,12 +79,12 @@ def _time(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
         ("backward", result.backward_seconds_median),
         ("optimizer", result.optimizer_seconds_median),
     )
-    known = [f"{name} {formats.seconds(value)}" for name, value in parts if value is not None]
+    breakdown = [f"{name} {formats.seconds(value)}" for name, value in parts if value is not None]
     micro_batch, batch = result.micro_batch_sequences, spec.workload.budget.batch_sequences
     return (
         ("Micro-batch", formats.UNKNOWN if micro_batch is None else f"{micro_batch} of {batch} sequences"),
         ("Step, median", formats.seconds(result.step_seconds_median)),
-        ("Step breakdown", ", ".join(known) or formats.UNKNOWN),
+        ("Step breakdown", ", ".join(breakdown) or formats.UNKNOWN),
         ("Speed", _unit(formats.compact(result.tokens_per_second), f"{spec.workload.task.batch_unit}/s")),
         ("Model FLOP/s", formats.flops(result.flops_per_second)),
         ("MFU", formats.percent(result.model_flops_utilization)),

@@ -112,10 +112,10 @@ no evidence for large models. With 20 tokens a parameter AdaPM's defaults alread
 
 {table}
 
-A claim is *supported* if its interval lies within the claim's bounds (0.01 nats for "on par" is ours), *contradicted* if outside, *undecided* otherwise.
-Intervals have 95 % for all comparisons of an experiment together; studies share runs and are not corrected for each
-other. `adapm-bench study run NAME` repeats a study, `adapm-bench study ls NAME` shows every figure and caveat
-([studies](studies.md))."""
+A claim is *supported* if its interval lies within the claim's bounds (0.01 nats for "on par" is ours), *contradicted*
+if outside, *undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together; studies share
+runs and are not corrected for each other. `adapm-bench study run NAME` repeats a study, `adapm-bench study ls NAME`
+shows every figure and caveat ([studies](studies.md))."""
 
 
 PLACES = ("appendix", "assumption", "figure", "section", "table", "theorem")
@@ -162,8 +162,8 @@ def _overview(studies: Sequence[StudySummary]) -> Iterator[str]:
     yield "| question | its first claim, measured | scale | all claims |"
     yield "|---|---|---|---|"
     for study in studies:
-        if (found := study.best()) is not None:
-            scale, finding = found
+        if (best_pair := study.best()) is not None:
+            scale, finding = best_pair
             where = "any" if study.is_computed() else scale.value
             effect, counts = _cell(first_effect(finding)), verdict_counts([finding])
             yield f"| [{study.question}](#{study.name}) | {effect} | {where} | {counts} |"
@@ -173,15 +173,15 @@ def _overview(studies: Sequence[StudySummary]) -> Iterator[str]:
 
 
 def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:
-    found = dict.fromkeys(
+    machine_names = dict.fromkeys(
         machine
         for study in studies
         for report in study.scales
         if (finding := report.best()) is not None
         for machine in finding.machines
     )
-    if found:
-        yield f"Measured on: {'; '.join(found)}. Each stored result has its commit."
+    if machine_names:
+        yield f"Measured on: {'; '.join(machine_names)}. Each stored result has its commit."
 
 
 def _section(study: StudySummary) -> Iterator[str]:

@@ -41,13 +41,13 @@ def predictions(law: FitReport) -> Table:
     """Return the predicted loss and memory of sizes that were not trained; without rows where there are none."""
     rows = []
     for size in answers.predictions(law):
-        for fit, one in size.rows:
-            memory = one.memory
+        for fit, prediction in size.rows:
+            memory = prediction.memory
             state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
             how = "" if memory is None else f" ({answers.memory_words(memory)})"
             total = formats.UNKNOWN if memory is None else formats.size(memory.total_bytes())
-            tokens = formats.compact(one.tokens)
-            rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
+            tokens = formats.compact(prediction.tokens)
+            rows.append((size.title, fit.title, tokens, _estimate(prediction.loss, 4), state + how, total))
     return Table(
         head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
         rows=tuple(rows),
@@ -56,12 +56,12 @@ def predictions(law: FitReport) -> Table:
     )
 
 
-def _estimate(one: Estimate | None, digits: int = 3) -> str:
+def _estimate(estimate: Estimate | None, digits: int = 3) -> str:
     """`0.340 [0.310, 0.370]`; wide ranges of magnitude in powers of ten."""
-    if one is None:
+    if estimate is None:
         return formats.UNKNOWN
-    interval = formats.interval(one.low, one.high, lambda value: answers.number(value, digits))
-    return f"{answers.number(one.value, digits)} {interval or '(no interval)'}"
+    interval = formats.interval(estimate.low, estimate.high, lambda value: answers.number(value, digits))
+    return f"{answers.number(estimate.value, digits)} {interval or '(no interval)'}"
 
 
 def best_trials(sweep: SweepReport) -> Table:
@@ -71,7 +71,8 @@ def best_trials(sweep: SweepReport) -> Table:
             finding.title,
             formats.loss(finding.best.objective if finding.best else None),
             _values(finding.best.parameters) if finding.best else "no trial completed its budget with a finite loss",
-            ", ".join(f"{one.parameter} {formats.percent(one.share)}" for one in finding.importance) or formats.UNKNOWN,
+            ", ".join(f"{factor.parameter} {formats.percent(factor.share)}" for factor in finding.importance)
+            or formats.UNKNOWN,
             *map(str, (finding.trials, finding.stopped_early, finding.diverged, finding.out_of_memory)),
         )
         for finding in sweep.findings

@@ -132,11 +132,11 @@ def tone(state: RunStatus | Outcome) -> Tone:
 
 def run_actions(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
     """Return the actions that would change at least one run in these states."""
-    found = frozenset(states)
+    distinct_states = frozenset(states)
     return tuple(
         action
         for action in (RunAction.PAUSE, RunAction.RESUME, RunAction.RETRY, RunAction.CANCEL)
-        if ACTIONABLE[action] & found
+        if ACTIONABLE[action] & distinct_states
     )
 
 
@@ -150,10 +150,10 @@ def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
     if counts.done():
         stopped = counts.by_status.get(RunStatus.CANCELLED, 0)
         return Chip(text="cancelled", tone="wait") if stopped else Chip(text="done", tone="good")
-    known = sum(counts.by_status.values())  # of all that there will be
-    if known and counts.by_status.get(RunStatus.QUEUED, 0) == known:
+    run_count = sum(counts.by_status.values())  # of all that there will be
+    if run_count and counts.by_status.get(RunStatus.QUEUED, 0) == run_count:
         return Chip(text="queued", tone="wait")
-    if known and counts.by_status.get(RunStatus.PAUSED, 0) == known - counts.ended():
+    if run_count and counts.by_status.get(RunStatus.PAUSED, 0) == run_count - counts.ended():
         return Chip(text="paused", tone="wait")
     return Chip(text="running", tone="live")
 
@@ -169,8 +169,8 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     order: tuple[Tone | Literal["over"], ...] = ("good", "bad", "over", "live", "warn", "wait")
     numbers = dict.fromkeys(order, 0)
     for state, number in counts.by_outcome().items():
-        found = tone(state)
-        numbers["over" if found == "wait" and isinstance(state, Outcome) else found] += number
+        state_tone = tone(state)
+        numbers["over" if state_tone == "wait" and isinstance(state, Outcome) else state_tone] += number
     segments, start = [], 0.0
     for name in order:
         width = 100 * numbers[name] / max(1, counts.total)
@@ -192,8 +192,8 @@ def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leade
             whisker=whiskers.get(row.candidate),
             state_share=_share(row.optimizer_state_bytes, baseline.optimizer_state_bytes if baseline else None),
             pace=pace_words(row, baseline),
-            runs_ended=sum(one.runs_ended for one in row.all_runs()),
-            runs_total=sum(one.runs_total for one in row.all_runs()),
+            runs_ended=sum(rate.runs_ended for rate in row.all_runs()),
+            runs_total=sum(rate.runs_total for rate in row.all_runs()),
         )
         for rank, row in enumerate(comparison.rows, start=1)
     )
@@ -207,10 +207,10 @@ def rate_words(row: CandidateRow) -> str:
 def speed_up(row: CandidateRow) -> str:
     """Return a speed-up with its interval: `1.25× (1.18 to 1.31)`, `1.02× (below 1.06)`; `below 1.06×` of a candidate
     that did not get there. Empty where none is known, as of the baseline."""
-    found = row.time_to_target and row.time_to_target.speed_up
-    if not found:
+    ratio = row.time_to_target and row.time_to_target.speed_up
+    if not ratio:
         return ""
-    match found.low, found.high:
+    match ratio.low, ratio.high:
         case float(low), float(high):
             interval = f"{low:.2f} to {high:.2f}"
         case float(low), _:
@@ -218,7 +218,7 @@ def speed_up(row: CandidateRow) -> str:
         case _, high:
             interval = f"below {high:.2f}"
     interval = interval.replace(" ", "\N{NO-BREAK SPACE}")
-    return f"{interval}×" if found.mean is None else f"{found.mean:.2f}× ({interval})"
+    return f"{interval}×" if ratio.mean is None else f"{ratio.mean:.2f}× ({interval})"
 
 
 def speed_words(row: CandidateRow) -> str:
@@ -234,13 +234,13 @@ def speed_words(row: CandidateRow) -> str:
 def unstable_runs(row: CandidateRow) -> tuple[str, str]:
     """Return the number of lost runs (`2 of 10`), and the 95 % interval of their share with the p-value against the
     baseline's (`3 to 56 %, p = 0.5 against baseline`), if that means anything."""
-    found = row.instability
-    if found is None:
+    lost_share = row.instability
+    if lost_share is None:
         return formats.UNKNOWN, ""
-    interval = f"{100 * found.low:.0f} to {100 * found.high:.0f} %"
-    p_value = formats.p_value(found.p_value)
+    interval = f"{100 * lost_share.low:.0f} to {100 * lost_share.high:.0f} %"
+    p_value = formats.p_value(lost_share.p_value)
     tested = f"{p_value} against baseline" if p_value not in ("", formats.p_value(1.0)) else ""
-    return f"{found.lost} of {found.runs}", ", ".join(filter(None, (interval, tested)))
+    return f"{lost_share.lost} of {lost_share.runs}", ", ".join(filter(None, (interval, tested)))
 
 
 def verdict_chip(conclusion: Conclusion) -> Chip:
@@ -287,12 +287,12 @@ def headline(comparison: Comparison) -> str:
     row = headline_row(comparison)
     if row is None or row.val_loss is None:
         return ""
-    so_far, rest = ("", "") if comparison.complete else ("so far ", "; some runs are still in progress")
-    baseline = next((each for each in comparison.rows if each.is_baseline), None)
+    so_far, ending = ("", "") if comparison.complete else ("so far ", "; some runs are still in progress")
+    baseline = next((candidate for candidate in comparison.rows if candidate.is_baseline), None)
     if row.difference is None or baseline is None:
-        return f"{so_far}a {comparison.loss_name} of {formats.loss(row.val_loss.mean)}{rest}."
+        return f"{so_far}a {comparison.loss_name} of {formats.loss(row.val_loss.mean)}{ending}."
     clause = candidate_clause(row, baseline, comparison.loss_unit)
-    return f"{so_far}{clause}{rest}.{_smaller_candidate(comparison, row, baseline)}"
+    return f"{so_far}{clause}{ending}.{_smaller_candidate(comparison, row, baseline)}"
 
 
 def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: CandidateRow) -> str:
@@ -309,17 +309,17 @@ def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: C
 def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     """Return a candidate's verdict with its loss, state and time against the baseline's: `0.0350 nats lower than AdamW
     (0.0080 to 0.0610), 55 % of its optimizer state, 17 % slower steps`."""
-    found = row.difference
-    if found is None:
+    estimate = row.difference
+    if estimate is None:
         return "no loss to compare"
-    interval = verdicts.interval_of_effect(found)
-    effect = f"{verdicts.effect_text(found, unit)} {'as' if found.mean == 0 else 'than'} {baseline.title}"
+    interval = verdicts.interval_of_effect(estimate)
+    effect = f"{verdicts.effect_text(estimate, unit)} {'as' if estimate.mean == 0 else 'than'} {baseline.title}"
     clauses = [f"{effect} ({interval})" if interval else effect]
     match row.conclusion:
         case Conclusion.BETTER | Conclusion.WORSE:
             pass
         case Conclusion.AS_GOOD:
-            clauses[0] = f"as good within {found.margin:g}{unit}, {clauses[0]}"
+            clauses[0] = f"as good within {estimate.margin:g}{unit}, {clauses[0]}"
         case Conclusion.UNSTABLE:
             clauses[0] = f"unstable, {pluralize(row.lost_runs(), 'run')} lost, {clauses[0]}"
         case _:
@@ -354,7 +354,7 @@ def seeds_to_ask(comparison: Comparison, planned: int) -> int:
     """Return the fresh seeds that "More seeds" suggests: as many as would decide the undecided, or as many as were
     planned."""
     undecided = [row.difference for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED and row.difference]
-    return min(max((each.seeds_to_decide or planned for each in undecided), default=planned), MOST_SEEDS)
+    return min(max((difference.seeds_to_decide or planned for difference in undecided), default=planned), MOST_SEEDS)
 
 
 def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str, ...]:
@@ -405,14 +405,14 @@ def _whiskers(by_candidate: Mapping[str, Difference]) -> dict[str, Whisker]:
     """Return whiskers on one scale for all rows, which includes zero and the intervals, so that a wide one looks wider
     than a narrow one. Cut are those that are much wider than others, and those beside which the means would lie on top
     of one another."""
-    means = [0.0, *(each.mean for each in by_candidate.values())]
+    means = [0.0, *(difference.mean for difference in by_candidate.values())]
     low, high = min(means), max(means)
     spread = high - low or 1.0
-    halves = [each.high - each.mean for each in by_candidate.values() if each.high is not None]
+    halves = [difference.high - difference.mean for difference in by_candidate.values() if difference.high is not None]
     reach = min(max(halves), 2 * median_low(halves), 10 * spread) if halves else 0.0
     margin = max(0.6 * spread, reach)
     left, width = low - margin, high - low + 2 * margin
-    return {candidate: _whisker(each, left, width) for candidate, each in by_candidate.items()}
+    return {candidate: _whisker(difference, left, width) for candidate, difference in by_candidate.items()}
 
 
 def _whisker(difference: Difference, left: float, width: float) -> Whisker:
@@ -446,21 +446,21 @@ def power_text(power: DesignPower) -> str:
 
 def power_details(power: DesignPower) -> tuple[str, ...]:
     """Return the number of seeds that the margin takes, and its assumptions; a sentence each."""
-    found = ["Shown in 80 % of cases."] if power.detectable_difference is not None else []
+    sentences = ["Shown in 80 % of cases."] if power.detectable_difference is not None else []
     if power.margin is not None:
         margin = f"{power.margin:g}{power.loss_unit}"
-        found.append(
+        sentences.append(
             f"A difference of {margin} takes {_seeds(power.seeds_for_difference)}, as good within {margin} takes "
             f"{_seeds(power.seeds_for_margin)}."
         )
         if 3 * power.evaluation_error > power.margin:
-            found.append(
+            sentences.append(
                 f"The error of the validation text, {power.evaluation_error:.2g}{power.loss_unit}, rivals the margin: "
                 "a larger `evaluation.sequences` makes it smaller."
             )
     earlier = pluralize(power.experiments, "earlier experiment")
-    found.append(f"Paired differences vary by {power.paired_sd:.2g}{power.loss_unit}, by {earlier}.")
-    return tuple(found)
+    sentences.append(f"Paired differences vary by {power.paired_sd:.2g}{power.loss_unit}, by {earlier}.")
+    return tuple(sentences)
 
 
 def _seeds(count: int | None) -> str:

@@ -256,9 +256,9 @@ class AdaPM(ClosureStep):
                 raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
         # Whatever else the groups go by.
         facts = (devices.is_simulated(), self.compile, [*map(id, groups)], [*map(_chosen, groups)])
-        known = self._layout
-        if known is not None and known.holds(facts, parameters, self.state):
-            return known
+        layout = self._layout
+        if layout is not None and layout.holds(facts, parameters, self.state):
+            return layout
         if devices.is_capturing():
             self._refuse_capture_of_host_numbers()
             raise RuntimeError(
@@ -416,24 +416,26 @@ class AdaPM(ClosureStep):
         are."""
         if any(len(group.get("param_names", ())) != len(group["params"]) for group in saved):
             return saved
-        found = [dict(zip(map(plain_name, group["param_names"]), group["params"], strict=True)) for group in saved]
-        known = {name for group in found for name in group}
+        named_groups = [
+            dict(zip(map(plain_name, group["param_names"]), group["params"], strict=True)) for group in saved
+        ]
+        saved_names = {name for group in named_groups for name in group}
         own = {name for group in self._group_names for name in group}
-        if new := sorted(own - known):
+        if new := sorted(own - saved_names):
             raise ValueError(
                 f"the state to load has nothing for {_listing(new)}; were they frozen when it was saved? Then load it "
                 f"while they still are, thaw them, and give them to add_param_group"
             )
-        if gone := sorted(known - own):
+        if gone := sorted(saved_names - own):
             raise ValueError(
                 f"the state to load has {_listing(gone)}, which this optimizer does not train; build it with them, or "
                 f"take them out of the state in a hook of register_load_state_dict_pre_hook"
             )
-        if [set(group) for group in found] != [set(group) for group in self._group_names]:
+        if [set(group) for group in named_groups] != [set(group) for group in self._group_names]:
             return saved  # `_check_saved_state` tells what differs
         return [
             {**group, "params": [by_name[name] for name in ordered]}
-            for group, by_name, ordered in zip(saved, found, self._group_names, strict=True)
+            for group, by_name, ordered in zip(saved, named_groups, self._group_names, strict=True)
         ]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -456,10 +458,10 @@ class AdaPM(ClosureStep):
             return
         model = None if self._model is None else self._model()
         options = self._plan_options(self._planning)
-        found = (
+        blocks = (
             plan_blocks(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
         )
-        added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
+        added = (block for block in blocks if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
@@ -556,8 +558,8 @@ class AdaPM(ClosureStep):
         own = [len(group["params"]) for group in self.param_groups]
         if saved != own:
             raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
-        for known, group in zip(self._group_names, state_dict["param_groups"], strict=True):
-            if moved := sorted(set(map(plain_name, group.get("param_names", known))) - set(known)):
+        for own_names, group in zip(self._group_names, state_dict["param_groups"], strict=True):
+            if moved := sorted(set(map(plain_name, group.get("param_names", own_names))) - set(own_names)):
                 raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
         # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
         lacking = sorted({option for group in state_dict["param_groups"] for option in OPTIONS if option not in group})
@@ -565,18 +567,18 @@ class AdaPM(ClosureStep):
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
         for group in state_dict["param_groups"]:
             check_options(group)
-        groups = {each: group for group in state_dict["param_groups"] for each in group["params"]}
+        groups = {identity: group for group in state_dict["param_groups"] for identity in group["params"]}
         for identity, name, parameter, _ in self._saved_parameters(state_dict):
             if identity not in state_dict["state"]:
                 continue
             tensors = state_dict["state"][identity]
-            found = {key: tuple(value.shape) for key, value in tensors.items() if key != STEP}
+            shapes = {key: tuple(value.shape) for key, value in tensors.items() if key != STEP}
             expected = {key: block.state_shapes[state_name] for key, block, state_name in self._state_keys(name)}
             if has_master_weight(groups[identity], parameter):
                 expected[MASTER_WEIGHT] = tuple(parameter.shape)
-            if found != expected:
+            if shapes != expected:
                 raise ValueError(
-                    f"the state to load for {name} is {found}, but this plan keeps {expected}; "
+                    f"the state to load for {name} is {shapes}, but this plan keeps {expected}; "
                     f"build the optimizer with the model, class, rank_ratio and state_dtype that saved it"
                 )
 

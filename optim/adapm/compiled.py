@@ -171,10 +171,10 @@ def is_worth_compiling(shape: tuple[int, ...], *tensors: object) -> bool:
         len(shape) == 2
         and prod(shape) >= _CPU_SMALLEST_BLOCK
         and all(
-            isinstance(each, Tensor)
-            and type(each) in _PLAIN
-            and (each.device.type, each.dtype, each.stride(-1)) == ("cpu", torch.float32, 1)
-            for each in tensors
+            isinstance(tensor, Tensor)
+            and type(tensor) in _PLAIN
+            and (tensor.device.type, tensor.dtype, tensor.stride(-1)) == ("cpu", torch.float32, 1)
+            for tensor in tensors
         )
         and not devices.is_simulated()
         and library() is not None
@@ -188,11 +188,11 @@ def library() -> ctypes.CDLL | None:
         with TemporaryDirectory(prefix="adapm-") as folder:
             made = Path(folder) / "step.so"
             command = [_c_compiler() or "cc", *FLAGS, "-", "-o", str(made), "-lm"]
-            found = subprocess.run(
+            compilation = subprocess.run(
                 command, input=SOURCE, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
             )
-            if found.returncode != 0:
-                raise OSError(f"{command[0]} failed: {found.stderr.strip()[-500:]}")
+            if compilation.returncode != 0:
+                raise OSError(f"{command[0]} failed: {compilation.stderr.strip()[-500:]}")
             loaded = ctypes.CDLL(str(made))
     except (OSError, subprocess.SubprocessError) as error:
         warnings.warn(f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2)
@@ -225,9 +225,9 @@ def move(
     """
     rows, columns = weight.shape
     by_row = divisor is not None and divisor.shape == (rows, 1)
-    product, divisor = (None if each is None else each.contiguous() for each in (product, divisor))
+    product, divisor = (None if tensor is None else tensor.contiguous() for tensor in (product, divisor))
     torch.autograd.graph.increment_version(weight)  # as for whatever torch writes to
-    parts = [item for each in (weight, gradient, product, moment, divisor) for item in _address_and_stride(each)]
+    parts = [item for tensor in (weight, gradient, product, moment, divisor) for item in _address_and_stride(tensor)]
     code = library()
     assert code is not None
     code.move(rows, columns, *parts, by_row, numbers.data_ptr(), torch.get_num_threads())

@@ -89,16 +89,16 @@ class _TensorCache:
         self._kept: dict[tuple[Hashable, ...], Tensor] = {}
 
     def __call__(self, *key: Hashable) -> Tensor:
-        found = self._kept.get(key)
-        if found is None:
-            found = self._make(*key)
+        tensor = self._kept.get(key)
+        if tensor is None:
+            tensor = self._make(*key)
             if _recorded is None:
                 if len(self._kept) >= self._maxsize:
                     self._kept.pop(next(iter(list(self._kept))), None)
-                self._kept[key] = found
+                self._kept[key] = tensor
         if _recorded is not None:
-            _recorded.add(found)
-        return found
+            _recorded.add(tensor)
+        return tensor
 
     def cache_clear(self) -> None:
         """Forget all of them."""
@@ -228,10 +228,10 @@ def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest"
         return product_of(rows, matrix.mT)
 
 
-def product_of(one: Tensor, other: Tensor) -> Tensor:
+def product_of(matrix: Tensor, other: Tensor) -> Tensor:
     """Return the product of two matrices, or of two batches: torch's `@` makes views of both first."""
-    found: Tensor = torch.bmm(one, other) if one.ndim == other.ndim == 3 else one @ other
-    return found
+    product: Tensor = torch.bmm(matrix, other) if matrix.ndim == other.ndim == 3 else matrix @ other
+    return product
 
 
 def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:

@@ -60,21 +60,21 @@ class ParamSlice:
         if (start, stop) == (0, len(self.blocks)):
             return self
         chosen: Any = slice(start, stop) if stop > start + 1 else start
-        of = self.of
+        take = self.of
         return replace(
-            self, blocks=self.blocks[start:stop], weight=self.weight[chosen], view=lambda tensor: of(tensor)[chosen]
+            self, blocks=self.blocks[start:stop], weight=self.weight[chosen], view=lambda tensor: take(tensor)[chosen]
         )
 
 
 def cut_parameter(
-    blocks: Sequence[Block], place: int, parameter: Tensor, trained: Tensor, kept: dict[str, Tensor]
+    blocks: Sequence[Block], position: int, parameter: Tensor, trained: Tensor, state: dict[str, Tensor]
 ) -> Iterator[ParamSlice]:
     """Yield the slices of a parameter: its blocks, like neighbours of a stack together."""
     if is_distributed(parameter):
         for block in blocks:
             portion = portion_of(block, parameter)
-            here = partial(local_view, block, portion, parameter)
-            yield ParamSlice((block,), place, here(trained), kept, here, portion)
+            local_of = partial(local_view, block, portion, parameter)
+            yield ParamSlice((block,), position, local_of(trained), state, local_of, portion)
         return
     runs: list[list[Block]] = []
     latest: dict[object, list[Block]] = {}
@@ -94,7 +94,7 @@ def cut_parameter(
             view = first.view
         elif first.part is not None:
             view = methodcaller("narrow", first.part.axis, first.part.start, first.part.length)
-        yield ParamSlice(tuple(run), place, trained if view is None else view(trained), kept, view)
+        yield ParamSlice(tuple(run), position, trained if view is None else view(trained), state, view)
 
 
 def _view_stack(first: Block, count: int, tensor: Tensor) -> Tensor:
@@ -125,22 +125,25 @@ class Group:
     def __post_init__(self) -> None:
         self.block = self.slices[0].blocks[0]
         """Any of them: they are alike."""
-        self.weights = [one.weight for one in self.slices]
-        self.blocks = [block for one in self.slices for block in one.blocks]
+        self.weights = [piece.weight for piece in self.slices]
+        self.blocks = [block for piece in self.slices for block in piece.blocks]
         self.compute = torch.promote_types(self.weights[0].dtype, torch.float32)
         """Type of the arithmetic."""
 
     def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """G of each slice, from the gradients of the parameters that move."""
-        return [gradients[one.place] if one.view is None else one.view(gradients[one.place]) for one in self.slices]
+        return [
+            gradients[piece.place] if piece.view is None else piece.view(gradients[piece.place])
+            for piece in self.slices
+        ]
 
     @cached_property
     def singles(self) -> "Group":
         """The same blocks, each a slice by itself with state of its own."""
-        slices = [one.cut(place, place + 1) for one in self.slices for place in range(len(one.blocks))]
+        slices = [piece.cut(index, index + 1) for piece in self.slices for index in range(len(piece.blocks))]
         count = len(slices)
         state = {
-            name: [stored[0][place] for place in range(count)] if len(stored) == 1 < count else stored
+            name: [stored[0][index] for index in range(count)] if len(stored) == 1 < count else stored
             for name, stored in self.state.items()
         }
         return Group(slices, state, self.largest, self.compiles)
@@ -192,11 +195,11 @@ def make_units(
         largest: Elements of the plan's largest block.
         compiles: Whether compiled code may move them.
     """
-    is_accelerated = any(devices.is_accelerator(one.weight.device) for one in slices)
+    is_accelerated = any(devices.is_accelerator(piece.weight.device) for piece in slices)
     compiles = compiles and not (forms_momentum and is_accelerated)
     alike: dict[object, list[ParamSlice]] = {}
-    for one in slices:
-        alike.setdefault((likeness(one.blocks[0]), one.weight.shape[-len(one.blocks[0].shape) :]), []).append(one)
+    for part in slices:
+        alike.setdefault((likeness(part.blocks[0]), part.weight.shape[-len(part.blocks[0].shape) :]), []).append(part)
     units: list[list[Group]] = []
     by_rank: dict[object, list[list[ParamSlice]]] = {}
     for members in alike.values():
@@ -205,7 +208,7 @@ def make_units(
         if block.first_moment is FirstMoment.LOW_RANK and is_accelerated and not forms_momentum:
             by_rank.setdefault((block.rank, has_kernels), []).append(members)
         elif has_kernels:
-            singles = [one.cut(place, place + 1) for one in members for place in range(len(one.blocks))]
+            singles = [piece.cut(index, index + 1) for piece in members for index in range(len(piece.blocks))]
             units.append([hold(singles, largest, compiles, together=False)])
         else:
             units += [[group] for unit in _fill_units([members], largest, compiles) for group in unit]
@@ -227,19 +230,19 @@ def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: b
             of_block = max(1, of_block, first.weight.numel() // len(first.blocks))
             limit = limit_of(first.weight, largest=largest)
         size, together = max(1, limit // of_block), list[ParamSlice]()
-        for one in members:
-            for start in range(0, len(one.blocks), size):
-                piece = one.cut(start, min(start + size, len(one.blocks)))
+        for member in members:
+            for start in range(0, len(member.blocks), size):
+                piece = member.cut(start, min(start + size, len(member.blocks)))
                 needed = len(piece.blocks) * of_block
                 is_full = elements > 0 and elements + needed > limit
-                if together and (is_full or len(one.blocks) > 1):
+                if together and (is_full or len(member.blocks) > 1):
                     unit.append(hold(together, largest, compiles))
                     together = []
                 if is_full:
                     yield unit
                     unit, elements = [], 0
                 elements += needed
-                if len(one.blocks) > 1:
+                if len(member.blocks) > 1:
                     unit.append(hold([piece], largest, compiles))
                 else:
                     together.append(piece)
@@ -259,12 +262,12 @@ def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together
         together: Whether state is one tensor, or one for each block.
     """
     held: dict[str, list[Tensor]] = {name: [] for name in slices[0].blocks[0].state_shapes}
-    for part in [slices] if together else [[one] for one in slices]:
+    for part in [slices] if together else [[piece] for piece in slices]:
         block = part[0].blocks[0]
-        for name, found in held.items():
-            owners = [(one.kept, member.key(name)) for one in part for member in one.blocks]
+        for name, tensors in held.items():
+            owners = [(piece.kept, member.key(name)) for piece in part for member in piece.blocks]
             like = torch.empty(0, dtype=block.state_dtypes[name], device=part[0].weight.device)
-            found += hold_together(owners, state_shape(block, name, part[0].portion), like)
+            tensors += hold_together(owners, state_shape(block, name, part[0].portion), like)
     return Group(slices, _pair_with_scales(held), largest, compiles)
 
 
@@ -301,20 +304,20 @@ def hold_together(
     Zero where nothing is kept. What lies apart, as after loading, is brought together, but where it has memory in
     common with others: that is left as it is, in a list.
     """
-    if not any(key in kept for kept, key in owners):
+    if not any(key in state for state, key in owners):
         whole = like.new_zeros((len(owners), *shape) if len(owners) > 1 else shape)
         _share(owners, whole)
         return [whole]
-    for kept, key in owners:
-        kept[key] = kept[key].contiguous() if key in kept else like.new_zeros(shape)
-    parts = [kept[key] for kept, key in owners]
+    for state, key in owners:
+        state[key] = state[key].contiguous() if key in state else like.new_zeros(shape)
+    parts = [state[key] for state, key in owners]
     first = parts[0]
     if len(parts) == 1:
         return parts
     offset, size, storage = first.storage_offset(), first.numel(), first.untyped_storage()._cdata
     if all(
-        part.untyped_storage()._cdata == storage and part.storage_offset() == offset + place * size
-        for place, part in enumerate(parts)
+        part.untyped_storage()._cdata == storage and part.storage_offset() == offset + index * size
+        for index, part in enumerate(parts)
     ):
         return [first.as_strided((len(parts), *first.shape), (size, *first.stride()), offset)]
     owned: dict[int, int] = {}
@@ -329,8 +332,8 @@ def hold_together(
 
 
 def _share(owners: Sequence[tuple[dict[str, Tensor], str]], whole: Tensor) -> None:
-    for (kept, key), own in zip(owners, whole.unbind() if len(owners) > 1 else [whole], strict=True):
-        kept[key] = own
+    for (state, key), own in zip(owners, whole.unbind() if len(owners) > 1 else [whole], strict=True):
+        state[key] = own
 
 
 def _pair_with_scales(held: dict[str, list[Tensor]]) -> dict[str, Sequence[Stored]]:
@@ -339,7 +342,7 @@ def _pair_with_scales(held: dict[str, list[Tensor]]) -> dict[str, Sequence[Store
     for name, tensors in held.items():
         if (scales := held.get(f"{name}{SCALE}")) is not None:
             if len(scales) != len(tensors):  # one of them is apart
-                tensors, scales = ([*one[0]] if len(one) == 1 else one for one in (tensors, scales))
+                tensors, scales = ([*parts[0]] if len(parts) == 1 else parts for parts in (tensors, scales))
             paired[name] = [EightBit(codes, scale) for codes, scale in zip(tensors, scales, strict=True)]
         elif not name.endswith(SCALE):
             paired[name] = tensors

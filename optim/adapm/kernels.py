@@ -140,14 +140,14 @@ def move(
         return
     increment_versions(blocks.weights)
     with _current(numbers.device):
-        for chosen in _group_by_layout(*(each for each in blocks if each)):
-            addresses = tuple(each[index].data_ptr() if each else 0 for each in blocks for index in chosen)
+        for chosen in _group_by_layout(*(tensors for tensors in blocks if tensors)):
+            addresses = tuple(tensors[index].data_ptr() if tensors else 0 for tensors in blocks for index in chosen)
             keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
             weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
-            average, moment = (each[chosen[0]] if each else None for each in (blocks.averages, blocks.moments))
+            average, moment = (tensors[chosen[0]] if tensors else None for tensors in (blocks.averages, blocks.moments))
             rows, columns = weight.shape
             means_rows = moment is not None and moment.ndim == 1
-            left, right = (None, None) if factors is None else (each.contiguous() for each in factors)
+            left, right = (None, None) if factors is None else (factor.contiguous() for factor in factors)
             tile_rows, tile_columns = _tile(rows, columns, is_product=factors is not None)
             tiles = triton.cdiv(rows, tile_rows) * (1 if means_rows else triton.cdiv(columns, tile_columns))
             reached = (weight, gradient, average, moment, left, right)
@@ -172,7 +172,7 @@ def move(
                 PRECISION=_INPUTS[precision],
                 WEIGHT=_DTYPES[weight.dtype],
                 GRADIENT=_DTYPES[gradient.dtype],
-                STATE=_DTYPES[next((each.dtype for each in (moment, average) if each is not None), torch.float32)],
+                STATE=_DTYPES[next((state.dtype for state in (moment, average) if state is not None), torch.float32)],
                 INDEX=_index_type(reached),
                 IS_ALIGNED=_are_aligned(addresses),
                 TILE_ROWS=tile_rows,
@@ -245,10 +245,10 @@ def inner_products(start: Start, others: Tensor, dtype: torch.dtype) -> Tensor:
     blocks, rank, length = others.shape
     tiles = triton.cdiv(rank, _INNER_TILE)
     splits = min(triton.cdiv(_ENOUGH_PROGRAMS, blocks * tiles**2), triton.cdiv(length, _LEAST_SPLIT))
-    found = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=others.device)
+    products = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=others.device)
     with _current(others.device):
-        _launch_inner(start, others, found)
-    return found[0] if len(found) == 1 else found.sum(dim=0)
+        _launch_inner(start, others, products)
+    return products[0] if len(products) == 1 else products.sum(dim=0)
 
 
 def multiply(
@@ -273,8 +273,8 @@ def multiply(
     Returns:
         B × r × m (or n).
     """
-    found = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
-    with _current(found.device):
+    product = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
+    with _current(product.device):
         for chosen in _group_by_layout(matrices):
             addresses = tuple(matrices[index].data_ptr() for index in chosen)
             matrix, rows, rank = matrices[chosen[0]], start.rows, start.rows.shape[1]
@@ -286,7 +286,7 @@ def multiply(
                 _multiply[(tiles * tiles_down * len(chosen),)](
                     _on_device((*addresses, *chosen), rows.device),
                     *start,
-                    found,
+                    product,
                     sums,
                     through,
                     thin,
@@ -304,7 +304,7 @@ def multiply(
                     weight,
                     PRECISION=_INPUTS[precision],
                     TYPE=_DTYPES[matrix.dtype],
-                    INDEX=_index_type((matrix, rows, start.sketch, found, through, thin)),
+                    INDEX=_index_type((matrix, rows, start.sketch, product, through, thin)),
                     IS_ALIGNED=_are_aligned(addresses),
                     TILE_ROWS=tile_rows,
                     TILE=_PRODUCT_TILE,
@@ -312,7 +312,7 @@ def multiply(
                     num_warps=_PRODUCT_WARPS,
                     num_stages=_PRODUCT_STAGES,
                 )
-    return found
+    return product
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
@@ -358,16 +358,16 @@ def _current(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def _launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
+def _launch_inner(start: Start, others: Tensor, products: Tensor) -> None:
     """Fill in X Y^T, splits × B × r × r."""
-    splits, blocks, rank, _ = found.shape
+    splits, blocks, rank, _ = products.shape
     length = others.shape[-1]
     tile = min(_INNER_TILE, max(16, triton.next_power_of_2(rank)))
     tiles = triton.cdiv(rank, tile)
     _inner_products[(blocks * splits * tiles**2,)](
         *start,
         others,
-        found,
+        products,
         blocks,
         tiles,
         triton.cdiv(triton.cdiv(length, splits), _INNER_SUMMED) * _INNER_SUMMED,
@@ -391,9 +391,9 @@ def _are_aligned(addresses: Iterable[int]) -> bool:
 def _index_type(tensors: Sequence[Tensor | None]) -> tl.dtype:
     """Return the type of positions in a matrix; blocks are counted in int64."""
     last = (
-        sum((size - 1) * step for size, step in zip(each.shape[-2:], each.stride()[-2:], strict=True))
-        for each in tensors
-        if each is not None
+        sum((size - 1) * step for size, step in zip(tensor.shape[-2:], tensor.stride()[-2:], strict=True))
+        for tensor in tensors
+        if tensor is not None
     )
     return tl.int32 if max(last) < 2**31 else tl.int64
 
@@ -424,9 +424,9 @@ def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
 @cache_tensors(maxsize=1024)
 def _on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
     """Filled in there, as arguments of launches: a CUDA graph could not repeat a copy from the host's memory."""
-    found = torch.zeros(len(table), dtype=torch.int64, device=device)
-    torch._foreach_add_(list(found.unbind()), list(table))
-    return found
+    tensor = torch.zeros(len(table), dtype=torch.int64, device=device)
+    torch._foreach_add_(list(tensor.unbind()), list(table))
+    return tensor
 
 
 @triton.jit
@@ -481,9 +481,9 @@ def _move(
         squares = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
         for start in range(0, columns, TILE_COLUMNS):
             column = (start + tl.arange(0, TILE_COLUMNS)).to(INDEX)
-            there = row_is_there[:, None] & (column < columns)[None, :]
+            is_there = row_is_there[:, None] & (column < columns)[None, :]
             places = row[:, None] * gradient_row + column[None, :] * gradient_column
-            gradient = tl.load(gradients + places, mask=there, other=0.0).to(tl.float32)
+            gradient = tl.load(gradients + places, mask=is_there, other=0.0).to(tl.float32)
             squares += gradient * gradient
         mean = tl.sum(squares, axis=1) / columns
         moment = tl.load(moments + row, mask=row_is_there, other=0.0).to(tl.float32)
@@ -494,15 +494,15 @@ def _move(
 
     for start in range(first, past, TILE_COLUMNS):
         column = (start + tl.arange(0, TILE_COLUMNS)).to(INDEX)
-        there = row_is_there[:, None] & (column < columns)[None, :]
+        is_there = row_is_there[:, None] & (column < columns)[None, :]
         places = row[:, None] * gradient_row + column[None, :] * gradient_column
-        gradient = tl.load(gradients + places, mask=there, other=0.0).to(tl.float32)
+        gradient = tl.load(gradients + places, mask=is_there, other=0.0).to(tl.float32)
 
         if HAS_AVERAGE:
             places = row[:, None] * columns + column[None, :]  # without gaps, as state lies
-            average = tl.load(averages + places, mask=there, other=0.0).to(tl.float32)
+            average = tl.load(averages + places, mask=is_there, other=0.0).to(tl.float32)
             average += tl.load(numbers + 9) * (gradient - average)
-            tl.store(averages + places, _to_state(average, STATE), mask=there)
+            tl.store(averages + places, _to_state(average, STATE), mask=is_there)
             numerator = average * tl.load(numbers + 1)
         elif left is not None:
             lefts = left + place_of_block * rows * depth + row * depth
@@ -516,14 +516,14 @@ def _move(
 
         if V == "element":
             places = row[:, None] * columns + column[None, :]
-            root = _element_root(moments + places, gradient, there, numbers)
+            root = _element_root(moments + places, gradient, is_there, numbers)
         if V == "given":
             places = place_of_block * divisor_block + row[:, None] * divisor_row + column[None, :] * divisor_column
-            root = tl.load(divisor + places, mask=there, other=1.0)
+            root = tl.load(divisor + places, mask=is_there, other=1.0)
         places = row[:, None] * weight_row + column[None, :] * weight_column
-        place = first_place + row[:, None] * place_row + column[None, :]
+        position = first_place + row[:, None] * place_row + column[None, :]
         keys = table + 5 * blocks + block
-        _descend(weights + places, numerator, root, there, numbers, place, keys, blocks, BY_CHANCE)
+        _descend(weights + places, numerator, root, is_there, numbers, position, keys, blocks, BY_CHANCE)
 
 
 @triton.jit
@@ -602,15 +602,15 @@ def _sum_squares(
 ) -> None:
     """Sum some squares of one matrix, in the same order every time."""
     block = tl.program_id(0) // tiles
-    place = ((tl.program_id(0) % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
+    index = ((tl.program_id(0) % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
     matrix = _pointer(table, block, TYPE, IS_ALIGNED)
     squares = tl.zeros((TILE, TILE_SUMMED), dtype=tl.float32)
     for start in range(0, summed, TILE_SUMMED):
         other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        there = (place < length)[:, None] & (other < summed)[None, :]
-        value = tl.load(matrix + place[:, None] * step + other[None, :] * step_summed, mask=there, other=0.0)
+        is_there = (index < length)[:, None] & (other < summed)[None, :]
+        value = tl.load(matrix + index[:, None] * step + other[None, :] * step_summed, mask=is_there, other=0.0)
         squares += value.to(tl.float32) * value.to(tl.float32)
-    tl.store(sums + tl.load(table + blocks + block) * length + place, tl.sum(squares, axis=1), mask=place < length)
+    tl.store(sums + tl.load(table + blocks + block) * length + index, tl.sum(squares, axis=1), mask=index < length)
 
 
 @triton.jit
@@ -664,14 +664,14 @@ def _multiply(
     squares = tl.zeros((TILE_SUMMED, TILE), dtype=tl.float32)
     for start in range(0, summed, TILE_SUMMED):
         other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        there = (other < summed)[:, None] & (column < length)[None, :]
-        value = tl.load(matrix + other[:, None] * step_summed + column[None, :] * step, mask=there, other=0.0)
+        is_there = (other < summed)[:, None] & (column < length)[None, :]
+        value = tl.load(matrix + other[:, None] * step_summed + column[None, :] * step, mask=is_there, other=0.0)
         value = value.to(tl.float32)
-        there = (row < count)[:, None] & (other < summed)[None, :]
+        is_there = (row < count)[:, None] & (other < summed)[None, :]
         if inverse is not None:
-            x = _load_start(xs, rows_column, ss, scale, other, there)
+            x = _load_start(xs, rows_column, ss, scale, other, is_there)
         else:
-            x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=there, other=0.0)
+            x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=is_there, other=0.0)
         product = tl.dot(x, value, product, input_precision=PRECISION)
         if sums is not None:
             squares += value * value
@@ -681,10 +681,10 @@ def _multiply(
         other_part = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
         for start in range(0, count, TILE_SUMMED):
             inner = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-            there = (row < count)[:, None] & (inner < count)[None, :]
-            t = tl.load(ts[:, None] + inner[None, :], mask=there, other=0.0)
-            there = (inner < count)[:, None] & (column < length)[None, :]
-            value = tl.load(factor[None, :] + inner[:, None] * thin_row, mask=there, other=0.0)
+            is_there = (row < count)[:, None] & (inner < count)[None, :]
+            t = tl.load(ts[:, None] + inner[None, :], mask=is_there, other=0.0)
+            is_there = (inner < count)[:, None] & (column < length)[None, :]
+            value = tl.load(factor[None, :] + inner[:, None] * thin_row, mask=is_there, other=0.0)
             other_part = tl.dot(t, value, other_part, input_precision="tf32x3")
         product = product * (1.0 - weight) + other_part * weight
     places = found + place_of_block * count * length + row[:, None] * length + column[None, :]
@@ -734,13 +734,13 @@ def _inner_products(
     product = tl.zeros((TILE, TILE), dtype=TYPE)
     for start in range(split * longest, tl.minimum((split + 1) * longest, length), TILE_SUMMED):
         column = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        there = (row < count)[:, None] & (column < length)[None, :]
+        is_there = (row < count)[:, None] & (column < length)[None, :]
         if inverse is not None:
-            x = _load_start(xs, rows_column, ss, scale, column, there)
+            x = _load_start(xs, rows_column, ss, scale, column, is_there)
         else:
-            x = tl.load(xs[:, None] + column[None, :] * rows_column, mask=there, other=0.0)
-        there = (column < length)[:, None] & (other < count)[None, :]
-        y = tl.load(ys[None, :] + column[:, None] * others_column, mask=there, other=0.0)
+            x = tl.load(xs[:, None] + column[None, :] * rows_column, mask=is_there, other=0.0)
+        is_there = (column < length)[:, None] & (other < count)[None, :]
+        y = tl.load(ys[None, :] + column[:, None] * others_column, mask=is_there, other=0.0)
         if tl.float64 == TYPE:
             product = tl.dot(x.to(TYPE), y.to(TYPE), product, input_precision="ieee", out_dtype=TYPE)
         else:

@@ -91,22 +91,24 @@ class Layout:
             states: Of all parameters.
             compiles: Whether compiled code may move blocks.
         """
-        self._facts, self._states, self._all_states = facts, [one.state for one in moving], list(states.values())
-        self.parameters = [one.parameter for one in moving]
+        self._facts, self._states, self._all_states = facts, [record.state for record in moving], list(states.values())
+        self.parameters = [record.parameter for record in moving]
         self.masters: list[tuple[Tensor, Tensor]] = []
         """Weights, and the copies that are trained in their place."""
         alike: dict[object, list[tuple[int, Tensor]]] = {}
-        for place, one in enumerate(moving):
-            trained = self._trained_weight(one)
-            counted = one.state.get(STEP)
+        for position, record in enumerate(moving):
+            trained = self._trained_weight(record)
+            counted = record.state.get(STEP)
             step = 0.0 if counted is None or counted.is_meta else float(counted)
-            alike.setdefault((id(one.options), step, trained.dtype, trained.device), []).append((place, trained))
+            alike.setdefault((id(record.options), step, trained.dtype, trained.device), []).append((position, trained))
         self.buckets = [_make_bucket(plan, moving, members, compiles) for members in alike.values()]
-        for one in moving:  # in the order of the plan, as it is printed and saved
-            planned = [block.key(name) for block in plan.by_parameter.get(one.name, ()) for name in block.state_shapes]
+        for record in moving:  # in the order of the plan, as it is printed and saved
+            planned = [
+                block.key(name) for block in plan.by_parameter.get(record.name, ()) for name in block.state_shapes
+            ]
             for key in (*planned, MASTER_WEIGHT):
-                if key in one.state:
-                    one.state[key] = one.state.pop(key)
+                if key in record.state:
+                    record.state[key] = record.state.pop(key)
         self._values = list(chain.from_iterable(map(dict.values, self._states)))
         self._addresses = _addresses([*self.parameters, *self._values])
         self._counters = [counter for bucket in self.buckets for counter in bucket.counters]
@@ -139,16 +141,16 @@ class Layout:
         self._versions = _versions([parameter for parameter, _ in self.masters])
         self._counted = _versions(self._counters)
 
-    def _trained_weight(self, one: Moving) -> Tensor:
+    def _trained_weight(self, record: Moving) -> Tensor:
         """Return the weight that a step moves: the parameter's copy, created at its first use, or else the
         parameter."""
-        if not has_master_weight(one.options, one.parameter):
-            one.state.pop(MASTER_WEIGHT, None)
-            return one.parameter.detach()
-        if MASTER_WEIGHT not in one.state:
-            one.state[MASTER_WEIGHT] = one.parameter.detach().to(torch.float32)
-        self.masters.append((one.parameter, one.state[MASTER_WEIGHT]))
-        return one.state[MASTER_WEIGHT]
+        if not has_master_weight(record.options, record.parameter):
+            record.state.pop(MASTER_WEIGHT, None)
+            return record.parameter.detach()
+        if MASTER_WEIGHT not in record.state:
+            record.state[MASTER_WEIGHT] = record.parameter.detach().to(torch.float32)
+        self.masters.append((record.parameter, record.state[MASTER_WEIGHT]))
+        return record.state[MASTER_WEIGHT]
 
 
 def _make_bucket(
@@ -157,19 +159,19 @@ def _make_bucket(
     first, largest = moving[members[0][0]], plan.largest
     # On the CPU, as torch's own counters: reading it must not wait for the device.
     device = first.parameter.device if first.options["capturable"] else torch.device("cpu")
-    owners = [(moving[place].state, STEP) for place, _ in members]
+    owners = [(moving[position].state, STEP) for position, _ in members]
     counters = hold_together(owners, (), torch.empty(0, dtype=torch.float32, device=device))
     fused: dict[bool, list[ParamSlice]] = {True: [], False: []}
     others, shared = list[ParamSlice](), list[Group]()
-    for place, trained in members:
-        one = moving[place]
-        blocks = plan.by_parameter.get(one.name, ()) if one.parameter.numel() > 0 else ()
-        for part in cut_parameter(blocks, place, one.parameter, trained, one.state):
+    for position, trained in members:
+        record = moving[position]
+        blocks = plan.by_parameter.get(record.name, ()) if record.parameter.numel() > 0 else ()
+        for part in cut_parameter(blocks, position, record.parameter, trained, record.state):
             if part.portion is not None and needs_exchange(part.blocks[0], part.portion):
                 shared.append(hold([part], largest, compiles))
             elif part.weight.numel() == 0:
                 hold([part], largest, compiles)
-            elif _suits_fused_kernel(part, one):
+            elif _suits_fused_kernel(part, record):
                 fused[part.blocks[0].decays] += [part.cut(index, index + 1) for index in range(len(part.blocks))]
             else:
                 others.append(part)
@@ -191,25 +193,25 @@ def _make_bucket(
 _FUSED_DEVICES = ("cpu", "cuda")
 
 
-def _suits_fused_kernel(part: ParamSlice, one: Moving) -> bool:
+def _suits_fused_kernel(part: ParamSlice, record: Moving) -> bool:
     """Return whether torch's own AdamW kernel does all that these blocks need: full moments, of one type, without
     gaps."""
     block, weight = part.blocks[0], part.weight
     return (
         block.first_moment is FirstMoment.FULL
         and block.second_moment is SecondMoment.ELEMENT
-        and block.state_dtype is weight.dtype is one.parameter.dtype
+        and block.state_dtype is weight.dtype is record.parameter.dtype
         and weight.device.type in _FUSED_DEVICES
         and weight.is_contiguous()
-        and not (one.options["bf16_stochastic_round"] and weight.dtype is torch.bfloat16)
+        and not (record.options["bf16_stochastic_round"] and weight.dtype is torch.bfloat16)
     )
 
 
 def _versions(tensors: Sequence[Tensor]) -> list[int]:
-    return [one._version for one in tensors]
+    return [tensor._version for tensor in tensors]
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:
     if "torch.distributed.tensor" in sys.modules:
-        tensors = [one._local_tensor if is_distributed(one) else one for one in tensors]
+        tensors = [tensor._local_tensor if is_distributed(tensor) else tensor for tensor in tensors]
     return list(map(Tensor.data_ptr, tensors))

@@ -174,8 +174,8 @@ def draw_sketch(seed: int, step: int, blocks: Sequence[str], like: Tensor, *, fr
     """
     if devices.is_accelerator(like.device) and not fresh:
         return spare_sketch(seed, *like.shape[-2:], like.dtype, like.device)
-    one = like if like.ndim == 2 else like[0]
-    drawn = [gaussian_sketch(seed, step, block, one) for block in blocks]
+    matrix = like if like.ndim == 2 else like[0]
+    drawn = [gaussian_sketch(seed, step, block, matrix) for block in blocks]
     return drawn[0] if like.ndim == 2 else torch.stack(drawn)
 
 
@@ -189,10 +189,10 @@ def spare_sketch(seed: int, rank: int, length: int, dtype: torch.dtype, device: 
     return gaussian_sketch(seed, 0, f"{rank} rows of {length}", like)
 
 
-def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
-    """beta base + alpha one other, for matrices or batches of them."""
-    found: Tensor = (torch.addmm if base.ndim == 2 else torch.baddbmm)(base, one, other, beta=beta, alpha=alpha)
-    return found
+def add_product(base: Tensor, matrix: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
+    """Return beta base + alpha matrix other, for matrices or batches of them."""
+    total: Tensor = (torch.addmm if base.ndim == 2 else torch.baddbmm)(base, matrix, other, beta=beta, alpha=alpha)
+    return total
 
 
 def scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,16 +225,16 @@ def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Seque
     if fresh:
         return [Start(scaled_rows(sketch())[0]) for sketch in sketches]
     if not devices.is_accelerator(rows[0].device):
-        return [Start(_rows_unless_weak(one, sketch)) for one, sketch in zip(rows, sketches, strict=True)]
+        return [Start(_rows_unless_weak(batch, sketch)) for batch, sketch in zip(rows, sketches, strict=True)]
     # Nobody looks whether a row is weak: the host would have to wait.
     dtype = rows[0].dtype
-    wide = [torch.linalg.vector_norm(one, dim=-1, keepdim=True, dtype=_gram_dtype(one)) for one in rows]
+    wide = [torch.linalg.vector_norm(batch, dim=-1, keepdim=True, dtype=_gram_dtype(batch)) for batch in rows]
     lengths = _join_blocks(wide)
     weak = are_weak(lengths.square(), dtype)
     # Of rows near the end of the range the inverse is none of the ordinary numbers.
     inverse = lengths.reciprocal_().to(dtype).clamp_min_(torch.finfo(dtype).tiny).masked_fill_(weak, 0.0)
     parts = zip(rows, _split_blocks(inverse, rows), sketches, strict=True)
-    return [Start(one, part, sketch()) for one, part, sketch in parts]
+    return [Start(batch, part, sketch()) for batch, part, sketch in parts]
 
 
 def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
@@ -300,13 +300,13 @@ def _orthonormal_rows_seen(rows: Tensor) -> Tensor:
 
 def _join_blocks(values: Sequence[Tensor]) -> Tensor:
     """Return the tensors of one shape of all blocks of all batches, one behind the other."""
-    return torch.cat([one if one.ndim > 2 else one[None] for one in values])
+    return torch.cat([batch if batch.ndim > 2 else batch[None] for batch in values])
 
 
 def _split_blocks(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Return each batch's part; undoes `_join_blocks`."""
-    parts = torch.split(values, [one.shape[0] if one.ndim > 2 else 1 for one in like])
-    return [part if one.ndim > 2 else part[0] for part, one in zip(parts, like, strict=True)]
+    parts = torch.split(values, [batch.shape[0] if batch.ndim > 2 else 1 for batch in like])
+    return [part if batch.ndim > 2 else part[0] for part, batch in zip(parts, like, strict=True)]
 
 
 _WEAK = 1e-3
@@ -333,13 +333,13 @@ def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
     spoilt = (gram * 0.0).sum(dim=(-2, -1), keepdim=True)
     inverse = gram.diagonal(dim1=-2, dim2=-1)[..., None].rsqrt().masked_fill_(negligible, 0.0)
     unit = gram * inverse * inverse.mT
-    one = _identity(gram.shape[-1], gram.dtype, gram.device)
+    identity = _identity(gram.shape[-1], gram.dtype, gram.device)
     # What Cholesky needs to succeed on a singular matrix of this size (Fukaya et al., "Shifted Cholesky QR", 2020).
     rounding = gram.shape[-1] * torch.finfo(gram.dtype).eps
-    pivots = torch.linalg.cholesky_ex(unit + 11.0 * rounding * one).L.diagonal(dim1=-2, dim2=-1)[..., None]
-    found = pivots.square() > max(_WEAK**2, 100.0 * rounding)
-    both = found & found.mT
-    lower = torch.linalg.cholesky_ex(torch.where(both, unit, one)).L
+    pivots = torch.linalg.cholesky_ex(unit + 11.0 * rounding * identity).L.diagonal(dim1=-2, dim2=-1)[..., None]
+    is_independent = pivots.square() > max(_WEAK**2, 100.0 * rounding)
+    both = is_independent & is_independent.mT
+    lower = torch.linalg.cholesky_ex(torch.where(both, unit, identity)).L
     return torch.where(both, inverse_of(lower) * inverse.mT, 0.0) + spoilt
 
 
@@ -356,8 +356,8 @@ def inverse_of(lower: Tensor) -> Tensor:
 
     It costs nothing in accuracy that the second pass of Cholesky QR would not restore.
     """
-    one = _identity(lower.shape[-1], lower.dtype, lower.device).expand_as(lower)
-    inverse: Tensor = torch.linalg.solve_triangular(lower, one, upper=False)
+    identity = _identity(lower.shape[-1], lower.dtype, lower.device).expand_as(lower)
+    inverse: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False)
     return inverse
 
 

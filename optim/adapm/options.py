@@ -59,7 +59,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
         raise ValueError(f"Invalid betas: {betas!r}; they must be two numbers in [0, 1)")
     lr, eps, weight_decay, free_scale = itemgetter("lr", "eps", "weight_decay", "momentum_free_lr_scale")(options)
-    solver, precision, known = options["solver"], options["matmul_precision"], (None, *MATMUL_PRECISIONS)
+    solver, precision, choices = options["solver"], options["matmul_precision"], (None, *MATMUL_PRECISIONS)
     iterations, interval = options["inner_iterations"], options["refresh_interval"]
     has_iterations = iterations is None or (_is_whole(iterations) and iterations >= 1)
     for valid, name, value, allowed in (
@@ -72,7 +72,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         (has_iterations, "inner_iterations", iterations, "a whole number from 1, or None for 1"),
         (_is_whole(interval) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
         (clip is None or (_is_number(clip) and clip > 0.0), "clip", clip, "above 0, or None for no clipping"),
-        (precision in known, "matmul_precision", precision, f"{', '.join(MATMUL_PRECISIONS)}, or None for torch's"),
+        (precision in choices, "matmul_precision", precision, f"{', '.join(MATMUL_PRECISIONS)}, or None for torch's"),
         (_is_size(free_scale) and free_scale > 0.0, "momentum_free_lr_scale", free_scale, "finite, above 0"),
         (_is_whole(options["seed"]), "seed", options["seed"], "a whole number"),
         *((isinstance(options[name], bool), name, options[name], "True or False") for name in FLAGS),

@@ -57,14 +57,14 @@ def round_stochastically(
 
 def _places(like: Tensor, origin: Sequence[int], whole_shape: Sequence[int]) -> Tensor:
     """Return the number of each element in its block, row by row, modulo 2^32."""
-    found = torch.zeros((), dtype=torch.int32, device=like.device)
+    numbers = torch.zeros((), dtype=torch.int32, device=like.device)
     stride = 1
     for axis in reversed(range(like.ndim)):
         start = origin[axis] if origin else 0
         along = (torch.arange(start, start + like.shape[axis], device=like.device) * stride).to(torch.int32)
-        found = found + along.view(-1, *[1] * (like.ndim - 1 - axis))
+        numbers = numbers + along.view(-1, *[1] * (like.ndim - 1 - axis))
         stride *= whole_shape[axis] if whole_shape else like.shape[axis]
-    return found
+    return numbers
 
 
 def _hash(places: Tensor, key: RoundingKey) -> Tensor:

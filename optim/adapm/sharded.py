@@ -107,22 +107,22 @@ def update_together(shared: Sequence[SharedBlock]) -> None:
     """Move these blocks; every process that holds a part of one must call it with its own part of the same blocks, in
     the same order."""
     work: dict[tuple[int, str], Exchange[Any]] = {}
-    for index, one in enumerate(shared):
-        if one.group.block.second_moment is not SecondMoment.ELEMENT:
-            work[index, "divisor"] = _divisor(one)
-        if one.group.block.first_moment is FirstMoment.LOW_RANK:
-            work[index, "factors"] = _factors(one)
-    found = _run_together(work)
+    for index, shared_block in enumerate(shared):
+        if shared_block.group.block.second_moment is not SecondMoment.ELEMENT:
+            work[index, "divisor"] = _divisor(shared_block)
+        if shared_block.group.block.first_moment is FirstMoment.LOW_RANK:
+            work[index, "factors"] = _factors(shared_block)
+    outcomes = _run_together(work)
     for index, (group, gradient, settings) in enumerate(shared):
         mixed = None
-        if (factors := found.pop((index, "factors"), None)) is not None:
+        if (factors := outcomes.pop((index, "factors"), None)) is not None:
             mixed = keep_factors(group, read_factors(group), factors, settings)
         if gradient.numel() > 0:
-            move(group, [gradient], settings, mixed, found.pop((index, "divisor"), None))
+            move(group, [gradient], settings, mixed, outcomes.pop((index, "divisor"), None))
 
 
 def _run_together(work: Mapping[tuple[int, str], Exchange[Any]]) -> dict[tuple[int, str], Any]:
-    found: dict[tuple[int, str], Any] = {}
+    outcomes: dict[tuple[int, str], Any] = {}
     answers: dict[tuple[int, str], Tensor | None] = dict.fromkeys(work)
     while answers:
         requests: dict[tuple[int, str], Request] = {}
@@ -131,9 +131,9 @@ def _run_together(work: Mapping[tuple[int, str], Exchange[Any]]) -> dict[tuple[i
                 # Asked for nothing, a generator begins.
                 requests[key] = next(work[key]) if answer is None else work[key].send(answer)
             except StopIteration as end:
-                found[key] = end.value
+                outcomes[key] = end.value
         answers = dict(zip(requests, _all_reduce([*requests.values()]), strict=True))
-    return found
+    return outcomes
 
 
 def _all_reduce(requests: Sequence[Request]) -> list[Tensor]:
@@ -166,8 +166,8 @@ def _divisor(shared: SharedBlock) -> Exchange[Tensor]:
     heads = None
     if block.head_size > 1:
         # A head may lie on several processes, so that all of them keep all heads.
-        here = portion.ranges[outputs]
-        heads = torch.arange(here.start, here.stop, device=squares.device) // block.head_size
+        own_range = portion.ranges[outputs]
+        heads = torch.arange(own_range.start, own_range.stop, device=squares.device) // block.head_size
         squares = squares.new_zeros(block.shape[outputs] // block.head_size).index_add_(0, heads, squares)
         groups = (*groups, *portion.groups[outputs])
     total = yield from _total(squares.double(), groups)

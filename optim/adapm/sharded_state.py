@@ -52,8 +52,8 @@ def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> 
         saved = saved.full_tensor()
     for dimension, axis in enumerate(followed_axes(block, state_name)):
         if axis is not None:
-            here = portion.ranges[axis]
-            saved = saved.narrow(dimension, here.start if here else 0, len(here))
+            own_range = portion.ranges[axis]
+            saved = saved.narrow(dimension, own_range.start if own_range else 0, len(own_range))
     return saved.clone()
 
 
@@ -66,8 +66,8 @@ def divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
             return saved
         saved = saved.full_tensor()
     local = saved.to(parameter.device)
-    for dimension, here in enumerate(local_ranges(parameter)):
-        local = local.narrow(dimension, here.start if here else 0, len(here))
+    for dimension, own_range in enumerate(local_ranges(parameter)):
+        local = local.narrow(dimension, own_range.start if own_range else 0, len(own_range))
     return DTensor.from_local(
         local.clone(),
         parameter.device_mesh,
@@ -80,15 +80,15 @@ def divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
 
 def _placements(block: Block, state_name: str, portion: Portion, parameter: DTensor) -> tuple[Placement, ...]:
     followed = followed_axes(block, state_name)
-    found: list[Placement] = []
+    state_placements: list[Placement] = []
     for axis, own in zip(portion.axes, parameter.placements, strict=True):
         if axis is None or axis not in followed:
-            found.append(Replicate())
+            state_placements.append(Replicate())
         elif isinstance(own, _StridedShard):
-            found.append(_StridedShard(followed.index(axis), split_factor=own.split_factor))
+            state_placements.append(_StridedShard(followed.index(axis), split_factor=own.split_factor))
         else:
-            found.append(Shard(followed.index(axis)))
-    return tuple(found)
+            state_placements.append(Shard(followed.index(axis)))
+    return tuple(state_placements)
 
 
 def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTensor, *, to_even: bool) -> Tensor:
@@ -122,11 +122,11 @@ def _uneven_axis(block: Block, portion: Portion) -> int:
 def _owned_range(block: Block, parameter: DTensor, mesh_dimension: int, axis: int, rank: int, size: int) -> range:
     """Return the rows of the block that the rank holds."""
     placement: Any = parameter.placements[mesh_dimension]
-    here = _chunk(parameter.shape[placement.dim], size, rank)
+    chunk = _chunk(parameter.shape[placement.dim], size, rank)
     if block.index is not None and placement.dim == 0:
-        return range(block.shape[axis]) if block.index in here else range(0)
+        return range(block.shape[axis]) if block.index in chunk else range(0)
     start, length = (block.part.start, block.part.length) if block.part is not None else (0, block.shape[axis])
-    return range(min(max(here.start - start, 0), length), min(max(here.stop - start, 0), length))
+    return range(min(max(chunk.start - start, 0), length), min(max(chunk.stop - start, 0), length))
 
 
 def _chunk(length: int, parts: int, index: int) -> range:
@@ -135,5 +135,5 @@ def _chunk(length: int, parts: int, index: int) -> range:
     return range(min(index * step, length), min((index + 1) * step, length))
 
 
-def _overlap(one: range, other: range) -> range:
-    return range(max(one.start, other.start), min(one.stop, other.stop))
+def _overlap(span: range, other: range) -> range:
+    return range(max(span.start, other.start), min(span.stop, other.stop))

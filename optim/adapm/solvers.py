@@ -57,12 +57,12 @@ def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketc
     for k in range(iterations):
         # From rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
         starts = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketches=sketches)
-        products = [one.start_times_transposed(start) for one, start in zip(momenta, starts, strict=True)]
+        products = [momentum.start_times_transposed(start) for momentum, start in zip(momenta, starts, strict=True)]
         del starts
         bases = orthonormal_rows(products, gram=momenta[0].gram)
         del products
-        rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
-    return [Factors(basis.mT, one) for basis, one in zip(bases, rows, strict=True)]
+        rows = [momentum.rows_times(basis) for momentum, basis in zip(momenta, bases, strict=True)]
+    return [Factors(basis.mT, right) for basis, right in zip(bases, rows, strict=True)]
 
 
 def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]) -> list[Factors]:
@@ -70,15 +70,15 @@ def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: 
 
     The reference: it forms M and costs O(m n min(m, n)). `iterations`, `fresh` and `sketches` have no meaning here.
     """
-    found = []
+    factors = []
     for momentum in momenta:
         rank, dense = momentum.carried.left.shape[-1], momentum.dense()
         # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own block visibly.
         finite = dense.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
         left, values, right = torch.linalg.svd(torch.where(finite, dense, 0.0), full_matrices=False)
         spoilt = torch.where(finite, 1.0, torch.nan).to(dense.dtype)
-        found.append(Factors(left[..., :rank] * spoilt, values[..., :rank, None] * right[..., :rank, :] * spoilt))
-    return found
+        factors.append(Factors(left[..., :rank] * spoilt, values[..., :rank, None] * right[..., :rank, :] * spoilt))
+    return factors
 
 
 SOLVERS: dict[str, Solver] = {"subspace": subspace, "svd": svd}

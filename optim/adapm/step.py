@@ -54,7 +54,7 @@ def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSet
         return
     carried, kernels = [read_factors(group) for group in unit], unit[0].kernels
     if kernels is not None:
-        carried = [Factors(*(one if one.ndim > 2 else one[None] for one in factors)) for factors in carried]
+        carried = [Factors(*(factor if factor.ndim > 2 else factor[None] for factor in factors)) for factors in carried]
     momentum = momentum_of if kernels is None else _spread_momentum
     momenta = [momentum(*of_group, settings) for of_group in zip(unit, given, carried, strict=True)]
     found = SOLVERS[settings.solver](
@@ -63,7 +63,7 @@ def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSet
         fresh=settings.fresh,
         sketches=[partial(_sketch_of, *of_group, settings) for of_group in zip(unit, carried, strict=True)],
     )
-    squares = [None if kernels is None else kernels.square_sums_of(one) for one in momenta]
+    squares = [None if kernels is None else kernels.square_sums_of(momentum) for momentum in momenta]
     momenta.clear()  # and with them copies of gradients
     for group in reversed(unit):
         mixed = keep_factors(group, carried.pop(), found.pop(), settings)
@@ -93,20 +93,20 @@ def _spread_momentum(group: Group, gradients: Sequence[Tensor], carried: Factors
     """Return the momentum of `momentum_of` without a copy of the blocks' gradients."""
     assert group.kernels is not None
     if group.block.output_axis == 1:
-        gradients, carried = [one.mT for one in gradients], carried.transpose()
-    found: Momentum = group.kernels.SpreadMomentum(
+        gradients, carried = [gradient.mT for gradient in gradients], carried.transpose()
+    momentum: Momentum = group.kernels.SpreadMomentum(
         gradients[0], carried, settings.beta1, settings.matmul_precision, gradients=gradients
     )
-    return found
+    return momentum
 
 
-def keep_factors(group: Group, carried: Factors, found: Factors, settings: StepSettings) -> Factors:
+def keep_factors(group: Group, carried: Factors, factors: Factors, settings: StepSettings) -> Factors:
     """Return a and B, so that m is A B and the gradient's part; and let the factors that were found be the state.
 
     They are rounded to the state's type first: the bias correction then makes up for the rounding as well.
     """
-    own = found.transpose() if group.block.output_axis == 1 else found
-    current = Factors(*(round_as_stored(group.state[name], one) for name, one in zip(_FACTORS, own, strict=True)))
+    own = factors.transpose() if group.block.output_axis == 1 else factors
+    current = Factors(*(round_as_stored(group.state[name], factor) for name, factor in zip(_FACTORS, own, strict=True)))
     mixed = mixed_factors(carried, current, settings.mixture)
     for name, factor in zip(_FACTORS, current, strict=True):
         round_into(group.state[name], factor[0] if len(group.blocks) == 1 < factor.ndim - 1 else factor)
@@ -114,7 +114,7 @@ def keep_factors(group: Group, carried: Factors, found: Factors, settings: StepS
 
 
 def _sketch_of(group: Group, carried: Factors, settings: StepSettings) -> Tensor:
-    block, names = group.block, [one.name for one in group.blocks]
+    block, names = group.block, [block.name for block in group.blocks]
     like = carried.left.new_empty((*carried.left.shape[:-2], block.rank, block.shape[1 - block.output_axis]))
     if settings.fresh and settings.counter is not None:  # later ones are used in graphs, which cannot draw them
         draw_sketch(settings.seed, settings.step, names, like, fresh=False)
@@ -131,9 +131,12 @@ def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettin
     devices.increment_versions(group.weights)
     torch._fused_adamw_(
         group.weights,
-        [one if one.is_contiguous() and one.dtype is dtype else one.to(dtype).contiguous() for one in given],
-        [one for one in group.state["exp_avg"] if isinstance(one, Tensor)],  # as all are
-        [one for one in group.state["exp_avg_sq"] if isinstance(one, Tensor)],
+        [
+            gradient if gradient.is_contiguous() and gradient.dtype is dtype else gradient.to(dtype).contiguous()
+            for gradient in given
+        ],
+        [moment for moment in group.state["exp_avg"] if isinstance(moment, Tensor)],  # as all are
+        [moment for moment in group.state["exp_avg_sq"] if isinstance(moment, Tensor)],
         [],
         [step] * len(group.weights),
         lr=settings.lr if isinstance(settings.lr, float) else settings.lr.float(),  # on CUDA it reads no other type
@@ -225,7 +228,7 @@ def _move_by_kernel(
     assert kernels is not None
     chances = None
     if _rounds_by_chance(group.weights[0], settings):
-        keys = [rounding_key(settings.seed, settings.step, one.name) for one in group.blocks]
+        keys = [rounding_key(settings.seed, settings.step, block.name) for block in group.blocks]
         row, column = _origin(group.slices[0]) or (0, 0)
         chances = kernels.Chances(keys, row * block.shape[1] + column, block.shape[1])
     blocks = kernels.Blocks(
@@ -285,7 +288,9 @@ def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device:
         return _on_device(numbers, compute, device)
     key = (block.first_moment, block.decays, compute, device)
     if key not in settings.on_device:
-        parts = [one if isinstance(one, Tensor) else constant(one, torch.float64, device) for one in numbers]
+        parts = [
+            number if isinstance(number, Tensor) else constant(number, torch.float64, device) for number in numbers
+        ]
         settings.on_device[key] = torch.stack(parts).to(compute)
     return settings.on_device[key]
 
@@ -377,7 +382,7 @@ def _rows_of(stored: _Kept, rows: Rows) -> _Kept:
 
 
 def _some_rows(stored: Sequence[Stored], rows: Rows) -> Sequence[Stored]:
-    return stored if rows is ... else [_rows_of(one, rows) for one in stored]
+    return stored if rows is ... else [_rows_of(state, rows) for state in stored]
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
@@ -387,7 +392,7 @@ def join(parts: Sequence[Tensor]) -> Tensor:
 
 def read(stored: Sequence[Stored], dtype: torch.dtype) -> Tensor:
     """State of one block, or of several as a batch, in that type: itself where it is a single one of that type."""
-    return join([one.read(dtype) if isinstance(one, EightBit) else one for one in stored]).to(dtype)
+    return join([state.read(dtype) if isinstance(state, EightBit) else state for state in stored]).to(dtype)
 
 
 def round_as_stored(stored: Sequence[Stored], exact: Tensor) -> Tensor:
@@ -402,11 +407,11 @@ def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
     """Write back what was worked out in a copy: of several, or in a wider type than is kept."""
     if stored[0] is exact:
         return
-    plain = [one for one in stored if isinstance(one, Tensor)]
+    plain = [state for state in stored if isinstance(state, Tensor)]
     if len(plain) < len(stored):
-        for one, new in zip(stored, [exact] if len(stored) == 1 else exact.unbind(), strict=True):
-            if isinstance(one, EightBit):
-                one.write(new)
+        for state, new in zip(stored, [exact] if len(stored) == 1 else exact.unbind(), strict=True):
+            if isinstance(state, EightBit):
+                state.write(new)
     elif len(plain) > 1:
         torch._foreach_copy_(plain, list(exact.unbind()))
     else:
@@ -454,4 +459,4 @@ def _write_by_chance(single: ParamSlice, rows: Rows, exact: Tensor, settings: St
 
 def _origin(single: ParamSlice) -> tuple[int, ...]:
     """Return the start of this process's part in the block, for each dimension; empty if all of it is here."""
-    return () if single.portion is None else tuple(one.start for one in single.portion.ranges)
+    return () if single.portion is None else tuple(span.start for span in single.portion.ranges)

@@ -25,10 +25,10 @@ class DecoupledDecay(ClosureStep):
     def _update_all(self) -> None:
         """Decay, then step."""
         for group in self.param_groups:
-            kept = 1.0 - float(group["lr"]) * group["decoupled_weight_decay"]
+            decay_factor = 1.0 - float(group["lr"]) * group["decoupled_weight_decay"]
             for parameter in group["params"]:
-                if parameter.grad is not None and kept != 1.0:
-                    parameter.mul_(kept)
+                if parameter.grad is not None and decay_factor != 1.0:
+                    parameter.mul_(decay_factor)
         super()._update_all()
 
 

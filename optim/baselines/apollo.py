@@ -73,7 +73,7 @@ class Apollo(ProjectingOptimizer):
         adapted = torch.stack(adam_directions(sketches, batch.states, group))
         over = (-2, -1) if group["rank_ratio"] is None else -2
         scales = norm_ratio(adapted, torch.stack(sketches), over) * group["scale"]
-        lengths = torch.stack([torch.linalg.vector_norm(each, dim=over, keepdim=True) for each in gradients])
+        lengths = torch.stack([torch.linalg.vector_norm(gradient, dim=over, keepdim=True) for gradient in gradients])
         last_norms = torch.stack([state["update_norm"] for state in batch.states])
         debias = adam_debias(batch.states[0], group)
         scales *= allowed_growth(matrix_norm(scales * lengths), last_norms, GROWTH, debias=debias)

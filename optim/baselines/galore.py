@@ -102,8 +102,8 @@ class GaLore(ProjectingOptimizer):
         """Return the new P, m × r like `like`."""
         # LAPACK refuses what is not finite; as in Adam, such a gradient spoils the state of its own matrix visibly.
         finite = gradient.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
-        left: Tensor = torch.linalg.svd(torch.where(finite, gradient, 0.0), full_matrices=False).U
-        return torch.where(finite, _signed(left[..., : like.shape[-1]]), torch.nan)
+        left_vectors: Tensor = torch.linalg.svd(torch.where(finite, gradient, 0.0), full_matrices=False).U
+        return torch.where(finite, _signed(left_vectors[..., : like.shape[-1]]), torch.nan)
 
     def _renew(self, name: str, gradient: Tensor, state: State, group: Group) -> None:
         old, step = state["projection"], int(state["step"])

@@ -63,7 +63,8 @@ class Muon(PerParameterOptimizer):
         torch._foreach_lerp_(momenta, batch.gradients, 1.0 - group["momentum"])
         directions = torch._foreach_lerp(batch.gradients, momenta, group["momentum"]) if group["nesterov"] else momenta
         polar = polar_factors(
-            torch.stack([matrices(one.bfloat16(), group) for one in directions]), group["newton_schulz_steps"]
+            torch.stack([matrices(direction.bfloat16(), group) for direction in directions]),
+            group["newton_schulz_steps"],
         )
         steps = self.scaled(polar.to(momenta[0].dtype), batch, group)
         lr = float(group["lr"])
@@ -106,9 +107,9 @@ def polar_factors(matrix: Tensor, iterations: int) -> Tensor:
     a, b, c = _QUINTIC
     tall = matrix.shape[-2] > matrix.shape[-1]
     wide = (matrix.mT if tall else matrix).bfloat16()
-    found = (wide / matrix_norm(wide).clamp_min_(_SMALLEST_NORM)).reshape(-1, *wide.shape[-2:])
+    polar = (wide / matrix_norm(wide).clamp_min_(_SMALLEST_NORM)).reshape(-1, *wide.shape[-2:])
     for _ in range(iterations):
-        gram = found @ found.mT
-        found = torch.baddbmm(found, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), found, beta=a)
-    found = found.view(wide.shape)
-    return found.mT if tall else found
+        gram = polar @ polar.mT
+        polar = torch.baddbmm(polar, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), polar, beta=a)
+    polar = polar.view(wide.shape)
+    return polar.mT if tall else polar

@@ -70,8 +70,8 @@ class PerParameterOptimizer(ClosureStep, ABC):
         check_torch_flags(type(self).__name__, options)
         options = {option: value for option, value in options.items() if option not in TORCH_FLAGS}
         if unknown := options.keys() - self.option_defaults.keys():
-            known = ", ".join(self.option_defaults)
-            raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}; its options: {known}")
+            names = ", ".join(self.option_defaults)
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}; its options: {names}")
         super().__init__(params, {"lr": lr, **self.option_defaults, **options, **self.group_marks})
 
     def is_adamw(self, group: Group) -> bool:
@@ -162,8 +162,8 @@ class PerParameterOptimizer(ClosureStep, ABC):
         own = [dict(group) for group in self.param_groups]
         self._refuse_other_sides(state_dict["param_groups"])
         super().load_state_dict(state_dict)
-        for group, kept in zip(self.param_groups, own, strict=True):
-            for option, value in kept.items():
+        for group, own_options in zip(self.param_groups, own, strict=True):
+            for option, value in own_options.items():
                 group.setdefault(option, value)  # an option that there was not yet when the state was saved
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for parameter, saved in saved_of.items():
@@ -202,11 +202,11 @@ class PerParameterOptimizer(ClosureStep, ABC):
                 state = state_dict["state"].get(identity)
                 if state is None:
                     continue
-                found = {key: tuple(value.shape) for key, value in state.items() if key != "step"}
+                shapes = {key: tuple(value.shape) for key, value in state.items() if key != "step"}
                 expected = dict(self._shapes(parameter, own))
-                if found != expected or "step" not in state:
+                if shapes != expected or "step" not in state:
                     raise ValueError(
-                        f"the state to load for {name} is {found}, but {type(self).__name__} keeps {expected}; "
+                        f"the state to load for {name} is {shapes}, but {type(self).__name__} keeps {expected}; "
                         f"build it with the model and options that saved it"
                     )
                 yield parameter, state

@@ -89,12 +89,12 @@ def _sides(parameter: Tensor, group: Group) -> list[tuple[str, int]]:
 
 def _precondition(momentum: Tensor, state: State, sides: list[str]) -> Tensor:
     """Return a m B."""
-    found = momentum
+    direction = momentum
     if "left" in sides:
-        found = state["root_left"] @ found
+        direction = state["root_left"] @ direction
     if "right" in sides:
-        found = found @ state["root_right"]
-    return found
+        direction = direction @ state["root_right"]
+    return direction
 
 
 def _inverse_fourth_root(statistics: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def _eigen(statistics: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues in ascending order, and vectors; in double precision where single does not converge, as with the
     many zero rows of an embedding of which a batch knows few tokens."""
     try:
-        found = torch.linalg.eigh(statistics)
+        decomposition = torch.linalg.eigh(statistics)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, and not exported by its types
-        found = torch.linalg.eigh(statistics.double())
-    return found.eigenvalues.to(statistics.dtype), found.eigenvectors.to(statistics.dtype)
+        decomposition = torch.linalg.eigh(statistics.double())
+    return decomposition.eigenvalues.to(statistics.dtype), decomposition.eigenvectors.to(statistics.dtype)

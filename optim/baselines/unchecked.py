@@ -41,19 +41,19 @@ def _build(name: str, model: nn.Module, *, lr: float, weight_decay: float, **opt
     classes = {key: value for key, value in vars(library()).items() if _is_optimizer(value)}
     if name not in classes:
         raise UnknownOptimizerError(unknown("optimizer of pytorch_optimizer", name, sorted(classes)))
-    known = signature(classes[name]).parameters
+    arguments = signature(classes[name]).parameters
     for position, beta in enumerate(_BETAS):
-        if beta in options and beta not in known and "betas" in known:
-            given = options.get("betas", known["betas"].default)
+        if beta in options and beta not in arguments and "betas" in arguments:
+            given = options.get("betas", arguments["betas"].default)
             options["betas"] = (*given[:position], options.pop(beta), *given[position + 1 :])
-    named = {key for key, value in known.items() if value.kind is not Parameter.VAR_KEYWORD}
+    named = {key for key, value in arguments.items() if value.kind is not Parameter.VAR_KEYWORD}
     if unknown_options := options.keys() - named:
-        raise OptionError(f"{name} has no option {', '.join(sorted(unknown_options))}; it has: {', '.join(known)}")
-    if "hessian_distribution" in known:
+        raise OptionError(f"{name} has no option {', '.join(sorted(unknown_options))}; it has: {', '.join(arguments)}")
+    if "hessian_distribution" in arguments:
         raise OptionError(f"{name} needs second derivatives, which no training here computes")
-    decays = "weight_decay" in known
+    decays = "weight_decay" in arguments
     groups = decay_groups(model, weight_decay, "weight_decay" if decays else "decoupled_weight_decay")
-    options |= {"weight_decouple": True} if "weight_decouple" in known else {}
+    options |= {"weight_decouple": True} if "weight_decouple" in arguments else {}
     try:
         return complete_class(name, decay=not decays)(groups, lr=lr, **options)
     except (TypeError, KeyError) as error:

@@ -124,7 +124,7 @@ def adafactor(model: nn.Module, *, beta1: float, **options: Any) -> torch.optim.
         betas=(beta1, 1.0 - 1e-12),
         relative_step=False,
         scale_parameter=True,
-        momentum_dtype=next((one.value.dtype for one in weights(model)), torch.float32),
+        momentum_dtype=next((weight.value.dtype for weight in weights(model)), torch.float32),
         **options,
     )
 
@@ -137,21 +137,21 @@ def scale(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -
     groups: list[Group] = []
     for axis in (0, 1):
         for last in (False, True):
-            alike = [one for one in chosen if one.is_matrix and _scale_axis(one, tied_to) == (axis, last)]
+            alike = [weight for weight in chosen if weight.is_matrix and _scale_axis(weight, tied_to) == (axis, last)]
             groups.append({**params(alike), "weight_decay": weight_decay, "output_axis": axis, "last": last})
-    groups.append({**params(one for one in chosen if one.is_vector), "weight_decay": 0.0})
+    groups.append({**params(weight for weight in chosen if weight.is_vector), "weight_decay": 0.0})
     return Scale(drop_empty_groups(groups), lr, **_join_betas(options))
 
 
-def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
+def _scale_axis(weight: Weight, tied_to: set[int]) -> tuple[int, bool]:
     """(the axis that counts outputs, whether it is the last layer), with the weights of linear maps to tell tied ones.
 
     An embedding is a map from tokens, stored inputs × outputs; where it is the head too, it maps to tokens.
     """
-    if BlockKind.EMBEDDING in one.kinds:
-        tied = id(one.value) in tied_to
+    if BlockKind.EMBEDDING in weight.kinds:
+        tied = id(weight.value) in tied_to
         return (0 if tied else 1), tied
-    return one.output_axis, BlockKind.LM_HEAD in one.kinds
+    return weight.output_axis, BlockKind.LM_HEAD in weight.kinds
 
 
 def shampoo(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> Shampoo:
@@ -183,10 +183,10 @@ muon, normuon = _hidden_factory(Muon, "orthogonal"), _hidden_factory(NorMuon, "o
 def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Group]:
     """Attention and MLP matrices, with the mark and apart by how they are stored; all other matrices; vectors."""
     chosen = matrix_groups(model)
-    others = [one for one in chosen.weights if not (one.is_vector or one.is_hidden)]
+    others = [weight for weight in chosen.weights if not (weight.is_vector or weight.is_hidden)]
     groups: list[Group] = [
         {
-            **params(one for one in chosen.matrices if one.output_axis == axis),
+            **params(weight for weight in chosen.matrices if weight.output_axis == axis),
             "weight_decay": weight_decay,
             mark: True,
             "output_axis": axis,
@@ -200,14 +200,18 @@ def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Gro
 
 def _groups_of_vectors(model: nn.Module, weight_decay: float) -> list[Group]:
     """Return the groups of `decay_groups`, each with whether it is the one of `vectors`."""
-    vectors = {one.name for one in matrix_groups(model).vectors}
+    vectors = {weight.name for weight in matrix_groups(model).vectors}
     groups = decay_groups(model, weight_decay)
     return [{**group, "vectors": any(name in vectors for name in group["param_names"])} for group in groups]
 
 
 def _refuse_other_tensors(model: nn.Module, title: str) -> None:
     """Raise `UnplacedWeightsError` for what is neither vector nor matrix, nor a stack of matrices."""
-    others = [f"{one.name} {tuple(one.value.shape)}" for one in weights(model) if not (one.is_vector or one.is_matrix)]
+    others = [
+        f"{weight.name} {tuple(weight.value.shape)}"
+        for weight in weights(model)
+        if not (weight.is_vector or weight.is_matrix)
+    ]
     if others:
         raise UnplacedWeightsError(
             f"{title} trains matrices, stacks of experts and vectors, and {', '.join(others)} is none of these; freeze "

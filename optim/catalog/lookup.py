@@ -51,8 +51,8 @@ def knows(name: str) -> bool:
 
 def entry(name: str) -> OptimizerEntry:
     """Return the entry of that name; raises `UnknownOptimizerError`."""
-    if (found := _find_known(name)) is not None:
-        return found
+    if (match := _find_known(name)) is not None:
+        return match
     raise UnknownOptimizerError(unknown("optimizer", name, names()))
 
 
@@ -85,18 +85,18 @@ def _own_entry(name: str, offered: Mapping[str, EntryPoint]) -> OptimizerEntry:
     if _find(CATALOG, name) is not None:
         raise OwnOptimizerError(f"{VARIABLE} names {name!r}, which this project ships; give yours another name")
     if name not in offered:
-        known = ", ".join(sorted(offered)) or "none"
+        offered_names = ", ".join(sorted(offered)) or "none"
         raise OwnOptimizerError(
-            f"{VARIABLE} names {name!r}, which no installed package offers under {GROUP!r} (offered: {known}); "
+            f"{VARIABLE} names {name!r}, which no installed package offers under {GROUP!r} (offered: {offered_names}); "
             f"install the package into this environment, or take the name out"
         )
     point = offered[name]
     try:
         entry = point.load()
     except (Exception, SystemExit) as error:  # other people's module: whatever it raises
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise OwnOptimizerError(
-            f"{VARIABLE} names {name!r}, whose entry {point.value} cannot be imported: {said}; mend or reinstall its "
+            f"{VARIABLE} names {name!r}, whose entry {point.value} cannot be imported: {reason}; mend or reinstall its "
             f"package, or take the name out"
         ) from error
     if not _is_entry(entry):

@@ -233,10 +233,10 @@ class BlockPlan:
     @cached_property
     def by_parameter(self) -> Mapping[str, tuple[Block, ...]]:
         """Parameter name → its blocks."""
-        found: dict[str, tuple[Block, ...]] = {}
+        blocks_by_parameter: dict[str, tuple[Block, ...]] = {}
         for block in self.blocks:
-            found[block.parameter] = (*found.get(block.parameter, ()), block)
-        return found
+            blocks_by_parameter[block.parameter] = (*blocks_by_parameter.get(block.parameter, ()), block)
+        return blocks_by_parameter
 
     @cached_property
     def elements(self) -> Mapping[str, int]:

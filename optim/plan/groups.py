@@ -60,31 +60,33 @@ class MatrixGroups:
     @property
     def matrices(self) -> list[Weight]:
         """Hidden matrices and stacks of experts: what Muon, Dion, GaLore and the like are for."""
-        return [one for one in self.weights if one.is_hidden]
+        return [weight for weight in self.weights if weight.is_hidden]
 
     @property
     def embeddings(self) -> list[Weight]:
         """Tables of tokens and positions, heads that are tied to one too."""
-        return [one for one in self._rest if BlockKind.EMBEDDING in one.kinds]
+        return [weight for weight in self._rest if BlockKind.EMBEDDING in weight.kinds]
 
     @property
     def heads(self) -> list[Weight]:
         """LM heads that are not tied, and task heads."""
-        return [one for one in self._rest if one.kinds <= _HEADS]
+        return [weight for weight in self._rest if weight.kinds <= _HEADS]
 
     @property
     def others(self) -> list[Weight]:
         """Routers, adapters, convolutions, the weights of state-space layers, and what no role places."""
-        return [one for one in self._rest if BlockKind.EMBEDDING not in one.kinds and not one.kinds <= _HEADS]
+        return [
+            weight for weight in self._rest if BlockKind.EMBEDDING not in weight.kinds and not weight.kinds <= _HEADS
+        ]
 
     @property
     def vectors(self) -> list[Weight]:
         """Norms, biases and scalars, which never decay."""
-        return [one for one in self.weights if one.is_vector]
+        return [weight for weight in self.weights if weight.is_vector]
 
     @property
     def _rest(self) -> list[Weight]:
-        return [one for one in self.weights if not one.is_vector and not one.is_hidden]
+        return [weight for weight in self.weights if not weight.is_vector and not weight.is_hidden]
 
 
 def matrix_groups(model: nn.Module) -> MatrixGroups:
@@ -118,12 +120,12 @@ def decay_groups(
 ) -> list[Group]:
     """Matrices with that decay, vectors with none; `stacks` asks for a group of its own, with `stacked`, for stacks."""
     chosen = weights(model)
-    apart = [one for one in chosen if one.is_stack and stacks]
-    together = [one for one in chosen if not one.is_vector and not (one.is_stack and stacks)]
+    apart = [weight for weight in chosen if weight.is_stack and stacks]
+    together = [weight for weight in chosen if not weight.is_vector and not (weight.is_stack and stacks)]
     groups = [
         {**params(together), key: weight_decay},
         {**params(apart), key: weight_decay, "stacked": True},
-        {**params(one for one in chosen if one.is_vector), key: 0.0},
+        {**params(weight for weight in chosen if weight.is_vector), key: 0.0},
     ]
     return drop_empty_groups(groups)
 
@@ -135,7 +137,7 @@ def drop_empty_groups(groups: list[Group]) -> list[Group]:
 
 def params(chosen: Iterable[Weight]) -> Group:
     """Return a group of these, with their names."""
-    return as_group({"params": [(one.name, one.value) for one in chosen]})
+    return as_group({"params": [(weight.name, weight.value) for weight in chosen]})
 
 
 def as_groups(params: ParamsT) -> list[Group]:
@@ -165,12 +167,12 @@ def name_groups(model: nn.Module, groups: list[Group]) -> list[Group]:
     Raises:
         ValueError: a parameter is not the model's.
     """
-    known = {id(value): name for name, value in model.named_parameters()}
+    names_by_id = {id(value): name for name, value in model.named_parameters()}
     for group in groups:
-        strangers = [str(tuple(value.shape)) for value in group["params"] if id(value) not in known]
+        strangers = [str(tuple(value.shape)) for value in group["params"] if id(value) not in names_by_id]
         if strangers:
             raise ValueError(f"parameters of shape {', '.join(strangers)} are not the model's; give groups of its own")
-        group["param_names"] = [known[id(value)] for value in group["params"]]
+        group["param_names"] = [names_by_id[id(value)] for value in group["params"]]
     return groups
 
 
@@ -182,12 +184,12 @@ def as_group(group: Group) -> Group:
     given = group["params"]
     if isinstance(given, set):
         raise TypeError("parameters of a group must be in an order that stays; give a list instead of a set")
-    found: list[Any] = [given] if isinstance(given, Tensor) else list(given)
-    named = [one for one in found if isinstance(one, tuple)]
-    if not named and found:
-        return {**group, "params": found}
-    if len(named) < len(found):
+    parameters: list[Any] = [given] if isinstance(given, Tensor) else list(given)
+    named = [parameter for parameter in parameters if isinstance(parameter, tuple)]
+    if not named and parameters:
+        return {**group, "params": parameters}
+    if len(named) < len(parameters):
         raise ValueError(
-            f"{len(named)} of the {len(found)} parameters of a group have names; give names to all or none"
+            f"{len(named)} of the {len(parameters)} parameters of a group have names; give names to all or none"
         )
     return {**group, "params": [value for _, value in named], "param_names": [name for name, _ in named]}

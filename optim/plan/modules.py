@@ -117,13 +117,13 @@ class Part:
     @cached_property
     def maps(self) -> tuple[tuple[str, Map], ...]:
         """(name, map) of the linear maps among its children, and of those inside of forwarding ones."""
-        found: list[tuple[str, Map]] = []
+        linear_maps: list[tuple[str, Map]] = []
         for child in self.children.values():
             if child.map is not None:
-                found.append((child.word, child.map))
+                linear_maps.append((child.word, child.map))
             elif child.children and all(_FORWARDED.fullmatch(name) for name in child.children):
-                found += child.maps
-        return tuple(found)
+                linear_maps += child.maps
+        return tuple(linear_maps)
 
     @property
     def head_counts(self) -> tuple[int | None, int | None, int | None]:
@@ -218,19 +218,19 @@ def _is_stored_by_inputs(parts: list[Part]) -> bool | None:
     """Return whether GPT-2's maps are inputs × outputs: `c_attn` leads to more than it comes from; None if nothing
     tells."""
     fused = [part.own["weight"].shape for part in parts if part.name == "c_attn" and "weight" in part.own]
-    found = {columns > rows for rows, columns in fused}
+    orientations = {columns > rows for rows, columns in fused}
     if any(part.name == "c_q" for part in parts):  # nanochat's, which are `nn.Linear`
-        found.add(False)
-    return found.pop() if len(found) == 1 else None
+        orientations.add(False)
+    return orientations.pop() if len(orientations) == 1 else None
 
 
 def sites(root: Part) -> dict[int, list[Site]]:
     """Parameter id → every place where it lives."""
-    found: dict[int, list[Site]] = {}
+    sites_by_parameter: dict[int, list[Site]] = {}
     for part in _walk(root):
         for name, parameter in part.own.items():
-            found.setdefault(id(parameter), []).append(Site(parameter, name, part))
-    return found
+            sites_by_parameter.setdefault(id(parameter), []).append(Site(parameter, name, part))
+    return sites_by_parameter
 
 
 def embeddings(root: Part) -> Iterable[Tensor]:

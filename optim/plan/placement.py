@@ -82,17 +82,17 @@ def plan_blocks(
     refuse_sharded(named.items(), "a block plan", elementwise=True)
     policy = _Policy(**options)
     root = tree(model) if isinstance(model, nn.Module) else tree_of_names(model, heads)
-    where, known = sites(root), vocabularies(root)
+    where, vocabulary_maps = sites(root), vocabularies(root)
     blocks: list[Block] = []
     unplaced: list[str] = []
     for name, parameter in named.items():
         if not parameter.requires_grad:
             continue
         plain = plain_name(name)
-        places = find_roles(where[id(parameter)], known)
+        places = find_roles(where[id(parameter)], vocabulary_maps)
         if places[0].kind is BlockKind.OTHER and merge_rules(policy.rules, plain, plain)[0] is None:
             unplaced.append(f"{plain} {tuple(parameter.shape)}")
-        blocks += [_block(plain, parameter, place, policy) for place in places]
+        blocks += [_block(plain, parameter, role, policy) for role in places]
     check_rules(policy.rules, blocks)
     per_head = [block.name for block in blocks if block.second_moment is SecondMoment.HEAD]
     if per_head and heads is None and not isinstance(model, nn.Module):
@@ -131,32 +131,32 @@ class _Policy:
         if not isinstance(self.rank_ratio, int | float) or not 0.0 < self.rank_ratio <= 1.0:
             raise ValueError(f"Invalid rank_ratio: {self.rank_ratio!r}; it is a share of min(m, n), in (0, 1]")
         if self.state_dtype not in _STATE_DTYPES:
-            known = ", ".join(str(dtype) for dtype in _STATE_DTYPES)
-            raise ValueError(f"Invalid state_dtype: {self.state_dtype!r}; it is one of {known}")
+            dtypes = ", ".join(str(dtype) for dtype in _STATE_DTYPES)
+            raise ValueError(f"Invalid state_dtype: {self.state_dtype!r}; it is one of {dtypes}")
         if self.unknown not in get_args(Unknown):
             raise ValueError(f"Invalid unknown: {self.unknown!r}; say 'warn', 'full' or 'error'")
 
 
-def _block(name: str, parameter: Tensor, place: BlockRole, policy: _Policy) -> Block:
-    shape = place.shape(tuple(parameter.shape))
-    first_moment = policy.first_moments[place.kind]
-    if place.is_piece and first_moment is FirstMoment.LOW_RANK:
+def _block(name: str, parameter: Tensor, role: BlockRole, policy: _Policy) -> Block:
+    shape = role.shape(tuple(parameter.shape))
+    first_moment = policy.first_moments[role.kind]
+    if role.is_piece and first_moment is FirstMoment.LOW_RANK:
         first_moment = FirstMoment.FULL  # the paper has whole maps; head by head, low rank lost to it (docs/LOG.md)
     state_dtype = policy.state_dtype
     # Vectors, and stacks of such, are small, and their updates are not bounded: they are kept exactly.
-    if state_dtype is None or (state_dtype is EIGHT_BIT and (place.kind is BlockKind.VECTOR or len(shape) < 2)):
+    if state_dtype is None or (state_dtype is EIGHT_BIT and (role.kind is BlockKind.VECTOR or len(shape) < 2)):
         state_dtype = torch.promote_types(parameter.dtype, torch.float32)
     plain = Block(
         parameter=name,
-        kind=place.kind,
+        kind=role.kind,
         shape=shape,
         first_moment=first_moment,
-        second_moment=policy.second_moments[place.kind] if len(shape) == 2 else SecondMoment.ELEMENT,
-        output_axis=place.output_axis,
+        second_moment=policy.second_moments[role.kind] if len(shape) == 2 else SecondMoment.ELEMENT,
+        output_axis=role.output_axis,
         state_dtype=state_dtype,
-        part=place.part,
-        index=place.index,
-        label=place.label,
+        part=role.part,
+        index=role.index,
+        label=role.label,
     )
     first, second, rank = merge_rules(policy.rules, name, plain.name)
     first, second = first or plain.first_moment, second or plain.second_moment
@@ -169,5 +169,5 @@ def _block(name: str, parameter: Tensor, place: BlockRole, policy: _Policy) -> B
         first_moment=first,
         second_moment=second,
         rank=rank,
-        head_size=place.head_size if second is SecondMoment.HEAD else 1,
+        head_size=role.head_size if second is SecondMoment.HEAD else 1,
     )

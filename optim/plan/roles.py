@@ -82,15 +82,15 @@ _FUSED_GATES = re.compile(r"gate_up\w*|Wi|w12|input_linear|fc1")
 _KINDS = (BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE)
 
 
-def find_roles(where: Sequence[Site], known: Vocabularies) -> tuple[BlockRole, ...]:
+def find_roles(where: Sequence[Site], vocabulary_maps: Vocabularies) -> tuple[BlockRole, ...]:
     """Return the blocks of the parameter that lives there, perhaps at several places."""
     for rule in _RULES:
         for site in where:
-            if found := tuple(rule(site)):
-                is_lm_head = site.map in known and site.word in ("head", "decoder", "output_projection")
-                return (replace(found[0], kind=BlockKind.LM_HEAD),) if is_lm_head else found
+            if roles := tuple(rule(site)):
+                is_lm_head = site.map in vocabulary_maps and site.word in ("head", "decoder", "output_projection")
+                return (replace(roles[0], kind=BlockKind.LM_HEAD),) if is_lm_head else roles
     first = where[0]
-    if first.map in known:
+    if first.map in vocabulary_maps:
         return (BlockRole(kind=BlockKind.LM_HEAD, output_axis=first.output_axis),)
     return tuple(_mlp_by_shape(first)) or tuple(_LONE_PROJECTION(first)) or (BlockRole(kind=BlockKind.OTHER),)
 
@@ -237,8 +237,8 @@ def heads_of(attention: Part) -> Heads | None:
 
     Where nobody says how many, every neuron is one: blocks are divided rightly all the same.
     """
-    said = [part.head_counts for part in [*attention.lineage][:2]]  # some hold their maps in a part of their own
-    number, key_values, size = next((numbers for numbers in said if numbers[0]), (None, None, None))
+    counts = [part.head_counts for part in [*attention.lineage][:2]]  # some hold their maps in a part of their own
+    number, key_values, size = next((numbers for numbers in counts if numbers[0]), (None, None, None))
     query, key_value = _widths(attention)
     if number is None:
         return Heads(query=query, key_value=key_value, size=1) if query and key_value else None

@@ -41,15 +41,15 @@ def refuse_sharded(
     """
     named = list(named)
     trainable = {_SPLIT} if elementwise or by_parts else set()
-    found = [(name, value, how) for name, value in named if (how := _how(value)) and how not in trainable]
-    if not found:
+    offenders = [(name, value, how) for name, value in named if (how := _how(value)) and how not in trainable]
+    if not offenders:
         if by_parts:
             _refuse_scattered(named, optimizer)
         return
-    name, value, how = found[0]
-    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    name, value, how = offenders[0]
+    suffix = f" and {len(offenders) - 1} more" if len(offenders) > 1 else ""
     raise ShardedParametersError(
-        f"{optimizer} goes by the shapes of whole parameters, and {how} {plain_name(name)} {tuple(value.shape)}{others}"
+        f"{optimizer} goes by the shapes of whole parameters, and {how} {plain_name(name)} {tuple(value.shape)}{suffix}"
         f"; keep them whole by DistributedDataParallel, or take fully_shard (FSDP2) and an optimizer that moves each "
         f"weight by itself, such as adamw, or AdaPM"
     )
@@ -82,7 +82,7 @@ class Portion:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what is here."""
-        return tuple(len(one) for one in self.ranges)
+        return tuple(len(span) for span in self.ranges)
 
 
 def portion_of(block: Block, parameter: "DTensor") -> Portion:
@@ -96,12 +96,12 @@ def portion_of(block: Block, parameter: "DTensor") -> Portion:
         axes.append(None if dimension is None or size == 1 else max(0, dimension - 1) if stacked else dimension)
     is_even = True
     if block.index is not None:
-        here, *ranges = ranges
+        own_range, *ranges = ranges
         is_even = not any(
             size > 1 and getattr(placement, "dim", None) == 0
             for size, placement in zip(parameter.device_mesh.shape, parameter.placements, strict=True)
         )
-        if block.index not in here:
+        if block.index not in own_range:
             ranges[0] = range(0)
     if block.part is not None:
         axis, start, length = block.part.axis, block.part.start, block.part.length
@@ -109,7 +109,7 @@ def portion_of(block: Block, parameter: "DTensor") -> Portion:
         ranges[axis] = range(low, high)
         is_even = is_even and axis not in axes
     groups = tuple(
-        tuple(parameter.device_mesh.get_group(dimension) for dimension, one in enumerate(axes) if one == axis)
+        tuple(parameter.device_mesh.get_group(dimension) for dimension, cut_axis in enumerate(axes) if cut_axis == axis)
         for axis in range(len(ranges))
     )
     return Portion(ranges=tuple(ranges), groups=groups, axes=tuple(axes), is_even=is_even)
@@ -123,13 +123,13 @@ def refuse_divided_blocks(blocks: Iterable[Block], parameter: "DTensor", optimiz
         if block.state_dtype is EIGHT_BIT and any(portion.groups[1:]):
             raise ShardedParametersError(
                 f"{optimizer} keeps scales of the rows of 8-bit state (state_dtype=torch.int8), and {block.name} is "
-                f"divided inside its rows ({', '.join(str(one) for one in parameter.placements)}); take "
+                f"divided inside its rows ({', '.join(str(kind) for kind in parameter.placements)}); take "
                 f"state_dtype=torch.bfloat16, or divide it by its first dimension (FSDP2, HSDP, ColwiseParallel)"
             )
         if not portion.is_even and any(len(groups) > 1 for groups in portion.groups):
             raise ShardedParametersError(
                 f"{optimizer} cannot save the state of {block.name}, a part of {tuple(parameter.shape)} that is "
-                f"{', '.join(str(one) for one in parameter.placements)}; shard fused matrices and stacks of experts "
+                f"{', '.join(str(kind) for kind in parameter.placements)}; shard fused matrices and stacks of experts "
                 f"over one dimension of the mesh (FSDP2, HSDP), or by different dimensions"
             )
 
@@ -142,12 +142,12 @@ def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: Ten
     local = tensor.to_local()
     first = [*local_ranges(parameter)]
     if block.index is not None:
-        here, *first = first
-        local = local[block.index - here.start] if block.index in here else local.new_empty(portion.shape)
-    for axis, (one, here) in enumerate(zip(portion.ranges, first, strict=True)):
-        start = one.start + (block.part.start if block.part is not None and block.part.axis == axis else 0)
-        if len(one) != local.shape[axis]:
-            local = local.narrow(axis, start - here.start if one else 0, len(one))
+        own_range, *first = first
+        local = local[block.index - own_range.start] if block.index in own_range else local.new_empty(portion.shape)
+    for axis, (span, own_range) in enumerate(zip(portion.ranges, first, strict=True)):
+        start = span.start + (block.part.start if block.part is not None and block.part.axis == axis else 0)
+        if len(span) != local.shape[axis]:
+            local = local.narrow(axis, start - own_range.start if span else 0, len(span))
     return local
 
 
@@ -183,7 +183,7 @@ def _refuse_scattered(named: Iterable[tuple[str, Tensor]], optimizer: str) -> No
         ):
             raise ShardedParametersError(
                 f"{optimizer} trains parameters of which a process holds a range of each dimension, and "
-                f"{plain_name(name)} {tuple(value.shape)} is {', '.join(str(one) for one in value.placements)} over "
+                f"{plain_name(name)} {tuple(value.shape)} is {', '.join(str(kind) for kind in value.placements)} over "
                 f"{tuple(value.device_mesh.shape)} processes; make the dimension that is divided twice a multiple of "
                 f"both, shard over one dimension of the mesh (FSDP2, HSDP), or take an optimizer that moves each "
                 f"weight by itself, such as adamw"

@@ -176,9 +176,9 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
     seeds_at: dict[str, dict[float, frozenset[int]]] = {name: {} for name in names}
     for run in sorted(runs, key=_rate):
         assert run.seed is not None
-        at = seeds_at[run.candidate]
-        at[_rate(run)] = at.get(_rate(run), frozenset()) | {run.seed}
-    seeds = frozenset[int]().union(*(at for rates in seeds_at.values() for at in rates.values()))
+        seeds_by_rate = seeds_at[run.candidate]
+        seeds_by_rate[_rate(run)] = seeds_by_rate.get(_rate(run), frozenset()) | {run.seed}
+    seeds = frozenset[int]().union(*(rate_seeds for rates in seeds_at.values() for rate_seeds in rates.values()))
     tuning = _tuning_seeds([[*rates.values()] for rates in seeds_at.values()])
     candidates = []
     for name, rates in seeds_at.items():
@@ -244,8 +244,8 @@ def _has_diverged(run: ExternalRun, metric: str) -> bool:
     if of_metric.last is None or abs(of_metric.last) > LARGEST_LOSS:
         return True
     if _ends_early(run, metric) and any(
-        each.last is None and each.last_step > of_metric.last_step
-        for name, each in run.metrics.items()
+        summary.last is None and summary.last_step > of_metric.last_step
+        for name, summary in run.metrics.items()
         if not name.startswith(SAMPLES)
     ):
         return True
@@ -263,7 +263,7 @@ def _ends_early(run: ExternalRun, metric: str) -> bool:
 
 def _last_step(run: ExternalRun) -> int:
     """Return the last step of any metric except the machine's, whose steps are numbers of samples."""
-    return max((each.last_step for name, each in run.metrics.items() if not name.startswith(SAMPLES)), default=0)
+    return max((summary.last_step for name, summary in run.metrics.items() if not name.startswith(SAMPLES)), default=0)
 
 
 def _judged_candidate(
@@ -381,7 +381,7 @@ def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str
     settings = {name: [dict(_settings(run)) for run in runs] for name, runs in of_row.items()}
     keys = {key for of_runs in settings.values() for each in of_runs for key in each}
     values = {
-        key: {name: {_setting_text(each.get(key)) for each in of_runs} for name, of_runs in settings.items()}
+        key: {name: {_setting_text(config.get(key)) for config in of_runs} for name, of_runs in settings.items()}
         for key in keys
     }
     differing = [

@@ -56,4 +56,4 @@ def lack_of_room(folders: Iterable[Path]) -> str | None:
 
 def nearest_folder(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that there is."""
-    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())

@@ -138,23 +138,25 @@ class Dispatcher(Duty):
     def take_over(self, term: int) -> None:
         """Go on with what an earlier dispatcher left: adopt what still runs, and give the other runs back at once."""
         adopted = self._runner.adopt(self._queue.live_attempts())
-        self._started = {(each.run_id, each.attempt): each for each in adopted}
+        self._started = {(live_attempt.run_id, live_attempt.attempt): live_attempt for live_attempt in adopted}
         interrupted = self._queue.interrupt_all(spared=self._started.keys())
         log.info("leading", term=term, adopted=len(adopted), interrupted=interrupted)
 
     def _settle(self, ended: Sequence[EndedAttempt]) -> None:
-        for each in ended:
-            self._started.pop((each.run_id, each.attempt), None)
+        for ending in ended:
+            self._started.pop((ending.run_id, ending.attempt), None)
         self._unsettled += ended
         if not self._unsettled:
             return
         # Nearly all have been ended by their worker's own word; a transaction for each of them would be all that a
         # large cluster's dispatcher ever did.
-        live = self._queue.find_live([(each.run_id, each.attempt) for each in self._unsettled])
-        for each in self._unsettled:
-            if (each.run_id, each.attempt) not in live:
-                log.info("attempt ended", run=each.run_id, attempt=each.attempt, message=each.message, released=False)
-        self._unsettled = [each for each in self._unsettled if (each.run_id, each.attempt) in live]
+        live = self._queue.find_live([(ending.run_id, ending.attempt) for ending in self._unsettled])
+        for ending in self._unsettled:
+            if (ending.run_id, ending.attempt) not in live:
+                log.info(
+                    "attempt ended", run=ending.run_id, attempt=ending.attempt, message=ending.message, released=False
+                )
+        self._unsettled = [ending for ending in self._unsettled if (ending.run_id, ending.attempt) in live]
         while self._unsettled:
             self._release(self._unsettled[0])
             del self._unsettled[0]
@@ -205,8 +207,8 @@ class Dispatcher(Duty):
         nodes = self._runner.nodes()
         self._mark_unschedulable(nodes)
         room = FreeCapacity(nodes)
-        for place in self._started.values():
-            room.occupy(NodeId(place.node or ""), place.cpus, place.gpus)
+        for allocation in self._started.values():
+            room.occupy(NodeId(allocation.node or ""), allocation.cpus, allocation.gpus)
         limit = min(room.cpus(), MOST_CLAIMS)
         claimed = self._queue.claim(room, limit=limit)
         self._stuck = len(claimed) < limit

@@ -102,6 +102,6 @@ def _heartbeats_until_rank_zero(
 
 def _last_words(mailbox: RankMailbox, fault: str | None) -> str:
     """Return the known end of an attempt whose rank 0 left no word: it was killed, or could not be started."""
-    if (left := mailbox.fault()) is not None:
-        return f"lost: {left.as_error()}"
+    if (rank_fault := mailbox.fault()) is not None:
+        return f"lost: {rank_fault.as_error()}"
     return f"lost: a process of the run was killed or crashed, or did not start: {fault or 'nothing is known'}"[:500]

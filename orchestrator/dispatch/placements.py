@@ -49,10 +49,10 @@ class EndedPlacements:
         if not self._ended:
             return
         taken = {reserved_bytes(*key) for key in live}
-        known = {memory: key for key in self._ended if (memory := reserved_bytes(*key)) not in taken}
+        attempts_by_memory = {memory: key for key in self._ended if (memory := reserved_bytes(*key)) not in taken}
         for name, group in ray.util.placement_group_table().items():
             reserved = {int(bundle.get("memory", 0)) for bundle in group["bundles"].values()}
-            if group["state"] != "REMOVED" and len(reserved) == 1 and reserved <= known.keys():
-                run_id, attempt = known[reserved.pop()]
+            if group["state"] != "REMOVED" and len(reserved) == 1 and reserved <= attempts_by_memory.keys():
+                run_id, attempt = attempts_by_memory[reserved.pop()]
                 log.warning("the room of an attempt that has ended is freed", run=run_id, attempt=attempt)
                 remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))

@@ -97,13 +97,13 @@ class RayRunner:
         if not self._detached:
             return ()
         names = set(ray.util.list_named_actors())
-        adopted = {_actor_name(each.run_id, each.attempt): each for each in live}
-        kept = names & adopted.keys()
-        for name in kept:
+        adopted = {_actor_name(live_attempt.run_id, live_attempt.attempt): live_attempt for live_attempt in live}
+        adopted_names = names & adopted.keys()
+        for name in adopted_names:
             self._take_over(name, adopted[name])
-        for name in names - kept:
+        for name in names - adopted_names:
             _end_actor(name)
-        return tuple(adopted[name] for name in sorted(kept))
+        return tuple(adopted[name] for name in sorted(adopted_names))
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
         """Attempts whose call returned or whose actor is certainly dead."""
@@ -173,7 +173,7 @@ class RayRunner:
             started.outcome: started for key, started in self._started.items() if key not in self._out_of_sight
         }
         hidden = [self._started[key] for key in tuple(self._out_of_sight) if key in self._started]
-        lost = [self._lose_with_node(each) for each in hidden if _has_died(each.node)]
+        lost = [self._lose_with_node(started) for started in hidden if _has_died(started.node)]
         if not by_outcome:
             time.sleep(0.0 if lost else timeout_seconds)
             return lost
@@ -243,7 +243,7 @@ def end_actor(actor: Any, created: Any) -> None:
 
 def _has_died(node: NodeId | None) -> bool:
     """Return whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
-    return node is not None and not any(each["Alive"] and each["NodeID"] == node for each in ray.nodes())
+    return node is not None and not any(ray_node["Alive"] and ray_node["NodeID"] == node for ray_node in ray.nodes())
 
 
 def _actor_name(run_id: RunId, attempt: int) -> str:

@@ -136,8 +136,8 @@ def _lock_if_orphaned(folder: Path) -> RaySession | None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    found = os.fstat(lock)
-    closed = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700 and folder.name.startswith(PREFIX)
+    status = os.fstat(lock)
+    closed = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700 and folder.name.startswith(PREFIX)
     try:
         if closed:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -175,12 +175,12 @@ def _writers(folder: Path) -> set[psutil.Process]:
 
     Each of Ray's has its log open, whatever it calls itself in the list of processes; who reads a log is spared.
     """
-    found: set[psutil.Process] = set()
+    writers: set[psutil.Process] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.pid != os.getpid() and process.uids().real == os.getuid() and _writes_below(process, folder):
-                found |= {process, *process.children(recursive=True)}
-    return {process for process in found if process.pid != os.getpid()}
+                writers |= {process, *process.children(recursive=True)}
+    return {process for process in writers if process.pid != os.getpid()}
 
 
 def _writes_below(process: psutil.Process, folder: Path) -> bool:

@@ -46,17 +46,17 @@ def provenance(experiment: ExperimentRecord, runs: Iterable[RunRecord], bench_ve
     """Return the provenance from all runs of an experiment."""
     every = tuple(runs)
     results = [run.result for run in every if run.result is not None]
-    machines = [each.environment.model_copy(update={"commit": None}) for each in results]
-    environments = {each.model_dump_json(): each for each in machines}
+    machines = [result.environment.model_copy(update={"commit": None}) for result in results]
+    environments = {machine.model_dump_json(): machine for machine in machines}
     return Provenance(
         experiment_id=experiment.id,
         name=experiment.name,
         kind=experiment.kind,
         cloned_from=experiment.cloned_from,
         spec_hash=experiment.spec_hash,
-        data_hashes=tuple(sorted({each.data_hash for each in results})),
+        data_hashes=tuple(sorted({result.data_hash for result in results})),
         environments=tuple(environments[key] for key in sorted(environments)),
-        commits=tuple(sorted({each.environment.commit for each in results if each.environment.commit})),
+        commits=tuple(sorted({result.environment.commit for result in results if result.environment.commit})),
         bench_version=bench_version,
         submitted_at=experiment.created_at,
         ended_at=experiment.ended_at,

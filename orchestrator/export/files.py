@@ -22,9 +22,9 @@ from orchestrator.records import RunRecord
 def write_results(runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
     """A row for each run, in the order given."""
     columns, length = _columns(runs)
-    told = columns or {name: [] for name in RunRecord.model_fields}
-    names = [name for name in told if not any(other.startswith(f"{name}.") for other in told)]
-    arrays = [pa.array(_uniform(told[name] + [None] * (length - len(told[name])), form)) for name in names]
+    by_field = columns or {name: [] for name in RunRecord.model_fields}
+    names = [name for name in by_field if not any(other.startswith(f"{name}.") for other in by_field)]
+    arrays = [pa.array(_uniform(by_field[name] + [None] * (length - len(by_field[name])), form)) for name in names]
     table = pa.Table.from_arrays(arrays, names=names)
     with _writer(file, table.schema, form) as writer:
         writer.write_table(table)
@@ -56,17 +56,17 @@ def _in_one_word(run: RunRecord) -> dict[str, str | int | None]:
 
 def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
     """A row for each point of each run, run by run, as `read` has its series; in Parquet each run is a row group."""
-    words = [("run_id", pa.string()), ("candidate", pa.string()), ("optimizer", pa.string())]
+    texts = [("run_id", pa.string()), ("candidate", pa.string()), ("optimizer", pa.string())]
     numbers = [("run_lr", pa.float64()), ("seed", pa.int64())]  # `lr` is a point's: the schedule's at that step
     fields = [(name, pa.int64() if name in WHOLE_NUMBERS else pa.float64()) for name in FIELDS]
-    schema = pa.schema(words + numbers + fields)
+    schema = pa.schema(texts + numbers + fields)
     with _writer(file, schema, form) as writer:
         for run in runs:
             columns = read(run.id)
             candidate = spreadsheet_safe(run.candidate) if form is Format.CSV else run.candidate
-            known = [run.id, candidate, run.optimizer, run.lr, run.seed]
+            run_values = [run.id, candidate, run.optimizer, run.lr, run.seed]
             repeated = [
-                pa.repeat(pa.scalar(value, schema.field(n).type), len(columns)) for n, value in enumerate(known)
+                pa.repeat(pa.scalar(value, schema.field(n).type), len(columns)) for n, value in enumerate(run_values)
             ]
             writer.write_table(pa.Table.from_arrays([*repeated, *_arrays(columns)], schema=schema))
 

@@ -133,25 +133,25 @@ class MlflowCopy:
     def _discard_earlier(self, folder: str, run: RunRecord) -> None:
         """Delete the copies of this run as it ended before; what was cut in making is one of them, too."""
         earlier = f"tags.`bench.run_id` = '{run.id}' and tags.`bench.ended_at` != '{_moment(run)}'"
-        for found in self._client.search_runs([folder], filter_string=earlier):
-            self._client.delete_run(found.info.run_id)
+        for copy in self._client.search_runs([folder], filter_string=earlier):
+            self._client.delete_run(copy.info.run_id)
 
     def _folder(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
             return str(self._client.create_experiment(name, artifact_location=self._artifacts))
-        if found.lifecycle_stage != "active":
-            self._client.restore_experiment(found.experiment_id)  # its name is taken for good
-        return str(found.experiment_id)
+        if experiment.lifecycle_stage != "active":
+            self._client.restore_experiment(experiment.experiment_id)  # its name is taken for good
+        return str(experiment.experiment_id)
 
     def _run_id(
         self, folder: str, tag: str, record: AnyExperiment | RunRecord, name: str, tags: dict[str, str]
     ) -> tuple[str, bool]:
         """Return the id of the run with that tag, and whether it was made just now."""
         # A child carries its own tag only, so that a search by the parent's tag finds the parent alone.
-        found = self._client.search_runs([folder], filter_string=f"tags.`{tag}` = '{record.id}'", max_results=1)
-        if found:
-            return str(found[0].info.run_id), False
+        matches = self._client.search_runs([folder], filter_string=f"tags.`{tag}` = '{record.id}'", max_results=1)
+        if matches:
+            return str(matches[0].info.run_id), False
         started_at = record.started_at if isinstance(record, RunRecord) else record.created_at
         moment = _milliseconds(started_at or record.created_at)
         made = self._client.create_run(folder, run_name=name, tags=tags, start_time=moment)
@@ -163,9 +163,9 @@ class MlflowCopy:
             self._client.log_batch(run_id, metrics=batch)
 
     def _log_words(self, run_id: str, params: dict[str, str], tags: dict[str, str]) -> None:
-        found = [Param(key, value[:PARAM_CHARACTERS]) for key, value in params.items()]
-        for start in range(0, len(found), PARAM_BATCH):
-            self._client.log_batch(run_id, params=found[start : start + PARAM_BATCH])
+        entries = [Param(key, value[:PARAM_CHARACTERS]) for key, value in params.items()]
+        for start in range(0, len(entries), PARAM_BATCH):
+            self._client.log_batch(run_id, params=entries[start : start + PARAM_BATCH])
         self._client.log_batch(run_id, tags=[RunTag(key, value[:TAG_CHARACTERS]) for key, value in tags.items()])
 
     def _log_artifacts(self, run_id: str, run: RunRecord, columns: Columns) -> None:
@@ -213,24 +213,24 @@ class MlflowCopy:
 
 def point_metrics(columns: Columns, start: int) -> Iterator[tuple[str, float, int, int]]:
     """(name, value, milliseconds, step) of all that was measured; time is the run's start and its steps' since."""
-    at = (start + np.cumsum(np.nan_to_num(columns.column("step_seconds"))) * 1000).round().astype(np.int64)
+    moments = (start + np.cumsum(np.nan_to_num(columns.column("step_seconds"))) * 1000).round().astype(np.int64)
     for name in POINT_METRICS:
-        known = np.isfinite(columns.column(name))
-        rows = columns.column(name)[known].tolist(), at[known].tolist(), columns.step[known].astype(np.int64).tolist()
+        mask = np.isfinite(columns.column(name))
+        rows = columns.column(name)[mask].tolist(), moments[mask].tolist(), columns.step[mask].astype(np.int64).tolist()
         shown, scale = SYSTEM_METRICS.get(name, (name, 1.0))
         for value, moment, step in zip(*rows, strict=True):
             yield shown, scale * value, moment, step
 
 
-def result_metrics(run: RunRecord, at: int) -> Iterator[tuple[str, float, int, int]]:
+def result_metrics(run: RunRecord, milliseconds: int) -> Iterator[tuple[str, float, int, int]]:
     """Yield every number of the result but its environment's, and the device-hours of all attempts; `result.` stands
     before those that points have, too."""
     step = run.result.steps if run.result else run.step
     if run.result is not None:
         for name, value in leaves(run.result.model_dump(mode="json", exclude={"environment"})):
             if isinstance(value, int | float) and not isinstance(value, bool):
-                yield f"result.{name}" if name in POINT_METRICS else name, float(value), at, step
-    yield "device_hours", run.device_seconds / 3600, at, step
+                yield f"result.{name}" if name in POINT_METRICS else name, float(value), milliseconds, step
+    yield "device_hours", run.device_seconds / 3600, milliseconds, step
 
 
 def _params(run: RunRecord) -> Iterator[tuple[str, str]]:

@@ -50,7 +50,7 @@ def rules_of(parameters: Mapping[str, Scalar]) -> tuple[str, ...]:
 
 def values_of(names: Iterable[str], rules: Iterable[str]) -> dict[str, Scalar]:
     """Return the values that rules of those names have in a run with these rules."""
-    stated = {pattern: words for pattern, _, words in (rule.rpartition("=") for rule in rules)}
+    stated = {pattern: value for pattern, _, value in (rule.rpartition("=") for rule in rules)}
     return {name: stated.get(name.removeprefix(PREFIX), PLAN) for name in names if is_rule(name)}
 
 

@@ -118,12 +118,12 @@ class Candidate(Spec):
 
     def own_training(self) -> str:
         """Return the candidate's differences from the workload, in words; empty if there are none."""
-        words = [str(self.schedule)] if self.schedule is not None else []
+        parts = [str(self.schedule)] if self.schedule is not None else []
         if self.warmup_steps is not None:
-            words.append(f"warm-up of {pluralize(self.warmup_steps, 'step')}")
+            parts.append(f"warm-up of {pluralize(self.warmup_steps, 'step')}")
         if self.ema_decay is not None:
-            words.append(f"weights averaged ({self.ema_decay:g})")
-        return ", ".join(words)
+            parts.append(f"weights averaged ({self.ema_decay:g})")
+        return ", ".join(parts)
 
     def own_workload(self, workload: Workload) -> Workload:
         """Return the workload with the candidate's own warm-up, schedule and average."""
@@ -236,7 +236,7 @@ class TunedExperiment(Experiment):
     def own_trainings(self) -> str:
         """`adamw-linear: linear, to 0 of the rate; …`; empty if all train as the workload says."""
         return "; ".join(
-            f"{candidate.name()}: {words}" for candidate in self.candidates if (words := candidate.own_training())
+            f"{candidate.name()}: {training}" for candidate in self.candidates if (training := candidate.own_training())
         )
 
     def baseline_name(self) -> str:

@@ -335,7 +335,7 @@ class SweepSpec(Experiment):
     def warnings(self) -> tuple[str, ...]:
         """Return a sentence for each candidate whose space has fewer settings than it has trials."""
         trials = self.trials_each()
-        counts = {one.name(): settings_count(one.ranges().values()) for one in self.candidates}
+        counts = {candidate.name(): settings_count(candidate.ranges().values()) for candidate in self.candidates}
         return tuple(
             f"{trials} trials of {name}, but its space has only {pluralize(int(count), 'different setting')}: others "
             "repeat. Ask for fewer trials, or widen the space."

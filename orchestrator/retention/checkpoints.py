@@ -50,11 +50,11 @@ def kept_checkpoints(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
     return {"step": int(status is not RunStatus.SUCCEEDED and keep != "none"), "best": int(keep == "best")}
 
 
-def forget_checkpoints(connection: sa.Connection, run_id: str, kept: Mapping[Kind, int]) -> None:
+def forget_checkpoints(connection: sa.Connection, run_id: str, policy: Mapping[Kind, int]) -> None:
     """Forget the checkpoints of a run that no longer exist."""
     this = checkpoints.c
     key = sa.tuple_(this.attempt, this.step)
-    for kind, count in kept.items():
+    for kind, count in policy.items():
         mine = (this.run_id == run_id) & (this.val_loss.is_(None) if kind == "step" else this.val_loss.is_not(None))
         newest = sa.select(this.attempt, this.step).where(mine).order_by(this.attempt.desc(), this.step.desc())
         connection.execute(sa.delete(checkpoints).where(mine, key.not_in(newest.limit(count))))
@@ -103,15 +103,15 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     return pruned
 
 
-def _has_surplus(folder: Path, kept: Mapping[Kind, int]) -> bool:
-    surplus = _local_surplus(folder, kept)
+def _has_surplus(folder: Path, policy: Mapping[Kind, int]) -> bool:
+    surplus = _local_surplus(folder, policy)
     return bool(surplus) or not any(folder.glob("*.json"))
 
 
-def _local_surplus(folder: Path, kept: Mapping[Kind, int]) -> list[Path]:
+def _local_surplus(folder: Path, policy: Mapping[Kind, int]) -> list[Path]:
     """Return the notices of what goes."""
-    notices = {kind: sorted(folder.glob(f"{kind}-*.json")) for kind in kept}
-    return [notice for kind, count in kept.items() for notice in notices[kind][: max(len(notices[kind]) - count, 0)]]
+    notices = {kind: sorted(folder.glob(f"{kind}-*.json")) for kind in policy}
+    return [notice for kind, count in policy.items() for notice in notices[kind][: max(len(notices[kind]) - count, 0)]]
 
 
 def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
@@ -121,18 +121,18 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
     The files go under the run's lock, before anybody can retry it. Their number is small.
     """
     with database.writing() as connection:
-        found = lock_run(database, connection, run_id)
-        if found is None or found[0].status not in TERMINAL:
+        locked_run = lock_run(database, connection, run_id)
+        if locked_run is None or locked_run[0].status not in TERMINAL:
             return False
-        kept = kept_checkpoints(found[0].status, keep)
+        kept = kept_checkpoints(locked_run[0].status, keep)
         _prune_folder(folder, kept)
         forget_checkpoints(connection, run_id, kept)
         return True
 
 
-def _prune_folder(folder: Path, kept: Mapping[Kind, int]) -> None:
+def _prune_folder(folder: Path, policy: Mapping[Kind, int]) -> None:
     """Notices go first, for a state without one is no checkpoint."""
-    for notice in _local_surplus(folder, kept):
+    for notice in _local_surplus(folder, policy):
         notice.unlink(missing_ok=True)
         notice.with_suffix(".pt").unlink(missing_ok=True)
     if not any(folder.glob("*.json")):
@@ -145,10 +145,10 @@ def prune_remote(
     """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
     names = _group_by_run(folder.sizes())
     removed = 0
-    for run_id, (status, told) in _read_runs(database, names).items():
+    for run_id, (status, known_checkpoints) in _read_runs(database, names).items():
         if stopping():
             break
-        superfluous = remote_surplus(names[run_id], status, told, keep)
+        superfluous = remote_surplus(names[run_id], status, known_checkpoints, keep)
         if superfluous and status in TERMINAL:
             superfluous = _forget_remote_surplus(database, run_id, names[run_id], keep)
         folder.remove(f"{run_id}/{name}" for name in superfluous)
@@ -167,25 +167,25 @@ def remote_surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Ke
     return [name for kind in kinds for name in _surplus_of_kind(names, kind, kept[kind], told.get(kind))]
 
 
-def _surplus_of_kind(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> list[str]:
+def _surplus_of_kind(names: Sequence[str], kind: Kind, count: int, newest: RemoteCheckpoint | None) -> list[str]:
     """Return the files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
-    mine = [
-        (name, found[0])
+    files = [
+        (name, parsed_name[0])
         for name in names
-        if (found := parse_checkpoint_name(name)) is not None and found[0].kind == kind
+        if (parsed_name := parse_checkpoint_name(name)) is not None and parsed_name[0].kind == kind
     ]
     if count == 0:
-        return [name for name, _ in mine]
-    settled = [each for each in complete_checkpoints(names, kind) if told is None or each <= told]
-    return [name for name, each in mine if each < settled[-count]] if len(settled) >= count else []
+        return [name for name, _ in files]
+    settled = [checkpoint for checkpoint in complete_checkpoints(names, kind) if newest is None or checkpoint <= newest]
+    return [name for name, checkpoint in files if checkpoint < settled[-count]] if len(settled) >= count else []
 
 
 def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    names_by_run: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
-        run_id, _, rest = name.partition("/")
-        found[run_id].append(rest)
-    return dict(found)
+        run_id, _, file_name = name.partition("/")
+        names_by_run[run_id].append(file_name)
+    return dict(names_by_run)
 
 
 def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, Told]]:
@@ -193,9 +193,9 @@ def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[Ru
     found: dict[str, tuple[RunStatus, Told]] = {}
     with database.reading() as connection:
         for some in id_slices(run_ids):
-            told = _read_checkpoints(connection, some)
+            checkpoints_by_run = _read_checkpoints(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
-                found[row.id] = row.status, told.get(row.id, {})
+                found[row.id] = row.status, checkpoints_by_run.get(row.id, {})
     return found
 
 
@@ -223,10 +223,10 @@ def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str]
     Rows go first: files that are left by a kill are found again, and nobody resumes from what is half deleted.
     """
     with database.writing() as connection:
-        found = lock_run(database, connection, run_id)
-        if found is None or found[0].status not in TERMINAL:
+        locked_run = lock_run(database, connection, run_id)
+        if locked_run is None or locked_run[0].status not in TERMINAL:
             return []
-        status = found[0].status
+        status = locked_run[0].status
         told = _read_checkpoints(connection, [run_id]).get(run_id, {})
         forget_checkpoints(connection, run_id, kept_checkpoints(status, keep))
         return remote_surplus(names, status, told, keep)

@@ -60,18 +60,18 @@ def find_field(name: str) -> RunField:
     """Return the field of that name. Raises `FilterError`, with what may have been meant."""
     if (kind := NAMED_FIELDS.get(name)) is not None:
         return RunField(name=name, kind=kind)
-    document, _, rest = name.partition(".")
+    document, _, dotted_path = name.partition(".")
     if "," in name and document != "metric":
         raise FilterError(f"{name[:40]!r} is a list with commas; give each field by itself")
-    if document in DOCUMENTS and rest:
-        path = (rest,) if document == "metric" else tuple(rest.split("."))
+    if document in DOCUMENTS and dotted_path:
+        path = (dotted_path,) if document == "metric" else tuple(dotted_path.split("."))
         unfit = any(not part or '"' in part or "\\" in part or not part.isprintable() for part in path)
         if unfit or len(name) > LONGEST_NAME:
             raise FilterError(f"{name[:40]!r} is no path into a document; write one like spec.optimizer.lr")
         return RunField(name=name, kind=FieldKind.JSON, document=document, path=path)
     near = get_close_matches(name[:LONGEST_NAME], NAMED_FIELDS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    parts = ", ".join(f"{each}.…" for each in DOCUMENTS)
+    parts = ", ".join(f"{document}.…" for document in DOCUMENTS)
     raise FilterError(f"there is no field {name[:40]!r}{hint or '.'} Fields: {', '.join(NAMED_FIELDS)}, {parts}")
 
 

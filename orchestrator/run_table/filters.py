@@ -81,11 +81,11 @@ def parse_filter(text: str) -> Filter | None:
 
 def lower_ascii(text: str) -> str:
     """Return a to Z in small letters, as both databases can do it."""
-    return "".join(chr(ord(each) + 32) if "A" <= each <= "Z" else each for each in text)
+    return "".join(chr(ord(letter) + 32) if "A" <= letter <= "Z" else letter for letter in text)
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, position = [], 0
+    tokens, position = [], 0
     while text[position:].strip():
         matched = _TOKEN.match(text, position)
         start = position + len(text[position:]) - len(text[position:].lstrip())
@@ -101,9 +101,9 @@ def _tokens(text: str) -> list[_Token]:
             raise _fault(start + 1, "there is a NUL, which no field of a run holds; remove it")
         if kind in ("double", "single"):
             kind, content = "quoted", re.sub(r"\\(.)", r"\1", content, flags=re.DOTALL)
-        found.append(_Token(kind, content, start + 1))
+        tokens.append(_Token(kind, content, start + 1))
         position = matched.end()
-    return found
+    return tokens
 
 
 def _fault(position: int, why: str) -> FilterError:
@@ -118,20 +118,20 @@ class _Parser:
 
     def whole(self) -> Filter:
         """Return the filter, and nothing behind it."""
-        found = self._disjunction(0)
-        if (rest := self._peek()) is not None:
+        disjunction = self._disjunction(0)
+        if (token := self._peek()) is not None:
             raise _fault(
-                rest.position, f"expected and, or, or the end, not {rest.text[:40]!r}; quote texts with spaces"
+                token.position, f"expected and, or, or the end, not {token.text[:40]!r}; quote texts with spaces"
             )
-        return found
+        return disjunction
 
     def _peek(self) -> _Token | None:
         return self._tokens[self._next] if self._next < len(self._tokens) else None
 
-    def _takes(self, *words: str) -> str | None:
+    def _takes(self, *keywords: str) -> str | None:
         """Return the keyword or bracket that comes next, if it is one of these; it is passed over."""
         token = self._peek()
-        if token is None or token.kind not in ("word", "bracket") or token.text.lower() not in words:
+        if token is None or token.kind not in ("word", "bracket") or token.text.lower() not in keywords:
             return None
         self._next += 1
         return token.text.lower()
@@ -169,8 +169,10 @@ class _Parser:
             raise _fault(name.position, f"expected a field, like lr, before {name.text}")
         if self._peek() is None or self._tokens[self._next].kind != "operator":
             example = f"candidate~{name.text[:30]}"
-            at = self._tokens[self._next].position if self._peek() else self._end
-            raise _fault(at, f"expected an operator ({' '.join(OPERATORS)}) behind {name.text[:30]!r}, as in {example}")
+            character = self._tokens[self._next].position if self._peek() else self._end
+            raise _fault(
+                character, f"expected an operator ({' '.join(OPERATORS)}) behind {name.text[:30]!r}, as in {example}"
+            )
         operator = self._expect("an operator", ("operator",))
         value = self._expect(f"a value behind {operator.text}", ("word", "quoted"))
         if value.kind == "word" and value.text.lower() in ("and", "or", "not"):
@@ -181,11 +183,11 @@ class _Parser:
             raise _fault(name.position, str(error)) from None
         return _checked_condition(field, operator, value)
 
-    def _expect(self, what: str, kinds: tuple[str, ...]) -> _Token:
+    def _expect(self, expectation: str, kinds: tuple[str, ...]) -> _Token:
         token = self._peek()
         if token is None or token.kind not in kinds:
-            there = "the end" if token is None else repr(token.text[:40])
-            raise _fault(self._end if token is None else token.position, f"expected {what}, not {there}")
+            actual = "the end" if token is None else repr(token.text[:40])
+            raise _fault(self._end if token is None else token.position, f"expected {expectation}, not {actual}")
         self._next += 1
         return token
 
@@ -216,7 +218,7 @@ def _checked_condition(field: RunField, operator: _Token, value: _Token) -> Cond
 
 def _moment(field: RunField, value: _Token) -> float:
     try:
-        found = datetime.fromisoformat(value.text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        moment = datetime.fromisoformat(value.text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise _fault(value.position, f"{field.name} is a time; write it like 2026-11-23 or 2026-11-23T18:30") from None

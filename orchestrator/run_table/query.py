@@ -55,18 +55,18 @@ def read_query(
     )
 
 
-def group_filter(by: Sequence[RunField], group: RunGroup) -> str:
+def group_filter(fields: Sequence[RunField], group: RunGroup) -> str:
     """Return the filter that finds the runs of a group."""
-    each = [_value_filter(field, value) for field, value in zip(by, group.values, strict=True)]
-    return " and ".join([*each, f"origin = {group.origin}"])
+    conditions = [_value_filter(field, value) for field, value in zip(fields, group.values, strict=True)]
+    return " and ".join([*conditions, f"origin = {group.origin}"])
 
 
-def _value_filter(by: RunField, value: Value) -> str:
+def _value_filter(field: RunField, value: Value) -> str:
     if value is None:
-        return f'"{by.name}" = null'
-    if by.kind is FieldKind.TEXT or isinstance(value, str):
+        return f'"{field.name}" = null'
+    if field.kind is FieldKind.TEXT or isinstance(value, str):
         quoted = str(value).replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{by.name}" = "{quoted}"'
-    if by.kind is FieldKind.JSON:  # `=` would find texts of these digits, too
-        return f'"{by.name}" >= {value!r} and "{by.name}" <= {value!r}'
-    return f'"{by.name}" = {value!r}'
+        return f'"{field.name}" = "{quoted}"'
+    if field.kind is FieldKind.JSON:  # `=` would find texts of these digits, too
+        return f'"{field.name}" >= {value!r} and "{field.name}" <= {value!r}'
+    return f'"{field.name}" = {value!r}'

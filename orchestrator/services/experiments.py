@@ -95,10 +95,10 @@ class Experiments:
 
     def find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
         """Return an experiment of any source; raises `DamagedError` if it cannot be read."""
-        found = self.find_any(experiment_id)
-        if isinstance(found, DamagedExperiment):
-            raise DamagedError(found.damaged)
-        return found
+        experiment = self.find_any(experiment_id)
+        if isinstance(experiment, DamagedExperiment):
+            raise DamagedError(experiment.damaged)
+        return experiment
 
     def find_by_key(self, key: str) -> ExperimentRecord | None:
         """Return the newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none

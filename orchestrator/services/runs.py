@@ -194,20 +194,20 @@ def log_tail(storage: Storage, run_id: str, attempt: int, most_bytes: int) -> st
             f"the log of attempt {attempt} of run {run_id} is not shown: {error.strerror}; remove that from its folder"
         ) from error
     except OSError as error:
-        whose = f"attempt {attempt} of run {run_id}"
+        log_owner = f"attempt {attempt} of run {run_id}"
         if (url := storage.run_url(run_id)) is None:
             raise NotFoundError(
-                f"{whose} has left no log here; it has not begun, or it ran on a machine that keeps its own"
+                f"{log_owner} has left no log here; it has not begun, or it ran on a machine that keeps its own"
             ) from error
-        tail = _remote_tail(url, remote_name(path), most_bytes, whose)
+        tail = _remote_tail(url, remote_name(path), most_bytes, log_owner)
     return tail.decode(errors="replace")
 
 
-def _remote_tail(url: str, name: str, most_bytes: int, whose: str) -> bytes:
+def _remote_tail(url: str, name: str, most_bytes: int, log_owner: str) -> bytes:
     try:
         content = read_soon(url, name)
     except RemoteFolderError as error:
-        raise NotFoundError(f"{whose} has no log here, and its copy cannot be read now: {error}") from error
+        raise NotFoundError(f"{log_owner} has no log here, and its copy cannot be read now: {error}") from error
     if content is None:
-        raise NotFoundError(f"{whose} has no log here and no copy at {url}: it has not started, or not copied one")
+        raise NotFoundError(f"{log_owner} has no log here and no copy at {url}: it has not started, or not copied one")
     return whole_lines(content[-most_bytes:]) if len(content) > most_bytes else content

@@ -30,22 +30,22 @@ def spec_fields(spec: RunSpec) -> dict[str, JsonValue]:
 def external_fields(run: ExternalRun) -> dict[str, JsonValue]:
     """Return another loop's settings of a run: rate and seed under the names of specifications, its configuration
     behind `config`."""
-    told = {"optimizer.lr": run.lr, "seed": run.seed, "workload": run.workload}
-    return {name: value for name, value in told.items() if value is not None} | dict(flat_fields(run.config, "config"))
+    named = {"optimizer.lr": run.lr, "seed": run.seed, "workload": run.workload}
+    return {name: value for name, value in named.items() if value is not None} | dict(flat_fields(run.config, "config"))
 
 
 def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecDifferences:
     """Return the differences of runs, by their ids; None is a specification that cannot be read, and is not compared.
     Lists are compared whole, numbers exactly."""
     fields = [spec for spec in specs.values() if spec is not None]
-    found = SpecDifferences(different={}, equal={})
-    for name in dict.fromkeys(name for one in fields for name in one):
-        kinds = {(type(one[name]), repr(one[name])) if name in one else None for one in fields}
+    differences = SpecDifferences(different={}, equal={})
+    for name in dict.fromkeys(name for spec in fields for name in spec):
+        kinds = {(type(spec[name]), repr(spec[name])) if name in spec else None for spec in fields}
         if len(kinds) == 1:
-            found.equal[name] = fields[0][name]
+            differences.equal[name] = fields[0][name]
         else:
-            found.different[name] = tuple((spec or {}).get(name, ABSENT) for spec in specs.values())
-    return found
+            differences.different[name] = tuple((spec or {}).get(name, ABSENT) for spec in specs.values())
+    return differences
 
 
 def flat_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:

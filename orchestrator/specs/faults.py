@@ -44,8 +44,8 @@ class Fault(Record):
 
     def text(self) -> str:
         """Return the fault in a line: where, what, what would be right."""
-        found = "" if self.value is None else f" {json.dumps(self.value, ensure_ascii=False)}:"
-        return f"{self.pointer or 'the whole body'}:{found} {self.allowed}"
+        given_value = "" if self.value is None else f" {json.dumps(self.value, ensure_ascii=False)}:"
+        return f"{self.pointer or 'the whole body'}:{given_value} {self.allowed}"
 
 
 def count_faults(faults: Sized) -> str:
@@ -61,21 +61,21 @@ def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fa
 def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart = "body") -> tuple[Fault, ...]:
     """Return one fault for each place; `root` is the body's type, a model or a union, if there is one. What fits no arm
     of a union is one fault, too: it says what each of them allows."""
-    found: dict[tuple[str, str], Fault] = {}
+    faults_by_place: dict[tuple[str, str], Fault] = {}
     of_unions: dict[str, str] = {}
     for error in errors:
         if _is_artefact(error):
             continue
         fault, in_union = _fault(error, root, source)
         if in_union and fault.pointer in of_unions:
-            earlier = found.pop((fault.pointer, of_unions[fault.pointer]))
+            earlier = faults_by_place.pop((fault.pointer, of_unions[fault.pointer]))
             other = fault.allowed.removeprefix("must be ")
             more = other if other in earlier.allowed else f"{earlier.allowed}, or {other}"
             fault = fault.model_copy(update={"allowed": earlier.allowed if more == other else more})
         if in_union:
             of_unions[fault.pointer] = fault.allowed
-        found.setdefault((fault.pointer, fault.allowed), fault)
-    return tuple(found.values())
+        faults_by_place.setdefault((fault.pointer, fault.allowed), fault)
+    return tuple(faults_by_place.values())
 
 
 def pointer(location: Iterable[int | str]) -> str:
@@ -135,8 +135,8 @@ def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> tuple[Fa
     """And whether it tells of one arm of a union alone."""
     location: Location = tuple(error["loc"])
     if error["type"] == "json_invalid":
-        place = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
-        return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}"), False
+        suffix = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
+        return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{suffix}"), False
     path, model, union = _walk(location, root)
     given = None if error["type"] == "missing" else error["input"]
     if error["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(given, Mapping):
@@ -153,9 +153,9 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
         allowed = f"must be one of {context['known']}{context['way_out']}"
         return f"did you mean {meant}? It {allowed}" if meant else allowed
     if kind == "union_tag_invalid":
-        known = context["expected_tags"].replace("'", "")
-        meant = nearest(context["tag"], known.split(", "))
-        return f"did you mean {meant}? It must be one of {known}" if meant else f"must be one of {known}"
+        tags = context["expected_tags"].replace("'", "")
+        meant = nearest(context["tag"], tags.split(", "))
+        return f"did you mean {meant}? It must be one of {tags}" if meant else f"must be one of {tags}"
     if kind == "union_tag_not_found":
         return "required"
     if kind == "extra_forbidden":
@@ -177,8 +177,8 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
     if kind == "too_long":
         return f"must have at most {context['max_length']} items"
     message: str = error["msg"].removeprefix("Value error, ")
-    for theirs in ("Input should", "String should", "Value should"):
-        message = message.replace(theirs, "must", 1) if message.startswith(theirs) else message
+    for opening in ("Input should", "String should", "Value should"):
+        message = message.replace(opening, "must", 1) if message.startswith(opening) else message
     return message
 
 
@@ -186,26 +186,26 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
     """Follow `location` from `root`: its path without pydantic's union tags, the innermost model, and the union without
     tags that it ends in, of which the last step names an arm."""
     path: list[int | str] = []
-    here: Any = root
+    current_type: Any = root
     model = root if isinstance(root, type) else None
     for step in location:
-        here = _unwrap(here)
-        if get_origin(here) in (Union, UnionType):
-            arm = _arm_with_tag(here, step)
+        current_type = _unwrap(current_type)
+        if get_origin(current_type) in (Union, UnionType):
+            arm = _arm_with_tag(current_type, step)
             if arm is not None:
-                here = model = arm
+                current_type = model = arm
                 continue
-            arm = _arm_with_field(here, step)  # our own faults name no tag
+            arm = _arm_with_field(current_type, step)  # our own faults name no tag
             if arm is None:
-                return tuple(path), model, here
-            here = arm
+                return tuple(path), model, current_type
+            current_type = arm
         path.append(step)
-        if isinstance(here, type) and issubclass(here, BaseModel):
-            model = here
-            field = here.model_fields.get(str(step))
-            here = field.annotation if field else None
+        if isinstance(current_type, type) and issubclass(current_type, BaseModel):
+            model = current_type
+            field = current_type.model_fields.get(str(step))
+            current_type = field.annotation if field else None
         else:
-            here = _item_of(here)
+            current_type = _item_of(current_type)
     return tuple(path), model, None
 
 

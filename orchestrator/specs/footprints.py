@@ -70,8 +70,8 @@ def footprint_question(
     """Return the question for all optimizers with such an option at that value; None is each one's own default. With a
     precision the passes and steps of one process are counted, too. Raises `ValueError` for values that are not among
     those above."""
-    ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
-    dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)
+    ratio = next((ratio for ratio in RANK_RATIOS if ratio == rank_ratio), None)
+    dtype = next((dtype for dtype in STATE_DTYPES if dtype == state_dtype), None)
     if (rank_ratio is not None and ratio is None) or (state_dtype is not None and dtype is None):
         raise ValueError(f"no footprint is kept for rank ratio {rank_ratio} and state of {state_dtype}")
     if ranks not in RANKS:
@@ -116,14 +116,14 @@ class Footprints:
     def ask(self, question: FootprintQuestion) -> Footprint | None:
         """Return the answer, or None while it is being counted; raises `KeyError` for a model that has no preset."""
         presets.preset(question.model)
-        found = self.find(question)
-        if found is None:
+        footprint = self.find(question)
+        if footprint is None:
             self._begin(question)
-        return found
+        return footprint
 
     def wait(self, questions: Iterable[FootprintQuestion]) -> None:
         """Wait until these questions are counted, or cannot be; return at once if enough threads wait already."""
-        paths = [self._path(each) for each in questions]
+        paths = [self._path(question) for question in questions]
         if self._waiters.acquire(blocking=False):
             try:
                 with self._changed:
@@ -212,8 +212,8 @@ def _own_sources() -> Iterator[Path]:
             with suppress(OptimError):  # one that cannot be used cannot be counted either, and the count says so
                 modules += [point.module, lookup.entry(point.name).factory]
     for package in dict.fromkeys(re.split("[.:]", module)[0] for module in modules):
-        if (found := find_spec(package)) is not None:
-            yield from map(Path, found.submodule_search_locations or filter(None, [found.origin]))
+        if (module_spec := find_spec(package)) is not None:
+            yield from map(Path, module_spec.submodule_search_locations or filter(None, [module_spec.origin]))
 
 
 def _version(library: str) -> str:

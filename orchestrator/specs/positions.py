@@ -41,12 +41,12 @@ class Places:
 
     def position(self, where: str) -> SourcePosition:
         """Return the place of that pointer; of what would hold it, where it is missing or a default."""
-        place, members = self._root, self._members
+        location, members = self._root, self._members
         for step in where.split("/")[1:]:
             if step not in members:
                 break
-            place, members = members[step]
-        return place
+            location, members = members[step]
+        return location
 
 
 def _root_node(text: str, form: TextForm) -> yaml.Node | None:
@@ -58,24 +58,24 @@ def _root_node(text: str, form: TextForm) -> yaml.Node | None:
         loader.dispose()
 
 
-def _members_of(node: yaml.Node, known: dict[yaml.Node, Members]) -> Members:
+def _members_of(node: yaml.Node, members_by_node: dict[yaml.Node, Members]) -> Members:
     """Return the places below a node: of a member its key's, of an item its own."""
-    if node in known:
-        return known[node]
-    found = known[node] = Members()
+    if node in members_by_node:
+        return members_by_node[node]
+    members = members_by_node[node] = Members()
     if isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
-            found[str(position)] = _place(item), _members_of(item, known)
+            members[str(position)] = _place(item), _members_of(item, members_by_node)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag != _MERGE:
-                found[_step(key.value)] = _place(key), _members_of(value, known)
+                members[_step(key.value)] = _place(key), _members_of(value, members_by_node)
         for key, value in node.value:  # after its own members, which win
             if key.tag == _MERGE:
                 for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    for step, member in _members_of(merged, known).items():
-                        found.setdefault(step, member)
-    return found
+                    for step, member in _members_of(merged, members_by_node).items():
+                        members.setdefault(step, member)
+    return members
 
 
 def _step(name: int | str) -> str:

@@ -201,16 +201,16 @@ def estimate_cost(shares: Sequence[Share], measured: RunsOfModel) -> CostEstimat
     """Return the hours of all shares; None if no run of any of their models was ever measured here."""
     workloads = {share.workload.model: share.workload for share in shares}
     paces = {model: _pace(workload, measured(model)) for model, workload in workloads.items()}
-    known = [(share, pace) for share in shares if (pace := paces[share.workload.model]) is not None]
-    if not known:
+    paced_shares = [(share, pace) for share in shares if (pace := paces[share.workload.model]) is not None]
+    if not paced_shares:
         return None
-    found = [pace for pace in paces.values() if pace is not None]
+    measured_paces = [pace for pace in paces.values() if pace is not None]
     return CostEstimate(
-        device_hours=sum(pace.seconds(share) for share, pace in known) / 3600,
-        device=", ".join(dict.fromkeys(pace.device for pace in found)),
-        measured_runs=sum(pace.runs for pace in found),
+        device_hours=sum(pace.seconds(share) for share, pace in paced_shares) / 3600,
+        device=", ".join(dict.fromkeys(pace.device for pace in measured_paces)),
+        measured_runs=sum(pace.runs for pace in measured_paces),
         assumed=tuple(
-            dict.fromkeys(share.candidate for share, pace in known if share.optimizer not in pace.by_optimizer)
+            dict.fromkeys(share.candidate for share, pace in paced_shares if share.optimizer not in pace.by_optimizer)
         ),
         unmeasured=tuple(model for model, pace in paces.items() if pace is None),
     )
@@ -223,12 +223,12 @@ def estimate_memory(shares: Sequence[Share], footprints: Footprints) -> Iterator
         key = share.candidate, share.workload.model
         question = None if key in seen else _question(share)
         seen.add(key)
-        known = footprints.find(question) if question else None
-        kept = {one.optimizer: one.state_bytes for one in known.optimizers} if known else {}
-        state_bytes = kept.get(share.optimizer)
-        if known and state_bytes is not None:
-            averages = known.parameter_bytes if share.workload.ema_decay else 0
-            total = known.parameter_bytes + known.gradient_bytes + state_bytes + averages
+        footprint = footprints.find(question) if question else None
+        by_optimizer = {count.optimizer: count.state_bytes for count in footprint.optimizers} if footprint else {}
+        state_bytes = by_optimizer.get(share.optimizer)
+        if footprint and state_bytes is not None:
+            averages = footprint.parameter_bytes if share.workload.ema_decay else 0
+            total = footprint.parameter_bytes + footprint.gradient_bytes + state_bytes + averages
             yield CandidateMemory(candidate=key[0], model=key[1], state_bytes=state_bytes, total_bytes=total)
 
 
@@ -236,10 +236,10 @@ def uncounted_models(
     shares: Sequence[Share], memory: Sequence[CandidateMemory], footprints: Footprints
 ) -> tuple[str, ...]:
     """Return the models of which `memory` has nothing, and a count would tell it; the largest first."""
-    known = {one.model for one in memory}
-    models = {share.workload.model for share in shares if _question(share) is not None} - known
-    left = [model for model in models if footprints.find(footprint_question(model)) is None]
-    return tuple(sorted(left, key=lambda model: (-parameter_count(presets.preset(model)), model)))
+    counted_models = {candidate.model for candidate in memory}
+    models = {share.workload.model for share in shares if _question(share) is not None} - counted_models
+    uncounted = [model for model in models if footprints.find(footprint_question(model)) is None]
+    return tuple(sorted(uncounted, key=lambda model: (-parameter_count(presets.preset(model)), model)))
 
 
 def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
@@ -259,7 +259,7 @@ def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
             starts.append(max(run.result.device_seconds - productive, 0.0))
     if device is None:
         return None
-    means = {optimizer: fmean(found) for optimizer, found in paces.items()}
+    means = {optimizer: fmean(optimizer_paces) for optimizer, optimizer_paces in paces.items()}
     return Pace(device=device, by_optimizer=means, start_seconds=median(starts), runs=len(starts))
 
 

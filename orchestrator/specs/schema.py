@@ -25,15 +25,15 @@ SPECS: Final[dict[str, type[Spec]]] = {**KINDS, "run": RunSpec}
 
 def schema(kind: str) -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of a specification of that kind."""
-    found = SPECS[kind].model_json_schema()
-    parts: dict[str, Any] = found.get("$defs", {})
+    json_schema = SPECS[kind].model_json_schema()
+    parts: dict[str, Any] = json_schema.get("$defs", {})
     _name(parts)
     _loosen(parts)
     for path in KINDS[kind].derived_fields if kind in KINDS else ():
-        _leave_out(path, found, parts)
+        _leave_out(path, json_schema, parts)
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
-        **found,
+        **json_schema,
         "title": f"AdaPM Bench: {kind}",
         "additionalProperties": False,
     }
@@ -54,9 +54,9 @@ def _name(parts: dict[str, Any]) -> None:
         (SearchedCandidate, "optimizer", optimizers),
         (OptimizerSpec, "name", optimizers),
     ):
-        if (found := parts.get(part.__name__)) is not None:
-            found["properties"][field].update(names)
-            found["properties"][field].pop("type", None)
+        if (part_schema := parts.get(part.__name__)) is not None:
+            part_schema["properties"][field].update(names)
+            part_schema["properties"][field].pop("type", None)
 
 
 def _plain(names: tuple[str, ...]) -> list[str]:
@@ -84,8 +84,8 @@ def _leave_out(path: tuple[str, ...], part: dict[str, Any], parts: dict[str, Any
 def _loosen(parts: dict[str, Any]) -> None:
     """Take back what is demanded of a specification only after defaults of its task were filled in."""
     for part, optional in ((Workload, "model"), (SearchedCandidate, "space")):
-        if (found := parts.get(part.__name__)) is not None:
-            found["required"] = [field for field in found.get("required", ()) if field != optional]
+        if (part_schema := parts.get(part.__name__)) is not None:
+            part_schema["required"] = [field for field in part_schema.get("required", ()) if field != optional]
     task = parts["Workload"]["properties"]["task"]
     arms = [task.pop(name) for name in ("oneOf", "anyOf", "$ref") if name in task]
     task.pop("discriminator", None)

@@ -127,8 +127,8 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
     """Return the mapping in a text that came from `source`; raises `SpecTextError` if there is none."""
     if len(text) > MAX_CHARACTERS:
         raise SpecTextError(f"{source} is longer than {MAX_CHARACTERS:,} characters; no specification is")
-    if found := CONTROL_CHARACTER.search(text):
-        raise SpecTextError(_character_trouble(source, text, found.start()))
+    if match := CONTROL_CHARACTER.search(text):
+        raise SpecTextError(_character_trouble(source, text, match.start()))
     try:
         value = _PARSERS[form](text)
     except yaml.MarkedYAMLError as error:
@@ -176,12 +176,12 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
     Raises `TwiceError` for a name that stands twice, which would hide its first value.
     """
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in members:
             raise TwiceError(f"{name!r} is given twice")
-        found[name] = value
-    return found
+        members[name] = value
+    return members
 
 
 def _no_number(word: str) -> Never:
@@ -199,18 +199,18 @@ def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
     """`a.yaml:3:7: neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
     mark = error.problem_mark or error.context_mark
     where = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else f"{source} is"
-    words = ": ".join(filter(None, (error.context, error.problem)))
-    if r"'\t'" in words:
-        words += "; indent with spaces, not with tabs"
-    return f"{where} {_neither(TextForm.YAML)}: {words}"
+    message = ": ".join(filter(None, (error.context, error.problem)))
+    if r"'\t'" in message:
+        message += "; indent with spaces, not with tabs"
+    return f"{where} {_neither(TextForm.YAML)}: {message}"
 
 
 def _character_trouble(source: str, text: str, position: int) -> str:
     """`a.yaml:3:7: U+0007 is a control character, …`; the parsers' own words name no line, or not the character."""
     line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
     kind = "a control character" if unicodedata.category(text[position]) == "Cc" else "no character of any script"
-    others = ", or save the file as UTF-8 where it is UTF-16" if text[position] == "\0" else ""
-    return f"{source}:{line}:{column}: U+{ord(text[position]):04X} is {kind}; take it out{others}"
+    alternative = ", or save the file as UTF-8 where it is UTF-16" if text[position] == "\0" else ""
+    return f"{source}:{line}:{column}: U+{ord(text[position]):04X} is {kind}; take it out{alternative}"
 
 
 def _neither(form: TextForm) -> str:
@@ -275,21 +275,21 @@ def _leave_out(path: tuple[str, ...], fields: dict[str, Any]) -> None:
             return
 
 
-def _fields(one: BaseModel, usual: BaseModel | None) -> dict[str, Any]:
-    """Return the fields of `one` that differ from `usual`, which replaces the defaults of its class."""
-    if isinstance(one, Workload):
-        usual = _usual(one)
-    written = one.model_dump(mode="json")
-    found: dict[str, Any] = {}
-    for name, field in type(one).model_fields.items():
+def _fields(model: BaseModel, usual: BaseModel | None) -> dict[str, Any]:
+    """Return the fields of `model` that differ from `usual`, which replaces the defaults of its class."""
+    if isinstance(model, Workload):
+        usual = _usual(model)
+    written = model.model_dump(mode="json")
+    fields: dict[str, Any] = {}
+    for name, field in type(model).model_fields.items():
         if name not in written:
             continue
-        value = getattr(one, name)
+        value = getattr(model, name)
         default = _default(field) if usual is None else getattr(usual, name)
         if name == KIND or field.is_required() or value != default:
             of_same_class = isinstance(default, BaseModel) and type(default) is type(value)
-            found[name] = _plain(value, written[name], default if of_same_class else None)
-    return found
+            fields[name] = _plain(value, written[name], default if of_same_class else None)
+    return fields
 
 
 def _plain(value: Any, written: Any, usual: BaseModel | None) -> Any:
@@ -297,9 +297,9 @@ def _plain(value: Any, written: Any, usual: BaseModel | None) -> Any:
     if isinstance(value, BaseModel):
         return _fields(value, usual)
     if isinstance(value, tuple):
-        return [_plain(each, as_json, None) for each, as_json in zip(value, written, strict=True)]
+        return [_plain(member, as_json, None) for member, as_json in zip(value, written, strict=True)]
     if isinstance(value, dict):
-        return {name: _plain(each, written[name], None) for name, each in value.items()}
+        return {name: _plain(member, written[name], None) for name, member in value.items()}
     return written
 
 
@@ -308,8 +308,8 @@ def _usual(workload: Workload) -> Workload:
     task = workload.task.model_dump(mode="json")
     fields = {"task": task, "model": workload.model, "budget": {"steps": workload.budget.steps}}
     with trust_stored_names():
-        found = Workload.model_validate(fields)
-    return found.model_copy(update={"task": _default(Workload.model_fields["task"])})
+        usual_workload = Workload.model_validate(fields)
+    return usual_workload.model_copy(update={"task": _default(Workload.model_fields["task"])})
 
 
 def _default(field: FieldInfo) -> Any:

@@ -46,8 +46,8 @@ def queue_position(database: Database, connection: Connection, run_id: str) -> Q
     total = int(connection.execute(waiting).scalar_one())
     if not row.waits or not row.schedulable:
         return QueuePosition(position=None, waiting=total, starts_in_seconds=None)
-    mine = sa.tuple_(*[sa.literal(row._mapping[column.name], column.type) for column in QUEUE_ORDER])
-    position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < mine)).scalar_one())
+    queue_key = sa.tuple_(*[sa.literal(row._mapping[column.name], column.type) for column in QUEUE_ORDER])
+    position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < queue_key)).scalar_one())
     now = database.read_clock(connection)
     pause = max(row.available_at - now, 0.0)
     pace = seconds_between_starts(connection, now)
@@ -137,13 +137,13 @@ def _waiting(connection: Connection, most: int, now: float) -> tuple[WaitingRun,
         .order_by(sa.not_(runs.c.schedulable), *QUEUE_ORDER)
         .limit(most)
     )
-    found = []
-    for place, row in enumerate(connection.execute(query), start=1):
+    waiting_runs = []
+    for rank, row in enumerate(connection.execute(query), start=1):
         values = dict(row._mapping)
-        position = place if values.pop("schedulable") else None
+        position = rank if values.pop("schedulable") else None
         starts = None if pace is None or position is None else position * pace
-        found.append(WaitingRun(**values, position=position, starts_in_seconds=starts))
-    return tuple(found)
+        waiting_runs.append(WaitingRun(**values, position=position, starts_in_seconds=starts))
+    return tuple(waiting_runs)
 
 
 def _leaders(connection: Connection, now: float) -> tuple[Leader, ...]:

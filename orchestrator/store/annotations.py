@@ -16,9 +16,9 @@ from orchestrator.store.tables import experiments, keys, labels
 
 def read(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, dict[str, Any]]:
     """`labels` and `note` of these experiments, by their numbers."""
-    found: dict[int, list[str]] = {row.number: [] for row in rows}
-    for number, label in connection.execute(_LABELS, {"numbers": list(found)}) if found else ():
-        found[number].append(label)
+    labels_by_number: dict[int, list[str]] = {row.number: [] for row in rows}
+    for number, label in connection.execute(_LABELS, {"numbers": list(labels_by_number)}) if labels_by_number else ():
+        labels_by_number[number].append(label)
     # The labels of the keys that edited the notes; of most lists none did.
     ids = {row.noted_by for row in rows if row.note is not None and row.noted_by is not None}
     query = sa.select(keys.c.id, keys.c.label).where(keys.c.id.in_(sorted(ids)))
@@ -30,7 +30,7 @@ def read(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, dict[
         for row in rows
         if row.note is not None
     }
-    return {number: {"labels": sort_labels(had), "note": notes.get(number)} for number, had in found.items()}
+    return {number: {"labels": sort_labels(had), "note": notes.get(number)} for number, had in labels_by_number.items()}
 
 
 def change(

@@ -38,5 +38,5 @@ class Words(sa.TypeDecorator[Any]):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         """Return the word, or what stands for one that cannot be read."""
-        words = {member.value: member for member in self.kind}
-        return lambda value: None if value is None else words.get(value, self.unreadable)
+        members_by_word = {member.value: member for member in self.kind}
+        return lambda value: None if value is None else members_by_word.get(value, self.unreadable)

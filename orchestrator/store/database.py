@@ -165,8 +165,8 @@ class Database:
         with self.reading() as connection:
             if not sa.inspect(connection).has_table("alembic_version"):
                 return False
-            found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
-        return list(found) == [newest_migration()]
+            revisions = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
+        return list(revisions) == [newest_migration()]
 
     def check(self) -> None:
         """Raise `StoreError` unless the database answers and has our schema."""

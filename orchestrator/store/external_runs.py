@@ -103,9 +103,9 @@ class ExternalRuns:
                 _require_room(connection, run_id, self._most_runs)
             number, experiment_id = _experiment_of(connection, batch.run.experiment, by, now)
             row = _locked_run(connection, run_id, number, batch.run, now)
-            mine = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == batch.part)
+            condition = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == batch.part)
             chunk = connection.execute(
-                sa.select(external_chunks).where(mine).order_by(external_chunks.c.first_line.desc()).limit(1)
+                sa.select(external_chunks).where(condition).order_by(external_chunks.c.first_line.desc()).limit(1)
             ).one_or_none()
             received = 0 if chunk is None else chunk.first_line + chunk.lines
             new = batch.lines[received - batch.first_line :] if batch.first_line <= received else ()
@@ -132,16 +132,16 @@ class ExternalRuns:
         """Remove a run and all that it told, for good, and its experiment where it was the last one; whoever sends its
         spool again brings it back. Raises `NotFoundError`."""
         with self._database.reading() as connection:
-            found = find_run(connection, run_id)
-        _delete(self._database, found.experiment_id, external_runs.c.id == found.id)
-        return found
+            run = find_run(connection, run_id)
+        _delete(self._database, run.experiment_id, external_runs.c.id == run.id)
+        return run
 
     def delete_experiment(self, experiment_id: str) -> ExternalExperiment:
         """Remove an experiment and its runs, for good. Raises `NotFoundError`."""
         with self._database.reading() as connection:
-            found = find_experiment(connection, experiment_id)
-        _delete(self._database, found.id, sa.true())
-        return found
+            experiment = find_experiment(connection, experiment_id)
+        _delete(self._database, experiment.id, sa.true())
+        return experiment
 
     def change_labels(self, experiment_id: str, change: LabelChange) -> ExternalExperiment:
         """Add labels and take some away. Raises `NotFoundError`, and `ConflictError` if they would be too many."""
@@ -195,33 +195,33 @@ class ExternalRuns:
         `ConflictError` if more than `most_values` were told, and `DamagedError` if a chunk cannot be read."""
         with self._database.reading() as connection:
             record = find_run(connection, run_id)
-            known = record.metrics
-            asked = known.keys() & set(metrics) if metrics else known.keys()
-            count = sum(known[name].points for name in asked)
+            summaries = record.metrics
+            asked = summaries.keys() & set(metrics) if metrics else summaries.keys()
+            count = sum(summaries[name].points for name in asked)
             if most_values is not None and count > most_values:
                 raise ConflictError(
                     f"external run {run_id} has {count:,} values of these {len(asked):,} metrics, and one answer at "
                     f"most {most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
                 )
-            told: dict[str, dict[int, float]] = {}
+            points_by_metric: dict[str, dict[int, float]] = {}
             for point in _read_sessions(connection, record)[1]:
                 for name in point.metrics.keys() & asked:
-                    told.setdefault(name, {})[point.step] = float(point.metrics[name])
-            ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
+                    points_by_metric.setdefault(name, {})[point.step] = float(point.metrics[name])
+            ascending = {name: sorted(points.items()) for name, points in sorted(points_by_metric.items())}
             return ExternalSeries(
                 run_id=run_id,
-                steps={name: tuple(step for step, _ in each) for name, each in ascending.items()},
-                values={name: tuple(value for _, value in each) for name, each in ascending.items()},
+                steps={name: tuple(step for step, _ in points) for name, points in ascending.items()},
+                values={name: tuple(value for _, value in points) for name, points in ascending.items()},
             )
 
 
-def _experiment_of(connection: Connection, name: str, by: str | None, now: float) -> tuple[int, str]:
+def _experiment_of(connection: Connection, name: str, key_id: str | None, now: float) -> tuple[int, str]:
     """Number and id of the experiment of that name, which is made where there is none."""
     this = external_experiments
     # The row may be read by many at once; whoever deletes it meanwhile is waited for, and then it is made anew.
     query = sa.select(this.c.number, this.c.id).where(this.c.name == name).with_for_update(read=True, key_share=True)
     if (row := connection.execute(query).one_or_none()) is None:
-        made = {"id": new_id(), "name": name, "created_at": now, "key_id": by}
+        made = {"id": new_id(), "name": name, "created_at": now, "key_id": key_id}
         connection.execute(insert(connection, this).values(made).on_conflict_do_nothing(index_elements=["name"]))
         row = connection.execute(query).one()
     return int(row.number), str(row.id)
@@ -250,20 +250,20 @@ def _locked_run(connection: Connection, run_id: str, number: int, header: RunHea
         raise ConflictError(f"external run {run_id} was deleted at this moment; send it again")
     for name in ("experiment_number", "candidate", "lr", "seed"):
         if row._mapping[name] != made[name]:
-            what = "experiment" if name == "experiment_number" else name
-            told = header.experiment if name == "experiment_number" else made[name]
+            field = "experiment" if name == "experiment_number" else name
+            value = header.experiment if name == "experiment_number" else made[name]
             raise ConflictError(
-                f"external run {run_id} has another {what} than {told!r}: a run that goes on tells what it told at "
+                f"external run {run_id} has another {field} than {value!r}: a run that goes on tells what it told at "
                 "its beginning; give another run another id"
             )
     return row
 
 
 def _require_room(connection: Connection, run_id: str, most_runs: int) -> None:
-    known = connection.execute(sa.select(sa.func.count()).select_from(external_runs)).scalar_one()
-    if known >= most_runs:
+    total = connection.execute(sa.select(sa.func.count()).select_from(external_runs)).scalar_one()
+    if total >= most_runs:
         raise ConflictError(
-            f"there is no room for external run {run_id}: {known:,} of {most_runs:,} are here; delete some, or have "
+            f"there is no room for external run {run_id}: {total:,} of {most_runs:,} are here; delete some, or have "
             "$ADAPM_BENCH_EXTERNAL_RUNS raised"
         )
 
@@ -286,8 +286,8 @@ def _delete(database: Database, experiment_id: str, which: sa.ColumnElement[bool
     while is_full:
         with database.writing() as connection:
             # Whoever sends lines of its runs meanwhile waits for this row.
-            mine = sa.select(this.c.number).where(this.c.id == experiment_id).with_for_update()
-            if (number := connection.execute(mine).scalar_one_or_none()) is None:
+            query = sa.select(this.c.number).where(this.c.id == experiment_id).with_for_update()
+            if (number := connection.execute(query).scalar_one_or_none()) is None:
                 return  # another one has deleted it
             runs_of_it = external_runs.c.experiment_number == number
             ids = sa.select(external_runs.c.id).where(runs_of_it, which)
@@ -319,15 +319,15 @@ def _grow(connection: Connection, run_id: str, part: str, chunk: Any, new: Seque
     text = "\n".join("null" if line is None else line.model_dump_json(exclude_defaults=True) for line in new)
     first, count = (0 if chunk is None else chunk.first_line + chunk.lines), len(new)
     with suppress(DamagedError):  # it stays as it is, and others are written behind it
-        if chunk is not None and len(known := _content(chunk.data, chunk.checksum)) < FULL_CHARACTERS:
+        if chunk is not None and len(earlier_text := _content(chunk.data, chunk.checksum)) < FULL_CHARACTERS:
             key = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == part)
             connection.execute(sa.delete(external_chunks).where(key, external_chunks.c.first_line == chunk.first_line))
-            text = f"{known}\n{text}"
+            text = f"{earlier_text}\n{text}"
             first, count = chunk.first_line, chunk.lines + count
     data = zstandard.compress(text.encode())
-    place = {"run_id": run_id, "part": part, "first_line": first}
+    chunk_key = {"run_id": run_id, "part": part, "first_line": first}
     content = {"lines": count, "data": data, "checksum": integrity.checksum(data)}
-    connection.execute(sa.insert(external_chunks).values(place | content))
+    connection.execute(sa.insert(external_chunks).values(chunk_key | content))
 
 
 def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
@@ -344,8 +344,8 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
         if line.step is not None:
             for name, value in line.metrics.items():
                 _sum_up(metrics, name, line.step, value, line.at)
-    kept = json.dumps(metrics, sort_keys=True)
-    return {"state": state, "state_at": state_at, "lines": lines, "torn_lines": torn, "metrics": kept}
+    metrics_json = json.dumps(metrics, sort_keys=True)
+    return {"state": state, "state_at": state_at, "lines": lines, "torn_lines": torn, "metrics": metrics_json}
 
 
 def _may_go_back(
@@ -356,10 +356,10 @@ def _may_go_back(
     is known, and of metrics that its newest chunk has."""
     if row.source != LOGGED:
         return False
-    last = {name: known["last_step"] for name, known in _intact(row, "metrics").items()}
+    last = {name: summary["last_step"] for name, summary in _intact(row, "metrics").items()}
     highest = max(last.values(), default=-1)
-    told = [(line.step, line.metrics) for line in new if line is not None and line.step is not None]
-    for step, metrics in told:
+    points = [(line.step, line.metrics) for line in new if line is not None and line.step is not None]
+    for step, metrics in points:
         for name in metrics:
             if step < last.get(name, 0):
                 return True
@@ -367,54 +367,54 @@ def _may_go_back(
     other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
     if connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
         return False
-    lowest = min((step for step, _ in told), default=highest + 1)
+    lowest = min((step for step, _ in points), default=highest + 1)
     if chunk is None or lowest <= highest or batch.run.started_at < row.state_at:
         return True
     try:
         known_names = {name for line in read_chunk(chunk._mapping) for name in line.get("metrics", ())}
     except DamagedError:
         return True
-    return not {name for _, metrics in told for name in metrics} <= known_names
+    return not {name for _, metrics in points for name in metrics} <= known_names
 
 
 def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
     """Return the summary of every metric, from all lines. Raises `DamagedError`."""
     metrics: dict[str, dict[str, Any]] = {}
     sessions, points = _read_sessions(connection, row)
-    told = {(name, point.step) for session in sessions for point in session for name in point.metrics}
+    metric_steps = {(name, point.step) for session in sessions for point in session for name in point.metrics}
     for point in points:
         for name, value in point.metrics.items():
             _sum_up(metrics, name, point.step, float(value), point.at)
-            told.discard((name, point.step))
-    for name, _ in told:
+            metric_steps.discard((name, point.step))
+    for name, _ in metric_steps:
         if name in metrics:
             metrics[name]["left_out"] = metrics[name].get("left_out", 0) + 1
     return metrics
 
 
-def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, at: float) -> None:
+def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, moment: float) -> None:
     """The value that was told last of the lowest and of the highest step."""
-    told = value if math.isfinite(value) else None
-    known = metrics.setdefault(
+    finite_value = value if math.isfinite(value) else None
+    summary = metrics.setdefault(
         name,
-        {"points": 0, "first_step": step, "first": told, "first_at": at}
-        | {"last_step": step, "last": told, "last_at": at},
+        {"points": 0, "first_step": step, "first": finite_value, "first_at": moment}
+        | {"last_step": step, "last": finite_value, "last_at": moment},
     )
-    known["points"] += 1
-    if (-step, at) >= (-known["first_step"], known["first_at"]):
-        known |= {"first_step": step, "first": told, "first_at": at}
-    if (step, at) >= (known["last_step"], known["last_at"]):
-        known |= {"last_step": step, "last": told, "last_at": at}
+    summary["points"] += 1
+    if (-step, moment) >= (-summary["first_step"], summary["first_at"]):
+        summary |= {"first_step": step, "first": finite_value, "first_at": moment}
+    if (step, moment) >= (summary["last_step"], summary["last_at"]):
+        summary |= {"last_step": step, "last": finite_value, "last_at": moment}
 
 
 def find_experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
     """Return an experiment by its id or its name. Raises `NotFoundError`."""
     asked, this = validate_id(experiment_id), external_experiments
     rows = connection.execute(sa.select(this).where((this.c.id == asked) | (this.c.name == asked))).all()
-    found = sorted(rows, key=lambda row: row.id != asked)
-    if not found:
+    matches = sorted(rows, key=lambda row: row.id != asked)
+    if not matches:
         raise external_experiment_not_found(connection, asked)
-    return _experiment_records(connection, found[:1])[0]
+    return _experiment_records(connection, matches[:1])[0]
 
 
 def _experiment_records(connection: Connection, rows: Sequence[Any]) -> tuple[ExternalExperiment, ...]:
@@ -468,14 +468,14 @@ def _labels(row: Any) -> tuple[tuple[str, ...], DamagedError | None]:
 
 
 def _runs(
-    connection: Connection, found: ExternalExperiment, *, limit: int | None = None, after: str | None = None
+    connection: Connection, experiment: ExternalExperiment, *, limit: int | None = None, after: str | None = None
 ) -> tuple[ExternalRun, ...]:
     this = external_runs
-    mine = _RUNS.where(external_experiments.c.id == found.id).order_by(this.c.created_at, this.c.id).limit(limit)
+    query = _RUNS.where(external_experiments.c.id == experiment.id).order_by(this.c.created_at, this.c.id).limit(limit)
     if after is not None:
         last = find_run(connection, after)
-        mine = mine.where(sa.tuple_(this.c.created_at, this.c.id) > (last.created_at, last.id))
-    return tuple(_run_record(row) for row in connection.execute(mine))
+        query = query.where(sa.tuple_(this.c.created_at, this.c.id) > (last.created_at, last.id))
+    return tuple(_run_record(row) for row in connection.execute(query))
 
 
 def find_run(connection: Connection, run_id: str) -> ExternalRun:
@@ -528,10 +528,10 @@ def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:
     """Return the lines of a chunk that were not torn, as they were written: each was a `SpoolLine`, and figures that
     are not finite are texts. Raises `DamagedError`."""
     try:
-        found = json.loads(f"[{_content(row['data'], row['checksum']).replace(chr(10), ',')}]")
+        lines = json.loads(f"[{_content(row['data'], row['checksum']).replace(chr(10), ',')}]")
     except ValueError as error:
         raise DamagedError(f"cannot be read ({error})") from error
-    return [line for line in found if line is not None]
+    return [line for line in lines if line is not None]
 
 
 def _content(data: bytes, checksum: int) -> str:

@@ -42,8 +42,8 @@ def new_id() -> str:
 
 def id_slices(ids: Iterable[str]) -> Iterator[list[str]]:
     """Yield the ids in pieces for one statement each."""
-    rest = iter(ids)
-    while some := list(islice(rest, IDS_AT_ONCE)):
+    remaining_ids = iter(ids)
+    while some := list(islice(remaining_ids, IDS_AT_ONCE)):
         yield some
 
 

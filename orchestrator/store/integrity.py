@@ -115,8 +115,8 @@ def _read(read: Callable[[Content], Read], content: Content) -> Read:
         return read(content)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise DamagedError(f"cannot be read ({place + ': ' if place else ''}{fault['msg']})") from error
+        path = ".".join(map(str, fault["loc"]))
+        raise DamagedError(f"cannot be read ({path + ': ' if path else ''}{fault['msg']})") from error
     except Exception as error:  # whatever a validator or a decompressor makes of nonsense
         raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
 
@@ -129,13 +129,13 @@ most of them have not changed. Some kilobytes each."""
 def _stored_run_spec(text: str) -> RunSpec:
     own, between, workload = text.partition(',"workload":{')
     if not between:
-        found: RunSpec = read_stored(RunSpec, text)
-        return found
-    rest = _own_part(f"{own}}}")
-    return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
+        spec: RunSpec = read_stored(RunSpec, text)
+        return spec
+    own_part = _own_part(f"{own}}}")
+    return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(own_part))
 
 
-_OWN_FIELDS: Any = {name: (each.annotation, each) for name, each in RunSpec.model_fields.items() if name != "workload"}
+_OWN_FIELDS: Any = {name: (info.annotation, info) for name, info in RunSpec.model_fields.items() if name != "workload"}
 _Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
 """A run's specification without its workload."""
 
@@ -162,11 +162,11 @@ def _hash_as_read(text: str) -> str:
 
 @lru_cache(maxsize=RECORDS_KEPT)
 def _result(text: str) -> Result:
-    found: Result = read_stored(Result, text)
-    return found
+    result: Result = read_stored(Result, text)
+    return result
 
 
 @lru_cache(maxsize=256)
 def _workload(text: str) -> Workload:
-    found: Workload = read_stored(Workload, text)
-    return found
+    workload: Workload = read_stored(Workload, text)
+    return workload

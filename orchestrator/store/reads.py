@@ -61,8 +61,8 @@ def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: b
 def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | None:
     """Return the newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
     column = experiments.c.idempotency_key
-    mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
-    query = _EXPERIMENTS.where(mine, ~is_deleted).order_by(experiments.c.number.desc())
+    has_key = (column == key) | column.startswith(f"{key}-", autoescape=True)
+    query = _EXPERIMENTS.where(has_key, ~is_deleted).order_by(experiments.c.number.desc())
     row = connection.execute(query).first()
     return None if row is None else _require_intact(_experiment_records(connection, [row])[0])
 
@@ -109,10 +109,10 @@ def experiment_page(
 
 def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -> tuple[AnyExperiment, ...]:
     """Experiments in the order of these ids, damaged or not; one that there is not is left out."""
-    wanted = [validate_id(each) for each in experiment_ids]
+    wanted = [validate_id(experiment_id) for experiment_id in experiment_ids]
     query = _EXPERIMENTS.where(experiments.c.id.in_(wanted), ~is_deleted)
-    found = {one.id: one for one in _experiment_records(connection, connection.execute(query).all())}
-    return tuple(found[each] for each in experiment_ids if each in found)
+    by_id = {record.id: record for record in _experiment_records(connection, connection.execute(query).all())}
+    return tuple(by_id[experiment_id] for experiment_id in experiment_ids if experiment_id in by_id)
 
 
 def _having(labelled: Iterable[str]) -> list[sa.ColumnElement[bool]]:
@@ -274,9 +274,9 @@ def _run_record(row: sa.Row[Any]) -> RunRecord:
     lacks_result = not has_result and values["status"] is not RunStatus.SUCCEEDED
     result = None if lacks_result else _or_damage(integrity.result, values["result"], checksum)
     faults = [
-        f"the stored {what} of run {row.id} {found}"
-        for what, found in (("specification", spec), ("result", result))
-        if isinstance(found, DamagedError)
+        f"the stored {noun} of run {row.id} {damage}"
+        for noun, damage in (("specification", spec), ("result", result))
+        if isinstance(damage, DamagedError)
     ]
     values["spec"] = None if isinstance(spec, DamagedError) else spec
     values["result"] = None if isinstance(result, DamagedError) else result
@@ -311,19 +311,19 @@ def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> 
 
 def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
     """Return for each experiment a row for each state of its runs."""
-    found: dict[int, list[sa.Row[Any]]] = {}
+    totals_by_number: dict[int, list[sa.Row[Any]]] = {}
     for row in connection.execute(_TOTALS, {"numbers": list(numbers)}):
-        found.setdefault(row.experiment_number, []).append(row)
-    return found
+        totals_by_number.setdefault(row.experiment_number, []).append(row)
+    return totals_by_number
 
 
 def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[Verdict, int]]:
     """Return for each experiment the verdicts of its runs with a result, without those that converged."""
-    found: dict[int, dict[Verdict, int]] = {}
+    verdicts_by_number: dict[int, dict[Verdict, int]] = {}
     for row in connection.execute(_VERDICTS, {"numbers": list(numbers)}):
         with suppress(ValueError):  # its run tells that it is damaged
-            found.setdefault(row.experiment_number, {})[Verdict(row.verdict)] = row.runs
-    return found
+            verdicts_by_number.setdefault(row.experiment_number, {})[Verdict(row.verdict)] = row.runs
+    return verdicts_by_number
 
 
 def _experiment_record(

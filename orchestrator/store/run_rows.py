@@ -119,19 +119,19 @@ def trainable_specs(
 ) -> dict[RunId, RunSpec | ValidationError | DamagedError]:
     """Return the specification of each of these runs, or what is wrong with it: that it would be refused today, or that
     it is not what was written."""
-    found: dict[RunId, RunSpec | ValidationError | DamagedError] = {id: DamagedError("is missing") for id in ids}
+    specs: dict[RunId, RunSpec | ValidationError | DamagedError] = {id: DamagedError("is missing") for id in ids}
     for row in connection.execute(_SPECS, {"ids": list(ids)}) if ids else ():
         try:
-            found[row.run_id] = integrity.valid_run_spec(row.spec, row.checksum)
+            specs[row.run_id] = integrity.valid_run_spec(row.spec, row.checksum)
         except (ValidationError, DamagedError) as error:
-            found[row.run_id] = error
-    return found
+            specs[row.run_id] = error
+    return specs
 
 
 def lock_run(database: Database, connection: Connection, run_id: str) -> tuple[RunRow, float] | None:
     """Lock one run: its row and the database's time; None if there is no such run."""
-    found, now = lock_ids(database, connection, [run_id])
-    return (found[run_id], now) if run_id in found else None
+    locked_runs, now = lock_ids(database, connection, [run_id])
+    return (locked_runs[run_id], now) if run_id in locked_runs else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,12 +163,12 @@ def lock_held_runs(
 ) -> list[HeldRun | None]:
     """Lock the runs and check each (run, attempt, token); None if the token does not open that attempt, and
     without `wait` where somebody else has locked the run."""
-    found, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims], wait=wait)
+    locked_runs, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims], wait=wait)
     # A statement of its own, after the lock: only then are the attempts' rows as new as the runs'.
-    rows = connection.execute(_ATTEMPTS, {"ids": sorted(found)}).all() if found else []
+    rows = connection.execute(_ATTEMPTS, {"ids": sorted(locked_runs)}).all() if locked_runs else []
     by_key = {(row.run_id, row.attempt): row for row in rows}
     return [
-        _read_held_run(found[run_id], now, by_key[run_id, attempt])
+        _read_held_run(locked_runs[run_id], now, by_key[run_id, attempt])
         if (run_id, attempt) in by_key and _matches(by_key[run_id, attempt].token_hash, token)
         else None
         for run_id, attempt, token in claims

@@ -70,7 +70,7 @@ class _Binary(FunctionElement[str]):
 
 
 def _fill(template: str, element: FunctionElement[Any], compiler: SQLCompiler, **options: Any) -> str:
-    return template.format(*(compiler.process(each, **options) for each in element.clauses))
+    return template.format(*(compiler.process(clause, **options) for clause in element.clauses))
 
 
 def _define(kind: type[FunctionElement[Any]], *, sqlite: str, postgresql: str) -> None:
@@ -173,8 +173,8 @@ class _Origin:
     def answer(self, field: RunField) -> _Answer:
         """Return the field in SQL."""
         if not field.document:
-            found = self.named[field.name]
-            return _Answer(text=found) if field.kind is FieldKind.TEXT else _Answer(number=found)
+            expression = self.named[field.name]
+            return _Answer(text=expression) if field.kind is FieldKind.TEXT else _Answer(number=expression)
         if self.is_external and field.document in ("config", "metric"):
             metric = field.document == "metric"
             return _json(external_runs.c[field.document + "s" * metric], *field.path, *(("last",) if metric else ()))
@@ -242,7 +242,7 @@ def _condition(origin: _Origin, asked: Filter) -> Expression:
 
 def _comparison(answer: _Answer, asked: Condition) -> Expression:
     if asked.text is None:
-        is_missing = sa.and_(*(each.is_(None) for each in (answer.number, answer.text) if each is not None))
+        is_missing = sa.and_(*(part.is_(None) for part in (answer.number, answer.text) if part is not None))
         return is_missing if asked.operator == "=" else sa.not_(is_missing)
     either: list[Expression] = []
     operator = asked.operator.removeprefix("!")
@@ -254,10 +254,10 @@ def _comparison(answer: _Answer, asked: Condition) -> Expression:
     if answer.text is not None and operator in ("=", "~"):
         # A to Z in small letters, whatever the database's language.
         text, wanted = sa.func.lower(_Binary(answer.text)), sa.literal(asked.text, sa.Text)
-        found = text == wanted if operator == "=" else sa.func.replace(text, wanted, "") != text
+        is_match = text == wanted if operator == "=" else sa.func.replace(text, wanted, "") != text
         if operator == "~" and not asked.text:
-            found = sa.true()
-        either.append(sa.and_(answer.text.is_not(None), found))
+            is_match = sa.true()
+        either.append(sa.and_(answer.text.is_not(None), is_match))
     matched = sa.or_(*either) if either else sa.false()
     return sa.not_(matched) if asked.operator.startswith("!") else matched
 
@@ -307,8 +307,8 @@ def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
         is_external = sa.literal(origin.is_external).label("is_external")
         named = number.label("number"), text.label("text"), is_external, identity.label("id")
         answer = origin.answer(sort)
-        known = [each for each, part in ((number, answer.number), (text, answer.text)) if part is not None]
-        order = (*_order(known, plain=plain, descending=query.descending), identity)
+        sort_keys = [key for key, part in ((number, answer.number), (text, answer.text)) if part is not None]
+        order = (*_order(sort_keys, plain=plain, descending=query.descending), identity)
         firsts.append(sa.select(origin.select(named, *conditions).order_by(*order).limit(query.limit).subquery()))
     both = sa.union_all(*firsts).subquery().c
     order = (
@@ -321,11 +321,11 @@ def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
 
 
 def _groups(connection: Connection, query: TableQuery) -> tuple[RunGroup, ...]:
-    loss, found = find_field("val_loss"), []
+    loss, groups = find_field("val_loss"), []
     for origin in _ORIGINS:
         answers, value = [origin.answer(field) for field in query.group], cast("Expression", origin.answer(loss).number)
-        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
-        labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
+        parts = [part for answer in answers for part in (answer.number, answer.text) if part is not None]
+        labelled = [part.label(f"part_{index}") for index, part in enumerate(parts)]
         # PostgreSQL squares what it averages, and refuses an overflow.
         averaged = sa.case((sa.func.abs(value) < 1e150, value))
         figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(averaged), sa.func.max(value)]
@@ -334,10 +334,10 @@ def _groups(connection: Connection, query: TableQuery) -> tuple[RunGroup, ...]:
         )
         for row in connection.execute(grouped.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
             cells = iter(row)
-            values = tuple(_value(each, cells) for each in answers)
+            values = tuple(_value(answer, cells) for answer in answers)
             runs, best, mean, worst = cells
-            found.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
-    return tuple(sorted(found, key=lambda one: (-one.runs, tuple(map(str, one.values)), one.origin)))
+            groups.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
+    return tuple(sorted(groups, key=lambda group: (-group.runs, tuple(map(str, group.values)), group.origin)))
 
 
 def _order(parts: Iterable[Expression], *, descending: bool, plain: bool = False) -> Iterator[Expression]:
@@ -367,36 +367,36 @@ def _is_after(
     """Return the condition of rows behind that key in the order."""
     value, word, last_is_external, last_id = last
     tie: Expression = identity > last_id if is_external == last_is_external else sa.literal(is_external)
-    for expression, known in ((text, word), (number, value)):
-        if known is None:
+    for expression, last_value in ((text, word), (number, value)):
+        if last_value is None:
             tie = sa.and_(expression.is_(None), tie)
         else:
-            further = expression < known if descending else expression > known
-            tie = sa.or_(further, expression.is_(None), sa.and_(expression == known, tie))
+            further = expression < last_value if descending else expression > last_value
+            tie = sa.or_(further, expression.is_(None), sa.and_(expression == last_value, tie))
     return tie
 
 
 def _rows(
     connection: Connection, keys: Sequence[tuple[bool, str]], columns: Sequence[RunField]
 ) -> tuple[TableRow, ...]:
-    found: dict[tuple[bool, str], TableRow] = {}
+    rows_by_key: dict[tuple[bool, str], TableRow] = {}
     for origin in _ORIGINS:
         ids = [run_id for is_external, run_id in keys if is_external == origin.is_external]
         if not ids:
             continue
         answers = [origin.answer(field) for field in columns]
-        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
+        parts = [part for answer in answers for part in (answer.number, answer.text) if part is not None]
         identity, named = origin.table.c.id, (origin.named["experiment_id"], origin.named["source"])
-        selected = [identity, *named, *(each.label(f"part_{at}") for at, each in enumerate(parts))]
+        selected = [identity, *named, *(part.label(f"part_{index}") for index, part in enumerate(parts))]
         for row in connection.execute(origin.select(selected, identity.in_(ids))):
             values = iter(row[3:])
-            found[origin.is_external, row[0]] = TableRow(
+            rows_by_key[origin.is_external, row[0]] = TableRow(
                 id=row[0],
                 source=told_by(row[2]) if origin.is_external else "bench",
                 experiment_id=row[1],
-                values=tuple(_value(each, values) for each in answers),
+                values=tuple(_value(answer, values) for answer in answers),
             )
-    return tuple(found[key] for key in keys)
+    return tuple(rows_by_key[key] for key in keys)
 
 
 def _value(answer: _Answer, values: Iterator[Any]) -> Value:

@@ -65,7 +65,7 @@ def encode(columns: Columns) -> bytes:
 def decode(chunks: Iterable[bytes], fields: Iterable[str]) -> Columns:
     """Steps and the asked fields of all chunks, one behind the other; NaN where a chunk does not have the field."""
     fields = tuple(dict.fromkeys((STEP, *fields)))
-    found: dict[str, list[Array]] = {name: [] for name in fields}
+    columns_by_field: dict[str, list[Array]] = {name: [] for name in fields}
     decompress = zstandard.ZstdDecompressor().decompress
     for chunk in chunks:
         end = chunk.index(b"\n")
@@ -74,8 +74,8 @@ def decode(chunks: Iterable[bytes], fields: Iterable[str]) -> Columns:
         for name in fields:
             frame = frames.get(name)
             column = np.full(header["points"], np.nan) if frame is None else np.frombuffer(decompress(chunk[frame]))
-            found[name].append(column)
-    whole = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in found.items()}
+            columns_by_field[name].append(column)
+    whole = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns_by_field.items()}
     return Columns(step=whole.pop(STEP), values=whole)
 
 
@@ -130,8 +130,8 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
     query = sa.select(chunks).where(chunks.c.run_id == run_id)
     if after_step >= 0:
         query = query.where(chunks.c.last_step > min(after_step, 2**53))
-    found = _merge_chunks(connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all(), fields)
-    return found.rows(slice(int(np.searchsorted(found.step, after_step, side="right")), None))
+    columns = _merge_chunks(connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all(), fields)
+    return columns.rows(slice(int(np.searchsorted(columns.step, after_step, side="right")), None))
 
 
 def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
@@ -146,9 +146,9 @@ def newest_figures(columns: Columns) -> dict[str, object]:
     """Return the newest points' values for a run's row: the losses, and the pace over this batch."""
     shown: dict[str, object] = {}
     for name in ("train_loss", "val_loss"):
-        known = np.flatnonzero(np.isfinite(columns.values[name]))
-        if known.size:
-            shown[f"last_{name}"] = float(columns.values[name][known[-1]])
+        finite_rows = np.flatnonzero(np.isfinite(columns.values[name]))
+        if finite_rows.size:
+            shown[f"last_{name}"] = float(columns.values[name][finite_rows[-1]])
     seconds = columns.values["step_seconds"]
     timed = np.flatnonzero((np.nan_to_num(seconds) != 0) & (columns.step > 0))
     if timed.size:

@@ -81,8 +81,10 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
                 if claim.part in (None, part.name) and _has_candidate(study, result.scale, part.name, claim.candidate):
                     measures.append(_comparison_measure(study, claim, part, is_alone=len(result.parts) == 1))
         else:
-            mine = [f for f in own if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
-            measures += [_figure_measure(study, claim, figure) for figure in mine if claim.part in (None, figure.part)]
+            claimed_figures = [f for f in own if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
+            measures += [
+                _figure_measure(study, claim, figure) for figure in claimed_figures if claim.part in (None, figure.part)
+            ]
     notes = []
     if any(identity(planned[part.name]) != part.identity for part in result.parts if part.name in planned):
         notes.append("Run by an earlier version, whose specification was another. Run the study again.")
@@ -110,13 +112,13 @@ def all_claims(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
 def count_sentence(verdicts: Sequence[ClaimVerdict]) -> str:
     """`Of 5 claims 3 are supported, 1 is contradicted and 1 is undecided.`"""
     counts = Counter(verdicts)
-    words = [f"{counts[verdict]} {_is_said(verdict, counts[verdict])}" for verdict in ClaimVerdict if counts[verdict]]
-    if not words:
+    phrases = [f"{counts[verdict]} {_is_said(verdict, counts[verdict])}" for verdict in ClaimVerdict if counts[verdict]]
+    if not phrases:
         return "Nothing that is claimed was measured."
-    if len(words) == 1:
+    if len(phrases) == 1:
         subject = "The claim" if len(verdicts) == 1 else f"Each of {len(verdicts)} claims"
         return f"{subject} {_is_said(verdicts[0], 1)}."
-    return f"Of {len(verdicts)} claims {', '.join(words[:-1])} and {words[-1]}."
+    return f"Of {len(verdicts)} claims {', '.join(phrases[:-1])} and {phrases[-1]}."
 
 
 def _is_said(verdict: ClaimVerdict, count: int) -> str:
@@ -137,7 +139,7 @@ def verdict_on(claim: StudyClaim, low: float, high: float) -> ClaimVerdict | Non
 def _has_candidate(study: Study, scale: StudyScale, part: str, candidate: str) -> bool:
     """Return whether the scale has it: what is too large for small models is left out there."""
     spec = study.experiments(scale).get(part)
-    return isinstance(spec, ComparisonSpec) and any(each.name() == candidate for each in spec.candidates)
+    return isinstance(spec, ComparisonSpec) and any(contender.name() == candidate for contender in spec.candidates)
 
 
 def _figure_measure(study: Study, claim: StudyClaim, figure: Figure) -> Measure:
@@ -162,26 +164,26 @@ NAMES = {
 def _comparison_measure(study: Study, claim: StudyClaim, part: PartResult, *, is_alone: bool) -> Measure:
     """Return the measure of a metric that every comparison has."""
     baseline = next(outcome for outcome in part.candidates if outcome.is_baseline)
-    mine = part.candidate(claim.candidate)
+    subject = part.candidate(claim.candidate)
     other = baseline if claim.against is None else part.candidate(claim.against)
     value, note, bounds, unit = None, "", (-math.inf, math.inf), ""
     interval: Difference | OpenInterval | None = None
-    if mine is None or other is None:
+    if subject is None or other is None:
         note = "not measured"
     elif claim.metric == "loss_difference":
-        interval = apart = _difference(part, mine, other, baseline)
-        bounds, unit = _loss_bounds(apart, mine, other), part.loss_unit
-        note = _loss_note(mine, other)
+        interval = apart = _difference(part, subject, other, baseline)
+        bounds, unit = _loss_bounds(apart, subject, other), part.loss_unit
+        note = _loss_note(subject, other)
     elif claim.metric == "speed_up":
-        interval, unit = mine.speed_up, " times"
-        bounds = _speed_up_bounds(mine.speed_up, mine, baseline)
-        note = _open_note(mine.speed_up)
+        interval, unit = subject.speed_up, " times"
+        bounds = _speed_up_bounds(subject.speed_up, subject, baseline)
+        note = _open_note(subject.speed_up)
     else:
-        value = mine.state_bytes / other.state_bytes if mine.state_bytes and other.state_bytes else None
+        value = subject.state_bytes / other.state_bytes if subject.state_bytes and other.state_bytes else None
         bounds = bounds if value is None else (value, value)
     if interval is not None:
         value = interval.mean
-    titles = [claim.candidate if outcome is None else outcome.title for outcome in (mine, other)]
+    titles = [claim.candidate if outcome is None else outcome.title for outcome in (subject, other)]
     name = f"{titles[0]}, {NAMES[claim.metric].format(other=titles[1])}"
     return Measure(
         name=name if is_alone else f"{name}, {part.name}", value=value,
@@ -193,36 +195,38 @@ def _comparison_measure(study: Study, claim: StudyClaim, part: PartResult, *, is
 
 
 def _difference(
-    part: PartResult, mine: CandidateOutcome, other: CandidateOutcome, baseline: CandidateOutcome
+    part: PartResult, subject: CandidateOutcome, other: CandidateOutcome, baseline: CandidateOutcome
 ) -> Difference | None:
     """Return the comparison's own to its baseline; to another candidate by the same estimator, as one of as many."""
-    if other is baseline or mine.difference is None:
-        return mine.difference
+    if other is baseline or subject.difference is None:
+        return subject.difference
     return paired_difference(
-        part.losses(mine.candidate),
+        part.losses(subject.candidate),
         part.losses(other.candidate),
-        comparisons=mine.difference.comparisons,
-        evaluation_error=mine.difference.evaluation_error,
+        comparisons=subject.difference.comparisons,
+        evaluation_error=subject.difference.evaluation_error,
     )
 
 
-def _loss_bounds(difference: Difference | None, mine: CandidateOutcome, other: CandidateOutcome) -> tuple[float, float]:
+def _loss_bounds(
+    difference: Difference | None, subject: CandidateOutcome, other: CandidateOutcome
+) -> tuple[float, float]:
     """Between which the difference lies. Who lost runs where the other lost none is worse by any amount; who lost more
     is not shown to be better; and beyond the edge of what tuning tried a loss may be lower by any amount."""
-    if mine.lost and not other.lost:
+    if subject.lost and not other.lost:
         return math.inf, math.inf
     low, high = (-math.inf, math.inf) if difference is None else difference.bounds()
     return (
-        -math.inf if mine.edge_of_grid or other.lost > mine.lost else low,
-        math.inf if other.edge_of_grid or mine.lost > other.lost else high,
+        -math.inf if subject.edge_of_grid or other.lost > subject.lost else low,
+        math.inf if other.edge_of_grid or subject.lost > other.lost else high,
     )
 
 
-def _loss_note(mine: CandidateOutcome, other: CandidateOutcome) -> str:
+def _loss_note(subject: CandidateOutcome, other: CandidateOutcome) -> str:
     notes = [
-        f"{outcome.title}: {words}"
-        for outcome in (mine, other)
-        for words, is_so in (
+        f"{outcome.title}: {reason}"
+        for outcome in (subject, other)
+        for reason, is_so in (
             (f"{pluralize(outcome.lost, 'run')} lost", outcome.lost > 0),
             ("best rate at the end of those tried", outcome.edge_of_grid),
         )
@@ -232,14 +236,14 @@ def _loss_note(mine: CandidateOutcome, other: CandidateOutcome) -> str:
 
 
 def _speed_up_bounds(
-    speed_up: OpenInterval | None, mine: CandidateOutcome, baseline: CandidateOutcome
+    speed_up: OpenInterval | None, subject: CandidateOutcome, baseline: CandidateOutcome
 ) -> tuple[float, float]:
     """Between which the speed-up lies. Who is shown to end above the baseline takes more tokens than it."""
-    if mine.lost > baseline.lost:
+    if subject.lost > baseline.lost:
         return 0.0, math.inf if baseline.lost else 0.0
     low = (speed_up.low if speed_up else None) or 0.0
-    high = math.inf if speed_up is None or speed_up.high is None or mine.edge_of_grid else speed_up.high
-    is_above = _loss_bounds(mine.difference, mine, baseline)[0] > 0
+    high = math.inf if speed_up is None or speed_up.high is None or subject.edge_of_grid else speed_up.high
+    is_above = _loss_bounds(subject.difference, subject, baseline)[0] > 0
     low = 0.0 if baseline.edge_of_grid else low
     return low, min(high, math.nextafter(1.0, 0.0)) if is_above else high
 

@@ -46,11 +46,11 @@ def names() -> tuple[str, ...]:
 
 def study(name: str, folder: Path | None = None) -> Study:
     """Return the study of that name; raises `NotFoundError`, which names the others."""
-    known = all_studies(folder)
-    for candidate in known:
+    studies = all_studies(folder)
+    for candidate in studies:
         if candidate.name == name:
             return candidate
-    raise NotFoundError(f"there is no study {name!r}; there are {', '.join(study.name for study in known)}")
+    raise NotFoundError(f"there is no study {name!r}; there are {', '.join(study.name for study in studies)}")
 
 
 def register(folder: Path, study: Study) -> None:

@@ -45,7 +45,7 @@ class Studies:
 
     def summaries(self) -> tuple[StudySummary, ...]:
         """Return every study."""
-        return tuple(self._summary(known) for known in all_studies(self._folder))
+        return tuple(self._summary(study) for study in all_studies(self._folder))
 
     def one(self, name: str) -> StudySummary:
         """Return a study; raises `NotFoundError`."""
@@ -55,10 +55,10 @@ class Studies:
         return _summary(study, self._experiments.find_by_key, self._own_result)
 
     def _own_result(self, study: Study, scale: StudyScale) -> StudyResult | None:
-        known = {
+        experiments_by_part = {
             name: self._experiments.find_by_key(experiment_key(spec)) for name, spec in study.experiments(scale).items()
         }
-        ids = {name: experiment.id for name, experiment in known.items() if experiment is not None}
+        ids = {name: experiment.id for name, experiment in experiments_by_part.items() if experiment is not None}
         if not ids:
             return read_result(result_path(self._folder, study.name, scale))
         return self._gather(study, scale, ids)
@@ -102,7 +102,7 @@ def _summary(study: Study, experiment: Experiment, own_result: OwnResult) -> Stu
 
 def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result: OwnResult) -> ScaleReport:
     figures = figures_of(study.name)
-    known = {name: experiment(experiment_key(spec)) for name, spec in study.experiments(scale).items()}
+    experiments_by_part = {name: experiment(experiment_key(spec)) for name, spec in study.experiments(scale).items()}
     published_result = read_result(published_path(study.name, scale))
     published = judge(study, published_result, figures) if published_result else None
     own: Finding | None = None
@@ -123,7 +123,7 @@ def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result:
                 part=name,
                 key=experiment_key(spec),
                 spec=spec,
-                experiment_id=found.id if (found := known[name]) else None,
+                experiment_id=found.id if (found := experiments_by_part[name]) else None,
                 done=found is not None and found.counts.done(),
             )
             for name, spec in study.experiments(scale).items()
@@ -138,9 +138,9 @@ def _deviations(own: Finding, published: Finding) -> Iterator[str]:
     """Yield every figure that lies outside of its published interval."""
     if ClaimVerdict.MISSING in (own.answer, published.answer):
         return
-    known = {measure.name: measure for measure in published.measures}
+    measures_by_name = {measure.name: measure for measure in published.measures}
     for measure in own.measures:
-        other = known.get(measure.name)
+        other = measures_by_name.get(measure.name)
         if other is None or measure.value is None or other.value is None:
             continue
         low, high = _published_bounds(other)

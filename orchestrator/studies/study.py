@@ -137,33 +137,33 @@ class Study(Spec):
     @model_validator(mode="after")
     def _require_candidates(self) -> Self:
         faults: list[SpecFault] = []
-        for place, claim in enumerate(self.claims):
+        for index, claim in enumerate(self.claims):
             if claim.metric not in SHARED_METRICS:
                 continue
             parts_named = {part for parts in self.scales.values() for part in parts}
             if claim.part is not None and claim.part not in parts_named:
                 allowed = f"must be one of {', '.join(sorted(parts_named))}"
-                faults.append((("claims", place, "part"), claim.part, allowed))
+                faults.append((("claims", index, "part"), claim.part, allowed))
                 continue
             if claim.metric == "speed_up" and claim.against is not None:
                 allowed = "must be left out: a speed-up is the comparison's own, over its baseline"
-                faults.append((("claims", place, "against"), claim.against, allowed))
+                faults.append((("claims", index, "against"), claim.against, allowed))
             specs = [spec for parts in self.scales.values() for spec in parts.values()]
             baselines = {spec.baseline_name() for spec in specs if isinstance(spec, ComparisonSpec)}
             if claim.metric == "loss_difference" and claim.against is not None and claim.candidate in baselines:
                 allowed = "is the baseline, which has no difference; exchange candidate and against"
-                faults.append((("claims", place, "candidate"), claim.candidate, allowed))
+                faults.append((("claims", index, "candidate"), claim.candidate, allowed))
             for field in ("candidate", "against"):
                 name = getattr(claim, field)
-                known = {
+                choices = {
                     candidate.name()
                     for parts in self.scales.values()
                     for part, spec in parts.items()
                     if isinstance(spec, ComparisonSpec) and claim.part in (None, part)
                     for candidate in spec.candidates
                 }
-                if name is not None and name not in known:
-                    faults.append((("claims", place, field), name, f"must be one of {', '.join(sorted(known))}"))
+                if name is not None and name not in choices:
+                    faults.append((("claims", index, field), name, f"must be one of {', '.join(sorted(choices))}"))
         raise_faults(type(self).__name__, faults)
         return self
 

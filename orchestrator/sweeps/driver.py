@@ -54,13 +54,13 @@ class SweepDriver:
 
     def drive(self) -> None:
         """Drive the sweep until it has all of its trials, and all of them have ended."""
-        spec, known = retry_while_away(self._read)
-        log.info("sweep begins", sweep=self._sweep_id, trials=spec.trial_count(), known=len(known))
+        spec, stored_trials = retry_while_away(self._read)
+        log.info("sweep begins", sweep=self._sweep_id, trials=spec.trial_count(), known=len(stored_trials))
         random.seed(spec.seed)
         np.random.seed(spec.seed)
         shutil.rmtree(self._folder, ignore_errors=True)
         try:
-            self._tune(spec, known)
+            self._tune(spec, stored_trials)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         # A trial that Tune has let go of, because it was stopped or could not be followed, may still be at work.
@@ -69,7 +69,7 @@ class SweepDriver:
         retry_while_away(partial(trials.close, self._database, self._sweep_id))
         log.info("sweep ended", sweep=self._sweep_id)
 
-    def _tune(self, spec: SweepSpec, known: dict[int, Parameters]) -> None:
+    def _tune(self, spec: SweepSpec, stored_trials: dict[int, Parameters]) -> None:
         os.environ.update(ENVIRONMENT)
         # At its end Tune looks for the files of every trial, which it was told not to write, and warns of each.
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
@@ -80,7 +80,7 @@ class SweepDriver:
             tune_config=tune.TuneConfig(
                 metric=LOSS,
                 mode="min",
-                search_alg=StoreSearch(spec, known, partial(self._add, spec), partial(self._may_begin, spec)),
+                search_alg=StoreSearch(spec, stored_trials, partial(self._add, spec), partial(self._may_begin, spec)),
                 scheduler=AshaPerCandidate(spec, self._stop) if spec.may_stop_early() else None,
                 num_samples=-1,  # the searcher says when it is finished
                 max_concurrent_trials=spec.concurrency,
@@ -123,6 +123,6 @@ class SweepDriver:
 
 def _own_node_resource() -> str:
     """Return the resource that Ray gives this machine alone."""
-    here = ray.get_runtime_context().get_node_id()
-    resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == here)
+    node_id = ray.get_runtime_context().get_node_id()
+    resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == node_id)
     return next(name for name in resources if name.startswith("node:") and not name.startswith("node:__"))

@@ -49,6 +49,6 @@ def importances(candidate: SearchedCandidate, trials: Sequence[tuple[Mapping[str
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the evaluator is experimental is for its callers to know, not our users
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    total = sum(found.values())
-    return {name: share / total for name, share in found.items()} if total > 0 else {}
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()} if total > 0 else {}

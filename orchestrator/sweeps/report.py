@@ -56,7 +56,7 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
     runs = tuple(runs)
     trials = tuple(_trial(spec, run) for run in runs)
     numbers = range(len(spec.candidates))
-    findings = sorted((_finding(spec, place, trials, importance=importance) for place in numbers), key=_rank)
+    findings = sorted((_finding(spec, index, trials, importance=importance) for index in numbers), key=_rank)
     task = spec.workload.task
     results = [run.result for run in runs if run.result]
     return SweepReport(
@@ -79,48 +79,48 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
 def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
     """Return for each trial the lowest objective up to it."""
     lowest: float | None = None
-    found = []
+    best_objectives = []
     for trial in trials:
         if trial.objective is not None and (lowest is None or trial.objective < lowest):
             lowest = trial.objective
-        found.append(lowest)
-    return tuple(found)
+        best_objectives.append(lowest)
+    return tuple(best_objectives)
 
 
-def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
+def comparison_of_the_best(sweep: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
     """Return the comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter
     what was chosen on it. Raises `ConflictError` before the sweep has ended, as the best may still change, and where an
     optimizer has no trial that ran the whole budget, or fewer than another: more chances for one of them would be
     unequal tuning."""
-    if not found.complete:
-        ended = sum(trial.status in TERMINAL for trial in found.trials)
+    if not sweep.complete:
+        ended = sum(trial.status in TERMINAL for trial in sweep.trials)
         have = "has" if ended == 1 else "have"
         raise ConflictError(
-            f"{ended} of {pluralize(found.trials_planned, 'trial')} of sweep {found.experiment_id} {have} ended, so "
+            f"{ended} of {pluralize(sweep.trials_planned, 'trial')} of sweep {sweep.experiment_id} {have} ended, so "
             "that the best may still change; wait for the others, or cancel them: "
-            f"adapm-bench cancel {found.experiment_id}"
+            f"adapm-bench cancel {sweep.experiment_id}"
         )
-    if missing := [finding.title for finding in found.findings if finding.best is None]:
+    if missing := [finding.title for finding in sweep.findings if finding.best is None]:
         raise ConflictError(
-            f"no trial of {', '.join(missing)} in sweep {found.experiment_id} has run its budget and learned; "
+            f"no trial of {', '.join(missing)} in sweep {sweep.experiment_id} has run its budget and learned; "
             "submit a comparison of the others yourself"
         )
     seeds = [seed for seed in range(spec.seed + 1, spec.seed + 1 + seed_count) if seed <= 2**31 - 1]
     seeds += list(range(seed_count - len(seeds)))
     candidates = []
     for searched in spec.candidates:
-        trials = [each for each in found.trials if each.candidate == searched.name() and each.objective is not None]
+        trials = [trial for trial in sweep.trials if trial.candidate == searched.name() and trial.objective is not None]
         if len(trials) < best:
             raise ConflictError(
-                f"in sweep {found.experiment_id} {pluralize(len(trials), 'trial')} of {searched.name()} ran the whole "
+                f"in sweep {sweep.experiment_id} {pluralize(len(trials), 'trial')} of {searched.name()} ran the whole "
                 f"budget and learned, not {best}; take fewer"
             )
-        for trial in sorted(trials, key=lambda one: (one.objective, one.number))[:best]:
+        for trial in sorted(trials, key=lambda trial: (trial.objective, trial.number))[:best]:
             made = as_candidate(searched, trial.parameters)
             label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else made.label
             candidates.append(made.model_copy(update={"label": label}))
     return ComparisonSpec.model_construct(  # to be submitted: whether it would be taken today is asked then
-        name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
+        name=f"Best of {sweep.name}"[:NAME_CHARACTERS].strip(),
         workload=spec.workload,
         candidates=tuple(candidates),
         seeds=tuple(seeds),
@@ -129,18 +129,18 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
     )
 
 
-def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:
+def outline(experiment: ExperimentRecord, sweep: SweepReport) -> Comparison:
     """Return a sweep as lists of experiments show it: each optimizer by its best trial, without any claim."""
     return Comparison(
-        experiment_id=found.experiment_id,
-        name=found.name,
-        complete=found.complete,
+        experiment_id=sweep.experiment_id,
+        name=sweep.name,
+        complete=sweep.complete,
         baseline=sweep_spec(experiment).candidates[0].name(),
-        device=found.device,
-        loss_name=found.loss_name,
-        loss_unit=found.loss_unit,
-        rows=tuple(_outline_row(finding, found.trials) for finding in found.findings),
-        notes=found.notes,
+        device=sweep.device,
+        loss_name=sweep.loss_name,
+        loss_unit=sweep.loss_unit,
+        rows=tuple(_outline_row(finding, sweep.trials) for finding in sweep.findings),
+        notes=sweep.notes,
     )
 
 
@@ -173,24 +173,24 @@ def _device(results: Sequence[Result]) -> str | None:
     return environment.device if environment.device == "cpu" else environment.device_name
 
 
-def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importance: bool) -> SweepFinding:
-    searched = spec.candidates[place]
-    mine = [trial for trial in trials if trial.number % len(spec.candidates) == place]
-    verdicts = Counter(trial.verdict for trial in mine)
-    finished = [trial for trial in mine if trial.objective is not None]
+def _finding(spec: SweepSpec, index: int, trials: Sequence[TrialRow], *, importance: bool) -> SweepFinding:
+    searched = spec.candidates[index]
+    candidate_trials = [trial for trial in trials if trial.number % len(spec.candidates) == index]
+    verdicts = Counter(trial.verdict for trial in candidate_trials)
+    finished = [trial for trial in candidate_trials if trial.objective is not None]
     best = min(finished, key=lambda trial: (trial.objective, trial.number), default=None)
     return SweepFinding(
         candidate=searched.name(),
         optimizer=searched.optimizer,
         title=searched.title(),
         best=best,
-        trials=len(mine),
+        trials=len(candidate_trials),
         converged=verdicts[Verdict.CONVERGED],
         stopped_early=verdicts[Verdict.STOPPED_EARLY],
         diverged=verdicts[Verdict.DIVERGED],
         out_of_memory=verdicts[Verdict.OUT_OF_MEMORY],
         at_edge=_edges(searched, best) if best else (),
-        importance=_importance(searched, mine) if importance else (),
+        importance=_importance(searched, candidate_trials) if importance else (),
     )
 
 
@@ -212,8 +212,8 @@ def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tupl
     ]
     from orchestrator.sweeps.importance import importances
 
-    found = importances(searched, tried)
-    return tuple(Importance(parameter=name, share=share) for name, share in found.items())
+    shares = importances(searched, tried)
+    return tuple(Importance(parameter=name, share=share) for name, share in shares.items())
 
 
 def _rank(finding: SweepFinding) -> float:
@@ -262,18 +262,18 @@ def _why_it_ended(spec: SweepSpec, trials: Sequence[TrialRow]) -> str:
 
 
 def _outline_row(finding: SweepFinding, trials: Sequence[TrialRow]) -> CandidateRow:
-    mine = [trial for trial in trials if trial.candidate == finding.candidate]
+    candidate_trials = [trial for trial in trials if trial.candidate == finding.candidate]
     best = finding.best
     loss = None if best is None or best.objective is None else Interval(mean=best.objective, low=None, high=None, n=1)
     rate = best.parameters.get(LR) if best else None
     tried = LearningRateRow(
         lr=float(rate) if isinstance(rate, int | float) else 0.0,
         val_loss=loss,
-        runs_ended=sum(trial.status in TERMINAL for trial in mine),
-        runs_total=len(mine),
+        runs_ended=sum(trial.status in TERMINAL for trial in candidate_trials),
+        runs_total=len(candidate_trials),
         diverged=finding.diverged,
         out_of_memory=finding.out_of_memory,
-        run_ids=tuple(trial.run_id for trial in mine),
+        run_ids=tuple(trial.run_id for trial in candidate_trials),
     )
     return CandidateRow(
         candidate=finding.candidate,
@@ -291,7 +291,7 @@ def _outline_row(finding: SweepFinding, trials: Sequence[TrialRow]) -> Candidate
         step_seconds=None,
         optimizer_seconds=None,
         tokens_per_second=None,
-        device_hours=sum(trial.device_seconds for trial in mine) / SECONDS_PER_HOUR,
+        device_hours=sum(trial.device_seconds for trial in candidate_trials) / SECONDS_PER_HOUR,
         verdict="the best trial of one seed",
         conclusion=Conclusion.NO_LOSS if loss is None else Conclusion.UNDECIDED,
         learning_rates=(tried,),

@@ -41,17 +41,17 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
     """Tune's search algorithm: numbers the trials, asks chance, a grid or TPE for them, and keeps them in the store."""
 
     def __init__(
-        self, spec: SweepSpec, known: Mapping[int, Parameters], add: Add, may_begin: Callable[[], bool]
+        self, spec: SweepSpec, trials: Mapping[int, Parameters], add: Add, may_begin: Callable[[], bool]
     ) -> None:
-        """`known`: the trials that the store has already. `may_begin`: whether the budget admits another one."""
+        """`trials`: those that the store has already. `may_begin`: whether the budget admits another one."""
         super().__init__(metric=LOSS, mode="min")
-        self._spec, self._known, self._add, self._may_begin = spec, known, add, may_begin
+        self._spec, self._known, self._add, self._may_begin = spec, trials, add, may_begin
         self._next = 0
         self._candidates: dict[str, int] = {}
         """Tune's trial → the candidate's place."""
         places = range(len(spec.candidates))
         self._inner = (
-            {place: _tpe(spec, place, known) for place in places} if spec.algorithm in ("tpe", "tpe-hyperband") else {}
+            {index: _tpe(spec, index, trials) for index in places} if spec.algorithm in ("tpe", "tpe-hyperband") else {}
         )
 
     def suggest(self, trial_id: str) -> Parameters | str | None:
@@ -59,21 +59,21 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
         number = self._next
         if number >= self._spec.trial_count() or (number not in self._known and not self._may_begin()):
             return str(Searcher.FINISHED)
-        place = number % len(self._spec.candidates)
+        index = number % len(self._spec.candidates)
         if self._inner:
-            wanted = self._inner[place].suggest(trial_id)
+            wanted = self._inner[index].suggest(trial_id)
         else:
             wanted = self._known.get(number) or planned_parameters(self._spec, number)
         assert isinstance(wanted, dict)
         added = self._add(number, wanted)
         if added is None:
             return str(Searcher.FINISHED)
-        run_id, found = added
-        if found != wanted:
+        run_id, parameters = added
+        if parameters != wanted:
             raise OvertakenError
         self._next += 1
-        self._candidates[trial_id] = place
-        return {"run": run_id, "number": number, "candidate": place}
+        self._candidates[trial_id] = index
+        return {"run": run_id, "number": number, "candidate": index}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Pass it on to TPE."""
@@ -142,17 +142,17 @@ class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no 
         return self._inner[trial.config["candidate"]]
 
 
-def _tpe(spec: SweepSpec, place: int, known: Mapping[int, Parameters]) -> OptunaSearch:
+def _tpe(spec: SweepSpec, index: int, trials: Mapping[int, Parameters]) -> OptunaSearch:
     """Optuna's TPE for one candidate, which first gives the trials that are there already."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     candidates = len(spec.candidates)
-    first: Sequence[Parameters] = [known[number] for number in sorted(known) if number % candidates == place]
-    if not first and (default := planned_parameters(spec, place)) is not None:
+    first: Sequence[Parameters] = [trials[number] for number in sorted(trials) if number % candidates == index]
+    if not first and (default := planned_parameters(spec, index)) is not None:
         first = [default]
     # Another seed after each restart: the sampler would otherwise draw its first points a second time.
-    seed = zlib.crc32(f"{spec.seed}/{place}/{len(first)}".encode())
+    seed = zlib.crc32(f"{spec.seed}/{index}/{len(first)}".encode())
     sampler = optuna.samplers.TPESampler(seed=seed)
-    space = distributions(spec.candidates[place])
+    space = distributions(spec.candidates[index])
     return OptunaSearch(space, metric=LOSS, mode="min", points_to_evaluate=list(first) or None, sampler=sampler)
 
 

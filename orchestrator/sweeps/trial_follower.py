@@ -88,8 +88,8 @@ def _losses(database: Database, run_id: str, after_step: int) -> list[TuneReport
     with database.reading() as connection:
         columns = series.read(connection, run_id, ("val_loss",), after_step)
     losses = columns.values["val_loss"]
-    known = np.isfinite(losses) & (columns.step > after_step)
-    pairs = zip(columns.step[known].tolist(), losses[known].tolist(), strict=True)
+    is_new = np.isfinite(losses) & (columns.step > after_step)
+    pairs = zip(columns.step[is_new].tolist(), losses[is_new].tolist(), strict=True)
     return [TuneReport(step=int(step), loss=float(loss)) for step, loss in pairs if step > 0]
 
 

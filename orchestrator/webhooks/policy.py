@@ -76,13 +76,13 @@ class WebhookPolicy:
         parts = urlsplit(url)
         host = parts.hostname or ""
         try:
-            found = await look_up(host, _port(parts))
+            addresses = await look_up(host, _port(parts))
         except (OSError, UnicodeError) as error:
             raise AddressError(f"{host} cannot be looked up: {error}") from error
-        refused = [text for text in found if not self.permits(ipaddress.ip_address(text))]
-        if refused or not found:
+        refused = [text for text in addresses if not self.permits(ipaddress.ip_address(text))]
+        if refused or not addresses:
             raise AddressError(f"{host} is {refused[0] if refused else 'nowhere'}: {_WAY_OUT}")
-        return found[0]
+        return addresses[0]
 
 
 _WAY_OUT = "ADAPM_BENCH_WEBHOOK_NETWORKS names the private networks that may be reached"
@@ -90,8 +90,8 @@ _WAY_OUT = "ADAPM_BENCH_WEBHOOK_NETWORKS names the private networks that may be 
 
 async def resolve_host(host: str, port: int) -> tuple[str, ...]:
     """Return the addresses of a host, as this machine sees them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in found))
+    address_infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in address_infos))
 
 
 def _parts(text: str) -> tuple[str, ...]:

@@ -97,9 +97,9 @@ def test_no_service_gains_anything_or_writes_to_its_root(name: str):
     assert service.get("cap_add", []) == (["NET_BIND_SERVICE"] if name == "proxy" else [])
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not service.get("privileged")
-    places = {place.partition(":")[0]: place for place in service["tmpfs"]}
+    places = {mount.partition(":")[0]: mount for mount in service["tmpfs"]}
     assert "/tmp" in places
-    assert all("size=" in place for place in places.values()), "memory that is written to is bounded"
+    assert all("size=" in mount for mount in places.values()), "memory that is written to is bounded"
     if service["image"].startswith("adapm-bench"):
         assert "exec" in places["/tmp"], "torch.compile loads what it compiles there"
         assert "/home/bench" in places
@@ -107,15 +107,19 @@ def test_no_service_gains_anything_or_writes_to_its_root(name: str):
 
 def test_digests_are_asked_for_and_the_documents_steps_find_those_of_the_same_images():
     """None is made up here: what a tag names today is looked up once, kept in .env, and has to be there."""
-    wanted = {found["variable"]: found["image"] for each in SERVICES.values() if (found := PINNED.match(each["image"]))}
+    wanted = {
+        pinned_image["variable"]: pinned_image["image"]
+        for service in SERVICES.values()
+        if (pinned_image := PINNED.match(service["image"]))
+    }
     (base,) = re.findall(r"^FROM (\S+:\S+)@\$\{PYTHON_DIGEST\} AS base$", DOCKERFILE, flags=re.MULTILINE)
     assert re.search(r"^ARG PYTHON_DIGEST$", DOCKERFILE, flags=re.MULTILINE), "without a default"
     for service in SERVICES.values():
         if "build" in service:
             assert re.fullmatch(r"\$\{PYTHON_DIGEST:\?[^}]+\}", service["build"]["args"]["PYTHON_DIGEST"])
-    told = re.search(r"^for image in (.*?); do$.*?> \.env$", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
-    assert told
-    listed = dict(each.split("=") for each in told[1].replace("\\\n", " ").split())
+    loop = re.search(r"^for image in (.*?); do$.*?> \.env$", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+    assert loop
+    listed = dict(pair.split("=") for pair in loop[1].replace("\\\n", " ").split())
     assert {f"{name}_DIGEST": image for name, image in listed.items()} == wanted | {"PYTHON_DIGEST": base}
     assert ".env" in (REPOSITORY / ".gitignore").read_text().splitlines()
     assert not re.search(r"@sha256:", "".join((DOCKERFILE, (REPOSITORY / "docker-compose.yml").read_text())))
@@ -143,9 +147,11 @@ def test_what_trains_or_fetches_knows_no_database_and_mlflow_only_its_own():
     for name, service in SERVICES.items():
         if "adapm_bench_database_url" not in KNOWS.get(name, ()):
             assert "database_url" not in words(service).replace("mlflow_database_url", "")
-            assert not [each for each in service.get("environment", {}) if "DATABASE" in each or "PG" in each]
+            assert not [
+                variable for variable in service.get("environment", {}) if "DATABASE" in variable or "PG" in variable
+            ]
     volumes = {
-        name: {each.partition(":")[0] for each in service.get("volumes", ())} for name, service in SERVICES.items()
+        name: {volume.partition(":")[0] for volume in service.get("volumes", ())} for name, service in SERVICES.items()
     }
     assert volumes["mlflow"] == {"artifacts"}
     assert {name for name in volumes if "database" in volumes[name]} == {"postgres"}
@@ -238,18 +244,18 @@ def test_variables_of_the_bench_are_settings():
 
 def test_commands_of_the_bench_exist_with_their_flags():
     """Each `adapm-bench VERB --flag …` is looked up in the command line itself."""
-    found = 0
+    count = 0
     commands = get_command(main)
     for service in SERVICES.values():
         for text in re.findall(r"adapm-bench ([^\n&|]+)", words(service)):
-            verb, *rest = shlex.split(text)
+            verb, *arguments = shlex.split(text)
             command = commands.commands[verb]  # type: ignore[attr-defined]  # typer's root is a group
             if hasattr(command, "commands"):
-                command = command.commands[rest.pop(0)]
+                command = command.commands[arguments.pop(0)]
             flags = {flag for parameter in command.params for flag in parameter.opts}
-            assert {word for word in rest if word.startswith("--")} <= flags
-            found += 1
-    assert found >= 3
+            assert {word for word in arguments if word.startswith("--")} <= flags
+            count += 1
+    assert count >= 3
 
 
 def test_ray_always_starts_below_a_folder_that_nobody_else_enters():

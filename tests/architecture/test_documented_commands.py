@@ -33,33 +33,33 @@ def commands(document: Path) -> Iterator[list[str]]:
     texts = [line for block in blocks(document, "sh") for line in block.replace("\\\n", " ").splitlines()]
     texts += re.findall(r"`(adapm-bench [^`]+)`", document.read_text())
     for text in texts:
-        for found in re.findall(r"adapm-bench ([a-z-][^#&|;>]*)", text):
-            yield shlex.split(found)
+        for command_line in re.findall(r"adapm-bench ([a-z-][^#&|;>]*)", text):
+            yield shlex.split(command_line)
 
 
-def refusal(words: list[str]) -> str | None:
+def refusal(arguments: list[str]) -> str | None:
     """Return the reason why the command line would not understand those words; None if it would."""
-    command, rest = COMMANDS, list(words)
+    command, remaining = COMMANDS, list(arguments)
     while hasattr(command, "commands"):
-        if not rest or rest[0].startswith("-"):
-            return None if rest else "no verb"
-        verb = rest.pop(0)
+        if not remaining or remaining[0].startswith("-"):
+            return None if remaining else "no verb"
+        verb = remaining.pop(0)
         alternatives = verb.split("|")  # `keys create|ls|revoke` stands for three
-        if missing := [each for each in alternatives if each not in command.commands]:
+        if missing := [alternative for alternative in alternatives if alternative not in command.commands]:
             return f"no verb {missing[0]}"
         command = command.commands[alternatives[0]]
         if len(alternatives) > 1:
             return None
     flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-    known = flags | {"--help", "-h", "-"}  # a hyphen alone is standard input
-    unknown = [word for word in rest if word.startswith("-") and word.partition("=")[0] not in known]
+    known_flags = flags | {"--help", "-h", "-"}  # a hyphen alone is standard input
+    unknown = [word for word in remaining if word.startswith("-") and word.partition("=")[0] not in known_flags]
     return f"no flag {unknown[0]}" if unknown else None
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_exists_with_its_flags(document: Path):
-    found = {" ".join(words): why for words in commands(document) if (why := refusal(words)) is not None}
-    assert found == {}
+    refusals = {" ".join(arguments): why for arguments in commands(document) if (why := refusal(arguments)) is not None}
+    assert refusals == {}
 
 
 def test_a_misspelt_command_would_be_found():

@@ -94,7 +94,7 @@ def test_an_api_without_torch_serves_a_client_without_anything(python: Path, tmp
         example = REPOSITORY / "docs" / "example.yaml"
         run(*call, "submit", example, "--url", url, cwd=tmp_path, path=client)
         listed = httpx2.get(f"{url}/v1/experiments", trust_env=False, timeout=60).json()
-        (experiment,) = [each["id"] for each in listed["items"]]
+        (experiment,) = [entry["id"] for entry in listed["items"]]
         assert experiment in run(*call, "ls", "--url", url, cwd=tmp_path, path=client)
         pages = ("/", f"/experiments/{experiment}", "/queue", "/memory", "/studies", "/new", "/docs", "/metrics")
         answers = {page: httpx2.get(url + page, follow_redirects=True, timeout=60).status_code for page in pages}

@@ -69,8 +69,8 @@ def command_lines() -> Iterator[str]:
     """Every command: of containers and of probes, each part of a shell's line by itself."""
     for container in containers():
         probes = (container.get(probe, {}) for probe in ("readinessProbe", "livenessProbe"))
-        for words in (container.get("command", ()), *(probe.get("exec", {}).get("command", ()) for probe in probes)):
-            yield from (part for word in words for part in re.split(r"&&|\n(?!\s+-)", word.replace("\\\n", " ")))
+        for command in (container.get("command", ()), *(probe.get("exec", {}).get("command", ()) for probe in probes)):
+            yield from (part for word in command for part in re.split(r"&&|\n(?!\s+-)", word.replace("\\\n", " ")))
 
 
 def of_program(program: str) -> list[list[str]]:
@@ -130,7 +130,7 @@ def test_every_pod_is_bounded_unprivileged_and_knows_nothing_of_the_cluster(name
 
 def test_digests_are_asked_for_and_found_by_the_documents_steps():
     """None is made up: the steps look each up, and put it where the manifests want it."""
-    wanted = {found["digest"] for each in containers() if (found := PINNED.fullmatch(each["image"]))}
+    wanted = {match["digest"] for container in containers() if (match := PINNED.fullmatch(container["image"]))}
     applied = re.search(r"envsubst '([^']+)' < \"\$each\" \| kubectl apply", DOCUMENT)
     assert applied
     assert (
@@ -144,17 +144,19 @@ def test_digests_are_asked_for_and_found_by_the_documents_steps():
     )
     for name in wanted:
         assert f"{name[2:-1]}=$(digest " in DOCUMENT
-    assert SERVICES["postgres"]["image"].partition("@")[0] in {each["image"].partition("@")[0] for each in containers()}
+    assert SERVICES["postgres"]["image"].partition("@")[0] in {
+        container["image"].partition("@")[0] for container in containers()
+    }
     assert "@sha256:" not in "".join(path.read_text() for path in (REPOSITORY / "docs" / "kubernetes").glob("*.yaml"))
 
 
 def secrets_of(spec: dict[str, Any]) -> set[str]:
     """The secrets that are mounted into a pod."""
-    found = set()
+    names = set()
     for volume in spec["volumes"]:
-        found |= {volume["secret"]["secretName"]} if "secret" in volume else set()
-        found |= {each["secret"]["name"] for each in volume.get("projected", {}).get("sources", ())}
-    return found
+        names |= {volume["secret"]["secretName"]} if "secret" in volume else set()
+        names |= {source["secret"]["name"] for source in volume.get("projected", {}).get("sources", ())}
+    return names
 
 
 def test_each_pod_is_told_what_it_needs():
@@ -170,8 +172,8 @@ def test_each_pod_is_told_what_it_needs():
         "gpu": {"ray"},
     }
     made = dict(re.findall(r"kubectl create secret generic ([a-z-]+)((?:[^\n]*\\\n)*[^\n]*)", DOCUMENT))
-    told = {name: set(re.findall(r"--from-literal=(\w+)=", text)) for name, text in made.items()}
-    assert told == {
+    keys_by_secret = {name: set(re.findall(r"--from-literal=(\w+)=", text)) for name, text in made.items()}
+    assert keys_by_secret == {
         "postgres": KNOWS["postgres"],
         "bench-database": KNOWS["api"],
         "mlflow-database": KNOWS["mlflow"],
@@ -179,19 +181,19 @@ def test_each_pod_is_told_what_it_needs():
         "storage": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
     }
     for container in containers():
-        assert {name for each in container.get("envFrom", ()) for name in reference(each)} <= {"bench", "storage"}
+        assert {name for source in container.get("envFrom", ()) for name in reference(source)} <= {"bench", "storage"}
     settings = MANIFESTS["bench ConfigMap bench"]["data"]
     assert not [name for name in settings if "DATABASE" in name or "PASSWORD" in name]
 
 
 def reference(source: dict[str, Any]) -> Iterator[str]:
     """The names of what an environment comes from."""
-    yield from (each["name"] for each in source.values())
+    yield from (entry["name"] for entry in source.values())
 
 
 def test_the_roles_are_those_of_compose():
     assert MANIFESTS["postgresql ConfigMap roles"]["data"]["roles.sql"] == ROLES.read_text()
-    names = {each["name"] for each in PODS["postgresql StatefulSet postgres"]["containers"][0]["env"]}
+    names = {variable["name"] for variable in PODS["postgresql StatefulSet postgres"]["containers"][0]["env"]}
     assert names == {"POSTGRES_PASSWORD_FILE", "PGDATA"}, "the superuser is the image's own, postgres"
 
 
@@ -214,10 +216,10 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 def test_policies_say_whom_they_let_in_and_that_is_who_has_to():
     """Who reaches whom, at which ports; from other namespaces by name, and nobody from nowhere in particular."""
     pods = dict(labels_of_pods())
-    policies = [each["spec"] for each in MANIFESTS.values() if each["kind"] == "NetworkPolicy"]
+    policies = [manifest["spec"] for manifest in MANIFESTS.values() if manifest["kind"] == "NetworkPolicy"]
     assert all(policy["policyTypes"] == ["Ingress"] for policy in policies)
     assert {"podSelector": {}, "policyTypes": ["Ingress"]} in policies, "who is not spoken of is reached by nobody"
-    found: dict[str, set[tuple[str, int | None]]] = {name: set() for name in pods}
+    callers: dict[str, set[tuple[str, int | None]]] = {name: set() for name in pods}
     for policy in policies:
         for rule in policy.get("ingress", ()):
             assert rule["from"], "without it, everybody"
@@ -229,44 +231,46 @@ def test_policies_say_whom_they_let_in_and_that_is_who_has_to():
                 near = [name for name, labels in pods.items() if selects(peer["podSelector"], labels)]
                 for target, labels in pods.items():
                     if selects(policy["podSelector"], labels):
-                        found[target] |= {(who, port) for who in ([namespace] if namespace else near) for port in ports}
-    assert found == {
-        "api": {(who, 8321) for who in ("ingress-nginx", "monitoring", "ray", "dispatcher", "tools")},
+                        callers[target] |= {
+                            (caller, port) for caller in ([namespace] if namespace else near) for port in ports
+                        }
+    assert callers == {
+        "api": {(caller, 8321) for caller in ("ingress-nginx", "monitoring", "ray", "dispatcher", "tools")},
         "dispatcher": {("ray", None), ("dispatcher", None)},
         "ray": {("ray", None), ("dispatcher", None)},
         "mlflow": {("dispatcher", 5000)},
-        "postgres": {(who, 5432) for who in ("api", "dispatcher", "mlflow", "tools")},
+        "postgres": {(caller, 5432) for caller in ("api", "dispatcher", "mlflow", "tools")},
         "tools": set(),
     }
 
 
 def test_commands_of_the_bench_and_of_ray_exist_with_their_flags():
     services, ray = of_program("adapm-bench"), of_program("ray")
-    assert [words for words in services if refusal(words) is not None] == []
-    assert {words[0] for words in services} == {"api", "dispatcher", "db"}
-    for verb, *rest in ray:
-        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= options([verb])
-    assert {words[0] for words in ray} == {"start", "health-check"}
+    assert [command for command in services if refusal(command) is not None] == []
+    assert {command[0] for command in services} == {"api", "dispatcher", "db"}
+    for verb, *arguments in ray:
+        assert {word.partition("=")[0] for word in arguments if word.startswith("--")} <= options([verb])
+    assert {command[0] for command in ray} == {"start", "health-check"}
 
 
-def options(words: list[str]) -> set[str]:
+def options(command: list[str]) -> set[str]:
     """The flags of a verb of Ray's command line."""
-    return {flag for parameter in ray_commands.commands[words[0]].params for flag in parameter.opts}
+    return {flag for parameter in ray_commands.commands[command[0]].params for flag in parameter.opts}
 
 
 def test_what_is_named_is_there():
     """Config maps, claims, services; the same places as in docker-compose.yml."""
-    told: dict[str, set[str]] = defaultdict(set)
+    names_by_kind: dict[str, set[str]] = defaultdict(set)
     for manifest in MANIFESTS.values():
-        told[manifest["kind"]].add(manifest["metadata"]["name"])
+        names_by_kind[manifest["kind"]].add(manifest["metadata"]["name"])
     for spec in PODS.values():
         for volume in spec["volumes"]:
             claim, maps = volume.get("persistentVolumeClaim", {}), volume.get("configMap", {})
-            assert {claim.get("claimName", "data")} <= told["PersistentVolumeClaim"]
-            assert {maps.get("name", "bench")} <= told["ConfigMap"]
+            assert {claim.get("claimName", "data")} <= names_by_kind["PersistentVolumeClaim"]
+            assert {maps.get("name", "bench")} <= names_by_kind["ConfigMap"]
         text = "\n".join(command_lines())
     places = set(re.findall(r"https?://([a-z-]+):\d+", text)) | set(re.findall(r"[= ]([a-z-]+)-head-svc:6379", text))
-    assert places <= told["Service"] | told["RayCluster"]
+    assert places <= names_by_kind["Service"] | names_by_kind["RayCluster"]
     settings = MANIFESTS["bench ConfigMap bench"]["data"]
     compose = SERVICES["dispatcher"]["environment"]
     assert unknown_variables(settings) == ()

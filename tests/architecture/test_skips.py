@@ -19,8 +19,8 @@ def test_without_chromium_the_browsers_tests_say_that_they_did_not_run(
     """A PATH without any program, in a process of its own."""
     environment = {**os.environ, "PATH": str(tmp_path), "CI": ci}
     environment.pop("ADAPM_BENCH_CHROMIUM", None)
-    words = ["-m", "pytest", "-p", "no:cacheprovider", *workers, "tests/browser/test_accessible.py"]
-    done = subprocess.run([sys.executable, *words], cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    arguments = ["-m", "pytest", "-p", "no:cacheprovider", *workers, "tests/browser/test_accessible.py"]
+    done = subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, env=environment, capture_output=True, text=True)
     assert done.returncode == rc, done.stdout + done.stderr
     last = done.stdout.rstrip().split("\n")[-1]
     assert re.fullmatch(r"\d+ tests did not run: install Chromium .*", last), done.stdout

@@ -72,15 +72,15 @@ def profiles(browser: Browser) -> Profiles:
 @pytest.fixture(scope="module")
 def listener() -> Iterator[socket.socket]:
     """Yield one origin for the sites of a module."""
-    with listen() as found:
-        yield found
+    with listen() as bound_socket:
+        yield bound_socket
 
 
 @pytest.fixture
 def site(tmp_path: Path, listener: socket.socket) -> Iterator[Site]:
     """An empty service behind a server."""
-    with served(tmp_path, listener) as found:
-        yield found
+    with served(tmp_path, listener) as opened_site:
+        yield opened_site
 
 
 def unfold(page: Page) -> None:
@@ -97,7 +97,7 @@ class Watched:
     requests: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.on("console", lambda said: self._hear(said.type, said.text))
+        self.page.on("console", lambda message: self._hear(message.type, message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(f"exception: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
 

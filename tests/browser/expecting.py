@@ -39,6 +39,6 @@ class Expectation:
         return wait_until_it_holds
 
 
-def expect(found: Locator | Page) -> Expectation:
+def expect(target: Locator | Page) -> Expectation:
     """Expect like `playwright.sync_api.expect`."""
-    return Expectation(assertions_of(found))
+    return Expectation(assertions_of(target))

@@ -54,8 +54,8 @@ def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
     other = site.experiments.clone(experiment).experiment.id
     site.experiments.apply(other, RunAction.CANCEL)
     site.experiments.delete(other)
-    kept = f"/experiments/{experiment}"
-    assert _faults_of(eyes, site, f"/?label=paper&deleted={other}", "/deleted", f"{kept}/edit", f"{kept}/delete") == []
+    path = f"/experiments/{experiment}"
+    assert _faults_of(eyes, site, f"/?label=paper&deleted={other}", "/deleted", f"{path}/edit", f"{path}/delete") == []
 
 
 def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):
@@ -84,7 +84,7 @@ def _half_done(site: Site) -> str:
 
 def _scaling(site: Site) -> str:
     """A scaling experiment that has ended."""
-    candidates = [{"optimizer": each, "learning_rates": [0.004]} for each in ("adamw", "adapm")]
+    candidates = [{"optimizer": optimizer, "learning_rates": [0.004]} for optimizer in ("adamw", "adapm")]
     experiment = site.experiments.submit(scaling_spec(seeds=[1], candidates=candidates)).experiment
     site.player.finish()
     return str(experiment.id)
@@ -118,7 +118,7 @@ def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) 
 
 def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
     """Return axe's faults on these pages once their figures are drawn, in light, then in dark."""
-    found = []
+    faults = []
     page = eyes.look().page  # one for all: what the pages share is read and compiled once
     for path in paths:
         page.emulate_media(color_scheme="light")
@@ -126,10 +126,10 @@ def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
         unfold(page)
         expect(page.locator("[data-drawn]")).to_have_count(page.locator("[data-figure]").count())
         page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
-        found += _faults(page, path, "light")
+        faults += _faults(page, path, "light")
         page.emulate_media(color_scheme="dark")
-        found += _faults(page, path, "dark", "color-contrast", "link-in-text-block")
-    return found
+        faults += _faults(page, path, "dark", "color-contrast", "link-in-text-block")
+    return faults
 
 
 def _faults(page: Page, path: str, theme: str, *rules: str) -> list[tuple[str, ...]]:
@@ -138,8 +138,8 @@ def _faults(page: Page, path: str, theme: str, *rules: str) -> list[tuple[str, .
     # What is in order stays in the browser: it is hundreds of times as much.
     violations = page.evaluate("options => axe.run(options).then(answer => answer.violations)", options)
     return [
-        (path, theme, one["id"], str(node["target"]), node["failureSummary"])
-        for one in violations
-        if one["impact"] in SERIOUS
-        for node in one["nodes"][:3]
+        (path, theme, violation["id"], str(node["target"]), node["failureSummary"])
+        for violation in violations
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"][:3]
     ]

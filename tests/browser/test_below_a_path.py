@@ -17,8 +17,8 @@ ROOT = "/user/ada/proxy/8321"
 
 @pytest.fixture
 def site(tmp_path: Path, listener: socket) -> Iterator[Site]:
-    with served(tmp_path, listener, ROOT) as found:
-        yield found
+    with served(tmp_path, listener, ROOT) as opened_site:
+        yield opened_site
 
 
 def test_an_experiment_is_watched_and_edited_below_the_path(eyes, site):
@@ -42,5 +42,5 @@ def test_an_experiment_is_watched_and_edited_below_the_path(eyes, site):
     expect(page.locator("#preview .chip")).to_have_text("valid")
     page.get_by_role("button", name="Submit").click()
     expect(page.locator(".title-row .chip")).to_have_text("queued")
-    assert [each for each in watched.requests if not each.startswith(f"{site.url}/")] == []
+    assert [request for request in watched.requests if not request.startswith(f"{site.url}/")] == []
     assert watched.complaints == []

@@ -38,14 +38,19 @@ def site(tmp_path: Path, listener: socket) -> Iterator[Site]:
     folder = unpacked(tmp_path)
     with closing(sqlite_database(folder)) as database:
         database.migrate()
-    with served(folder, listener) as found:
-        yield found
+    with served(folder, listener) as opened_site:
+        yield opened_site
 
 
 def test_no_page_writes_into_the_console(eyes: Eyes, site: Site) -> None:
-    ids = [each.id for each in site.experiments.page()]
-    runs = [site.runs.page(experiment_id=each)[0].id for each in ids]
-    paths = [*PATHS, PROBE, *(f"/experiments/{each}" for each in ids), *(f"/runs/{each}" for each in runs)]
+    ids = [experiment.id for experiment in site.experiments.page()]
+    runs = [site.runs.page(experiment_id=listed_id)[0].id for listed_id in ids]
+    paths = [
+        *PATHS,
+        PROBE,
+        *(f"/experiments/{listed_id}" for listed_id in ids),
+        *(f"/runs/{run_id}" for run_id in runs),
+    ]
     watched = eyes.look()
     for path in [*paths, f"/experiments/{_sweep(site)}", f"/compare?runs={runs[0]},{runs[-1]}"]:
         _open(watched, f"{site.url}{path}")
@@ -68,7 +73,7 @@ def _sweep(site: Site) -> str:
         add_trial(site.database, sweep_id, spec, number)
         # What else waits in the stored folder is claimed too, and left at that.
         leases = claim(Queue(site.database, LeasePolicy()), cpus=1_000, limit=1_000)
-        (lease,) = (each for each in leases if each.run_id.startswith(sweep_id))
+        (lease,) = (lease for lease in leases if lease.run_id.startswith(sweep_id))
         site.attempts.hello(lease.run_id, lease.attempt, lease.token)
         site.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=2.5 + number / 10))
     return str(sweep_id)

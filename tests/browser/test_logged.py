@@ -14,8 +14,8 @@ pytestmark = pytest.mark.browser
 NAME = "Is this difference real?"
 
 
-def bench(*words: str) -> str:
-    done = CliRunner().invoke(main, [*words])
+def bench(*arguments: str) -> str:
+    done = CliRunner().invoke(main, [*arguments])
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -46,11 +46,11 @@ def test_trackers_a_trainer_and_a_loop_are_one_experiment_with_a_verdict(eyes, t
     watched = eyes.look()
     page = watched.open(f"{trackers}?baseline=adamw", figures=1)
     rows = page.locator("section", has=page.get_by_role("heading", name="Judgement")).locator("tbody tr")
-    said = {row.split()[0]: row for row in rows.all_inner_texts()}
-    assert set(said) == {"muon", "lion", "adamw", "sgd", "adamw_torch"}
+    row_by_candidate = {row.split()[0]: row for row in rows.all_inner_texts()}
+    assert set(row_by_candidate) == {"muon", "lion", "adamw", "sgd", "adamw_torch"}
     for name in ("muon", "lion"):
-        assert "lower than adamw" in said[name] and "n = 3" in said[name]
-    assert "8 steps against 40" in said["sgd"], "of another length, so without a verdict"
+        assert "lower than adamw" in row_by_candidate[name] and "n = 3" in row_by_candidate[name]
+    assert "8 steps against 40" in row_by_candidate["sgd"], "of another length, so without a verdict"
     concerns = page.locator(".concerns").inner_text()
     assert "repeating candidate" in concerns, "what two tools logged counts once"
     assert "1 run failed" in concerns
@@ -78,8 +78,8 @@ def three_sources(site, tmp_path: Path) -> str:
             for step, loss in ((0, 3.0), (4, 0.1), (8, 0.05)):
                 run.log(step=step, val_loss=loss - seed / 1000)
     more = ("--experiment", NAME, "--set", "workload=a line", "--url", site.url)
-    said = bench("import", "trainer_state", str(FILES / "trainer_state"), *more)
-    assert "name.candidate" in said and "4 of them new" in said
+    output = bench("import", "trainer_state", str(FILES / "trainer_state"), *more)
+    assert "name.candidate" in output and "4 of them new" in output
     bench("import", str(tmp_path / "muon.csv"), *more)
     bench("import", str(tmp_path / "runs"), "--url", site.url)
     assert "not measured" in bench("compare", NAME, "--url", site.url)

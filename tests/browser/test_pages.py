@@ -121,7 +121,9 @@ def test_hostile_names_do_nothing(eyes, site):
 
 def test_pages_fit_a_phone(eyes, site):
     """Nothing scrolls sideways, and neither the studies nor an experiment of 27 runs are long."""
-    candidates = tuple(each.model_copy(update={"learning_rates": (1e-3, 2e-3, 4e-3)}) for each in DEMO.candidates)
+    candidates = tuple(
+        candidate.model_copy(update={"learning_rates": (1e-3, 2e-3, 4e-3)}) for candidate in DEMO.candidates
+    )
     spec = DEMO.model_copy(update={"candidates": candidates, "seeds": (1, 2, 3)})
     experiment = site.experiments.submit(spec).experiment
     site.player.finish()
@@ -139,7 +141,7 @@ def test_pages_fit_a_phone(eyes, site):
         if screens is not None:
             assert page.evaluate("document.documentElement.scrollHeight") <= screens * 844, path
         boxes = page.locator("input[type=checkbox]:visible").all()
-        sizes = [each.bounding_box() for each in boxes]
+        sizes = [box.bounding_box() for box in boxes]
         assert all(size and min(size["width"], size["height"]) >= 24 for size in sizes), "each takes a finger"
         assert all(size and size["x"] + size["width"] <= 390 - 16 for size in sizes), "none is cut at its card's edge"
         assert sizes or path != "/"
@@ -160,7 +162,7 @@ def test_on_paper_nothing_is_cut_and_nothing_is_there_to_click(eyes, finished):
     page.set_viewport_size({"width": PAPER, "height": 1000})
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     for hidden in (".top", ".tools", ".figure-files", "#edit", ".run-actions"):
-        assert not any(one.is_visible() for one in page.locator(hidden).all()), hidden
+        assert not any(part.is_visible() for part in page.locator(hidden).all()), hidden
     ends = page.locator(".figure .main-svg, .grid").evaluate_all("all => all.map(e => e.getBoundingClientRect().right)")
     assert len(ends) > 2 * FIGURES and max(ends) <= PAPER
     assert page.locator("#rates").is_visible(), "the numbers of a figure, which nobody unfolded"

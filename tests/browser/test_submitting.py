@@ -108,7 +108,7 @@ def test_a_refusal_is_seen_and_leads_to_its_fields(eyes, site):
     expect(field).not_to_have_attribute("aria-invalid", "true")
     page.get_by_label("Steps", exact=True).fill("40")
     expect(summary).to_have_count(0)
-    assert [each for each in watched.complaints if "422" not in each] == []
+    assert [complaint for complaint in watched.complaints if "422" not in complaint] == []
 
 
 def test_typed_yaml_is_not_lost_to_the_form_or_a_template(eyes, site):
@@ -143,7 +143,7 @@ def test_nothing_that_was_written_is_lost_while_the_service_is_away(eyes, site):
     page.context.set_offline(False)
     page.get_by_role("button", name="Try again").click()
     page.wait_for_url("**/experiments/*")
-    assert [one.name for one in site.experiments.page()] == ["written offline"]
+    assert [experiment.name for experiment in site.experiments.page()] == ["written offline"]
     page.locator("#edit summary").click()
     page.get_by_label("Note, in Markdown").fill("a long thought")
     page.context.set_offline(True)
@@ -201,4 +201,4 @@ def test_what_cannot_be_checked_says_so_until_it_can(eyes, site):
     page.unroute("**/new")
     page.locator("textarea").type(" ")
     expect(page.locator("#preview .chip")).to_have_text("valid")
-    assert [each for each in watched.complaints if "413" not in each and "502" not in each] == []
+    assert [complaint for complaint in watched.complaints if "413" not in complaint and "502" not in complaint] == []

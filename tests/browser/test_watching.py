@@ -78,9 +78,9 @@ def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeyp
     watched = eyes.look(width=390, height=844)
     page = watched.open(site.url + "/memory?model=gpt2-124m")
     expect(page.locator("#plan")).to_contain_text("Counting gpt2-124m")
-    one = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=5_000)
+    row = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=5_000)
     answer = Footprint(
-        model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, optimizers=(one,),
+        model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, optimizers=(row,),
         baseline_bytes=8000, notes=(),
     )  # fmt: skip
     monkeypatch.setattr(site.footprints, "find", lambda question: answer if question == ASKED else None)

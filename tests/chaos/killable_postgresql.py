@@ -54,9 +54,9 @@ class KillablePostgresql:
         """kill -9 of the server and all of its processes."""
         assert self._server is not None
         family = [psutil.Process(self._server.pid), *psutil.Process(self._server.pid).children(recursive=True)]
-        for each in family:
+        for process in family:
             with contextlib.suppress(psutil.Error):
-                each.kill()
+                process.kill()
         psutil.wait_procs(family, timeout=30)
         self._server.wait(30)
 

@@ -54,46 +54,46 @@ def url_of(folder: Path) -> str:
 
 def living(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
     """Return the running ones; a zombie is none."""
-    found = []
-    for each in processes:
+    survivors = []
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            if each.is_running() and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
-    return found
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                survivors.append(process)
+    return survivors
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:
     """A process and all that it and its children have started, for whoever looks at what is left of them."""
-    found = [process]
+    members = [process]
     with contextlib.suppress(psutil.NoSuchProcess):
-        found += process.children(recursive=True)
-    return found + [each for one in tuple(found) for each in forked_by(one)]
+        members += process.children(recursive=True)
+    return members + [descendant for member in tuple(members) for descendant in forked_by(member)]
 
 
 def forked_by(raylet: psutil.Process) -> list[psutil.Process]:
     """The fork server of a raylet with all that trains there; none of another process."""
-    found = []
-    for each in psutil.process_iter():
+    processes = []
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if FORK_SERVER in (command := each.cmdline()) and command[-1] == str(raylet.pid):
-                found.append(each)
-    return found
+            if FORK_SERVER in (command := process.cmdline()) and command[-1] == str(raylet.pid):
+                processes.append(process)
+    return processes
 
 
 def _children(parent: psutil.Process | None, is_wanted: Callable[[list[str]], bool]) -> list[psutil.Process]:
     """The living children of a living parent with such a command line."""
-    found = []
+    matches = []
     with contextlib.suppress(psutil.NoSuchProcess):
-        for each in living(parent.children()) if parent is not None and living([parent]) else ():
+        for child in living(parent.children()) if parent is not None and living([parent]) else ():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if is_wanted(each.cmdline()):
-                    found.append(each)
-    return found
+                if is_wanted(child.cmdline()):
+                    matches.append(child)
+    return matches
 
 
-def _only(found: list[psutil.Process]) -> psutil.Process | None:
-    assert len(found) <= 1, f"one parent has several: {found}"
-    return found[0] if found else None
+def _only(processes: list[psutil.Process]) -> psutil.Process | None:
+    assert len(processes) <= 1, f"one parent has several: {processes}"
+    return processes[0] if processes else None
 
 
 def api_of(supervisor: psutil.Process) -> psutil.Process | None:

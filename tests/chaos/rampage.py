@@ -70,9 +70,9 @@ class Rampage:
         elif name == "supervisor":
             if self._process is not None and self._process.poll() is None:
                 self._process.kill()
-        elif found := self._find(name):
+        elif victims := self._find(name):
             with contextlib.suppress(psutil.Error):
-                self._chance.choice(found).kill()
+                self._chance.choice(victims).kill()
         self.kills[name] += 1
         return name
 
@@ -100,15 +100,15 @@ class Rampage:
         if self._process is None or self._process.poll() is not None:
             return []
         with contextlib.suppress(psutil.NoSuchProcess):
-            return [each for each in FINDERS[name](psutil.Process(self._process.pid)) if each is not None]
+            return [process for process in FINDERS[name](psutil.Process(self._process.pid)) if process is not None]
         return []
 
 
-def until(condition: Callable[[], bool], rampage: Rampage, what: str, seconds: float) -> None:
+def until(condition: Callable[[], bool], rampage: Rampage, goal: str, seconds: float) -> None:
     """Wait; the service is kept up meanwhile."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {goal}"
         rampage.keep_up()
         time.sleep(1.0)
 

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 def one_run(name: str) -> ComparisonSpec:
     """An experiment of one run of AdaPM; all of them are the same training."""
     spec = small_comparison(name=name, seeds=(1,))
-    adapm = tuple(each for each in spec.candidates if each.optimizer == "adapm")
+    adapm = tuple(candidate for candidate in spec.candidates if candidate.optimizer == "adapm")
     return spec.model_copy(update={"candidates": adapm, "baseline": "adapm"})
 
 
@@ -65,15 +65,15 @@ class Scene:
             return self.client.experiment(self.experiments[-1]).counts.done()
         return False
 
-    def kill_and_replace(self, victim: Callable[[psutil.Process], psutil.Process | None], what: str) -> None:
+    def kill_and_replace(self, victim: Callable[[psutil.Process], psutil.Process | None], name: str) -> None:
         """kill -9 of that process of the supervisor while a run trains; return when another one has its place."""
         while True:
-            self.await_training(what)
+            self.await_training(name)
             # Where Ray is just about to die, there may be none: then another run is waited for.
-            if (found := victim(self.supervisor)) is not None:
+            if (process := victim(self.supervisor)) is not None:
                 break
-        found.kill()
-        until(lambda: victim(self.supervisor) not in (None, found), f"another {what} lives")
+        process.kill()
+        until(lambda: victim(self.supervisor) not in (None, process), f"another {name} lives")
 
     def await_all_ended(self) -> None:
         """Return when every experiment has ended."""
@@ -82,7 +82,7 @@ class Scene:
     def have_all_ended(self) -> bool:
         """Whether each of the experiments has; False while the api is away."""
         with contextlib.suppress(ClientError):
-            return all(self.client.experiment(each).counts.done() for each in self.experiments)
+            return all(self.client.experiment(experiment_id).counts.done() for experiment_id in self.experiments)
         return False
 
 
@@ -125,16 +125,16 @@ def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
         receiver.let_go()
         until(lambda: len(receiver.confirmed()) == len(experiments), "the last end is told")
         until(lambda: _delivered(client, hook.webhook.id), "that is noted")
-        runs = [run for each in experiments for run in client.runs(experiment_id=each)]
+        runs = [run for experiment in experiments for run in client.runs(experiment_id=experiment)]
         assert {run.status for run in runs} == {RunStatus.SUCCEEDED}, [run.reason for run in runs]
         courses = {run.id: course_of(client.points(run.id), run.result) for run in runs if run.result}
     assert {post.headers["webhook-id"] for post in receiver.posts} == receiver.confirmed()
-    told = [post.verified(hook.secret)["data"] for post in receiver.posts]
-    assert {(each["id"], each["outcome"], each["counts"]["total"]) for each in told} == {
-        (each, "succeeded", 1) for each in experiments
+    messages = [post.verified(hook.secret)["data"] for post in receiver.posts]
+    assert {(message["id"], message["outcome"], message["counts"]["total"]) for message in messages} == {
+        (experiment, "succeeded", 1) for experiment in experiments
     }
     expected = undisturbed_courses(runs, tmp_path / "alone", folder / "datasets")
-    assert {tuple(point[0] for point in each.points) for each in expected.values()} == {tuple(range(21))}
+    assert {tuple(point[0] for point in course.points) for course in expected.values()} == {tuple(range(21))}
     assert courses == expected
     _assert_books_are_right(folder / "bench.sqlite3", len(runs))
 
@@ -156,11 +156,11 @@ def _kill_the_dispatcher(scene: Scene, folder: Path) -> None:
     assert ray_folder.exists()
     dispatcher = dispatcher_of(scene.supervisor)
     assert dispatcher is not None
-    left = family(dispatcher)
-    assert {raylet_of(dispatcher), gcs_of(dispatcher)} <= set(left)
+    processes = family(dispatcher)
+    assert {raylet_of(dispatcher), gcs_of(dispatcher)} <= set(processes)
     dispatcher.kill()
-    until(lambda: embedded_raylet_of(scene.supervisor) not in (None, *left), "Ray starts anew")
-    assert living(left) == []
+    until(lambda: embedded_raylet_of(scene.supervisor) not in (None, *processes), "Ray starts anew")
+    assert living(processes) == []
     assert not ray_folder.exists()
 
 

@@ -99,11 +99,11 @@ def test_nothing_is_lost_or_doubled_while_everything_is_killed(tmp_path: Path) -
 
 def _are_done(client: Client, experiment_ids: list[str]) -> bool:
     """Whether all have ended; a run that was killed three times is tried again, as its owner would."""
-    for each in experiment_ids:
-        counts = client.experiment(each).counts
+    for experiment_id in experiment_ids:
+        counts = client.experiment(experiment_id).counts
         if counts.by_status.get(RunStatus.FAILED, 0):
-            print(f"tried again by hand: {counts.by_status[RunStatus.FAILED]} of {each}", flush=True)
-            client.apply_to_experiment(each, RunAction.RETRY)
+            print(f"tried again by hand: {counts.by_status[RunStatus.FAILED]} of {experiment_id}", flush=True)
+            client.apply_to_experiment(experiment_id, RunAction.RETRY)
             return False
         if not counts.done():
             return False
@@ -113,7 +113,7 @@ def _are_done(client: Client, experiment_ids: list[str]) -> bool:
 def _report_and_judge(
     services: Services, database: Database, rampage: Rampage, acknowledged: list[str], seconds: float, folder: Path
 ) -> None:
-    runs = [run for each in acknowledged for run in services.runs.page(experiment_id=each)]
+    runs = [run for experiment in acknowledged for run in services.runs.page(experiment_id=experiment)]
     with database.reading() as connection:
         outcomes = Counter(connection.execute(sa.select(attempts.c.outcome)).scalars())
         recorded = Counter(connection.execute(sa.select(results.c.run_id)).scalars())
@@ -121,11 +121,11 @@ def _report_and_judge(
         ends = Counter(connection.execute(succeeded).scalars())
     lost = [run.id for run in runs if run.status is not RunStatus.SUCCEEDED or recorded[run.id] != 1]
     doubled = [run.id for run in runs if recorded[run.id] > 1 or ends[run.id] > 1]
-    known = undisturbed_courses(runs, folder / "undisturbed", folder / "data" / "datasets")
+    courses = undisturbed_courses(runs, folder / "undisturbed", folder / "data" / "datasets")
     unequal = [
         run.id
         for run in runs
-        if run.result is None or course_of(services.runs.points(run.id), run.result) != known[run.id]
+        if run.result is None or course_of(services.runs.points(run.id), run.result) != courses[run.id]
     ]
     resumed = sum(run.result is not None and run.result.resumed_from_step > 0 for run in runs)
     print(f"\n{len(runs)} runs, kills for {MINUTES:g} min, all ended after {seconds / 60:.1f} min; seed {SEED}")

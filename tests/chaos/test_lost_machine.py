@@ -30,8 +30,8 @@ DATA = ".adapm-bench"
 def documented(task: str) -> str:
     """The shell block of the document that begins with that comment."""
     text = (REPOSITORY / "docs" / "deployment.md").read_text()
-    found: list[str] = re.findall(rf"^```sh\n(# {task}.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    (block,) = found
+    blocks: list[str] = re.findall(rf"^```sh\n(# {task}.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    (block,) = blocks
     return block
 
 
@@ -83,8 +83,11 @@ def test_a_backup_brings_back_what_was_acknowledged_and_the_rest_is_trained_agai
         until(lambda: only_run(client, ids["under-way"]).attempt == 2, "the run that was under way is attempted again")
         until(lambda: only_run(client, ids["under-way"]).step > steps, "it has got further than it was")
         client.cancel_experiment(ids["under-way"])
-        until(lambda: all(client.experiment(each).counts.done() for each in ids.values()), "every run has ended")
-        after = {name: only_run(client, each) for name, each in ids.items()}
+        until(
+            lambda: all(client.experiment(experiment_id).counts.done() for experiment_id in ids.values()),
+            "every run has ended",
+        )
+        after = {name: only_run(client, experiment_id) for name, experiment_id in ids.items()}
     assert {name: (run.status, run.attempt) for name, run in after.items()} == {
         "ended": (RunStatus.SUCCEEDED, 1),
         "under-way": (RunStatus.CANCELLED, 2),

@@ -46,9 +46,9 @@ class Running:
 
     def kill(self) -> None:
         """kill -9 of the supervisor and everything below it but detached Ray actors, which are not below it."""
-        for each in family(self.process):
+        for member in family(self.process):
             with contextlib.suppress(psutil.Error):
-                each.kill()
+                member.kill()
 
 
 @contextlib.contextmanager
@@ -147,9 +147,9 @@ def ray_cluster(folder: Path) -> Iterator[str]:
             family = psutil.Process(head.pid).children(recursive=True)
             head.send_signal(signal.SIGTERM)
             head.wait(60)
-            for each in family:
+            for process in family:
                 with contextlib.suppress(psutil.Error):
-                    each.kill()
+                    process.kill()
 
 
 def runs_of(name: str, seeds: tuple[int, ...], steps: int = 60) -> ComparisonSpec:
@@ -165,8 +165,8 @@ def running(services: Services) -> int:
 def outcomes(services: Services, experiment: ExperimentRecord) -> list[str | None]:
     """Return the outcomes of the attempts at an experiment's runs, sorted."""
     ended = [
-        each.outcome
+        attempt.outcome
         for run in services.runs.page(experiment_id=experiment.id)
-        for each in services.runs.attempts(run.id)
+        for attempt in services.runs.attempts(run.id)
     ]
     return sorted(ended, key=str)

@@ -34,14 +34,14 @@ def course_of(points: Sequence[Point], result: Result) -> Course:
 
 def undisturbed_courses(runs: Iterable[RunRecord], folder: Path, datasets: Path) -> dict[str, Course]:
     """Return the undisturbed course of each run by its id, in this process. Equal trainings are made once."""
-    known: dict[str, Course] = {}
+    course_by_hash: dict[str, Course] = {}
     courses = {}
-    for each in runs:
-        assert each.spec is not None, f"the specification of {each.id} is damaged"
-        name = each.spec.content_hash()
-        if name not in known:
+    for record in runs:
+        assert record.spec is not None, f"the specification of {record.id} is damaged"
+        name = record.spec.content_hash()
+        if name not in course_by_hash:
             reporter = MemoryReporter()
-            result = run(each.spec, reporter, Folders(run_folder=folder / name, dataset_folder=datasets))
-            known[name] = course_of(reporter.points, result)
-        courses[each.id] = known[name]
+            result = run(record.spec, reporter, Folders(run_folder=folder / name, dataset_folder=datasets))
+            course_by_hash[name] = course_of(reporter.points, result)
+        courses[record.id] = course_by_hash[name]
     return courses

@@ -185,8 +185,8 @@ def test_a_comparison_survives_the_loss_of_each_part(
             port = str(ports[f"api {number}"])
             machine.up(f"api {number}", "api", **{"8321": port})
             machine.up(f"dispatcher {number}", "dispatcher", **{"api:8321": f"127.0.0.1:{port}"})
-        told = go_through(machine, postgresql, f"http://127.0.0.1:{ports['api 2']}", made.stdout.strip(), mlflow)
-        print(f"{told}, in {time.monotonic() - begun:.0f} s")
+        summary = go_through(machine, postgresql, f"http://127.0.0.1:{ports['api 2']}", made.stdout.strip(), mlflow)
+        print(f"{summary}, in {time.monotonic() - begun:.0f} s")
     except BaseException:
         for log in sorted(tmp_path.glob("*.log")):
             print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
@@ -214,14 +214,14 @@ def go_through(machine: Machine, postgresql: KillablePostgresql, url: str, key: 
             else:
                 machine.containers[victim].kill()
         until(lambda: have_ended(client, experiments), "every run has ended", 1200)
-        runs = [run for each in experiments for run in client.runs(experiment_id=each)]
+        runs = [run for experiment in experiments for run in client.runs(experiment_id=experiment)]
         assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * len(experiments)
         courses = {run.id: course_of(client.points(run.id), run.result) for run in runs if run.result}
         until(lambda: copies(mlflow, machine.folder) == len(runs), "MLflow has every run")
         attempts = sum(run.attempt for run in runs)
     assert all(container.starts >= 2 for name, container in machine.containers.items() if name in VICTIMS)
-    known = undisturbed_courses(runs, machine.folder / "alone", machine.folder / "data" / "datasets")
-    assert courses == known
+    expected = undisturbed_courses(runs, machine.folder / "alone", machine.folder / "data" / "datasets")
+    assert courses == expected
     return f"{len(runs)} runs in {attempts} attempts, {len(VICTIMS)} kills, every point as undisturbed"
 
 
@@ -248,7 +248,7 @@ def trains(client: Client, experiment_id: str) -> bool:
 def have_ended(client: Client, experiments: Sequence[str]) -> bool:
     """Whether all of their runs have; False while the service is away."""
     try:
-        return all(client.experiment(each).counts.done() for each in experiments)
+        return all(client.experiment(experiment_id).counts.done() for experiment_id in experiments)
     except ClientError:
         return False
 

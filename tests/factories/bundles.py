@@ -91,13 +91,13 @@ def trained_content(experiment_id: str = EXPERIMENT) -> Content:
     trained: list[Trained] = []
     added: Sequence[PlannedRun] = spec.first_runs()
     while added:
-        trained += [(each, *_train(each)) for each in added]
+        trained += [(run, *_train(run)) for run in added]
         added = spec.follow_up_runs([run_fact(run) for run in _content(spec, experiment_id, trained).runs])
     return _content(spec, experiment_id, trained)
 
 
 def _content(spec: ComparisonSpec, experiment_id: str, trained: Sequence[Trained]) -> Content:
-    runs = tuple(_run_record(experiment_id, each, place, result) for place, (each, result, _) in enumerate(trained))
+    runs = tuple(_run_record(experiment_id, run, index, result) for index, (run, result, _) in enumerate(trained))
     counts: dict[Any, int] = {}
     for run in runs:
         assert run.result is not None

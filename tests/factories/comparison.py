@@ -78,8 +78,8 @@ def records(
     """The experiment and its runs, each ended as `outcome(candidate, lr, seed)` says."""
     planned = spec.first_runs() if planned is None else planned
     runs = tuple(
-        run_record(each, place, outcome(each.candidate, each.spec.optimizer.lr, each.spec.seed), experiment)
-        for place, each in enumerate(planned)
+        run_record(run, index, outcome(run.candidate, run.spec.optimizer.lr, run.spec.seed), experiment)
+        for index, run in enumerate(planned)
     )
     return experiment_record(spec, len(runs), experiment), runs
 
@@ -91,7 +91,7 @@ def tuned_records(
     runs: list[RunRecord] = []
     pending = spec.first_runs()
     while pending:
-        runs += [run_record(each, len(runs) + place, outcome(each), experiment) for place, each in enumerate(pending)]
+        runs += [run_record(run, len(runs) + index, outcome(run), experiment) for index, run in enumerate(pending)]
         pending = spec.follow_up_runs([run_fact(run) for run in runs]) if spec.tuning else ()
     return experiment_record(spec, len(runs), experiment), tuple(runs)
 
@@ -100,7 +100,7 @@ def falling(run: RunRecord, evaluations: int = 1000) -> ValidationCurve:
     """A curve that falls on a straight line from 5.0 to the run's final loss, and how often that was evaluated."""
     end = run.result.final_val_loss if run.result else None
     fall = 0.0 if end is None else 5.0 - end
-    shares = [place / evaluations for place in range(evaluations + 1)]
+    shares = [index / evaluations for index in range(evaluations + 1)]
     losses = [5.0 - fall * share for share in shares]
     # The last one is the final loss to the last bit, which a target is.
     return ValidationCurve(

@@ -33,10 +33,10 @@ def variables(home: Path, path: Path | None) -> Mapping[str, str]:
 def link_distributions(folder: Path, *requirements: str) -> Path:
     """A folder to import from in which those distributions alone are, with what they need."""
     folder.mkdir(parents=True)
-    for each in _with_their_needs(requirements):
-        for top in {file.parts[0] for file in each.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+    for package in _with_their_needs(requirements):
+        for top in {file.parts[0] for file in package.files or () if file.parts[0] not in {"..", "__pycache__"}}:
             if not (folder / top).exists():
-                (folder / top).symlink_to(Path(str(each.locate_file(top))))
+                (folder / top).symlink_to(Path(str(package.locate_file(top))))
     return folder
 
 
@@ -48,7 +48,11 @@ def _with_their_needs(requirements: tuple[str, ...]) -> Iterator[Distribution]:
             if (key := (canonicalize_name(wanted.name), extra)) in seen:
                 continue
             seen.add(key)
-            found = distribution(wanted.name)
-            yield found
-            needed = map(Requirement, found.requires or ())
-            waiting += [each for each in needed if each.marker is None or each.marker.evaluate({"extra": extra})]
+            package = distribution(wanted.name)
+            yield package
+            needed = map(Requirement, package.requires or ())
+            waiting += [
+                requirement
+                for requirement in needed
+                if requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+            ]

@@ -17,8 +17,8 @@ BEGAN = 1_767_225_600.0
 
 def header(candidate: str = "muon", **fields: object) -> RunHeader:
     """Return the header of a run."""
-    told: dict[str, object] = {"experiment": "a study", "lr": 0.002, "seed": 1, "started_at": BEGAN}
-    return RunHeader.model_validate(told | {"candidate": candidate} | fields)
+    defaults: dict[str, object] = {"experiment": "a study", "lr": 0.002, "seed": 1, "started_at": BEGAN}
+    return RunHeader.model_validate(defaults | {"candidate": candidate} | fields)
 
 
 def batch(

@@ -93,8 +93,8 @@ class PlayedRun:
         until = min(until, self._last_step())
         points = tuple(self._point(step) for step in range(self.step + 1, until + 1))
         if points:
-            observed = [one for point in points for one in self._observations(point.step)]
-            written = [one for point in points for one in self._samples(point.step)]
+            observed = [observation for point in points for observation in self._observations(point.step)]
+            written = [sample for point in points for sample in self._samples(point.step)]
             batch = PointsBatch.from_points(sequence=self._batches, points=points, seen=[*observed, *written])
             self.attempts.append_points(*self.identity, batch)
             self._batches += 1
@@ -144,7 +144,7 @@ class PlayedRun:
         evaluation = self.lease.spec.workload.evaluation
         if evaluation.samples is not None and (step % evaluation.every_steps == 0 or step == self.total):
             prompts = evaluation.samples.prompts
-            texts = (SampledText(prompt=one, text=f"{one} after {step}", ended=False) for one in prompts)
+            texts = (SampledText(prompt=question, text=f"{question} after {step}", ended=False) for question in prompts)
             yield TextSamples(step=step, texts=tuple(texts))
 
     def _loss(self, step: int) -> float:
@@ -259,8 +259,8 @@ class Player:
 
     def finish(self, number: int | None = None) -> None:
         """Play that many runs to their results; all that are queued by default."""
-        left = math.inf if number is None else number
-        while left > 0 and (leases := claim(self.queue, cpus=64, gpus=0, limit=1)):
+        remaining = math.inf if number is None else number
+        while remaining > 0 and (leases := claim(self.queue, cpus=64, gpus=0, limit=1)):
             PlayedRun(self.services.attempts, leases[0]).finish()
             FollowUps(self.services.database).follow()
-            left -= 1
+            remaining -= 1

@@ -38,16 +38,16 @@ def scaling_records(
     """The experiment and its runs, each ended as `outcome(candidate, lr, seed, model, steps)` says."""
     runs = tuple(
         run_record(
-            each,
-            place,
+            run,
+            index,
             outcome(
-                each.candidate,
-                each.spec.optimizer.lr,
-                each.spec.seed,
-                each.spec.workload.model,
-                each.spec.workload.budget.steps,
+                run.candidate,
+                run.spec.optimizer.lr,
+                run.spec.seed,
+                run.spec.workload.model,
+                run.spec.workload.budget.steps,
             ),
         )
-        for place, each in enumerate(spec.first_runs())
+        for index, run in enumerate(spec.first_runs())
     )
     return experiment_record(spec, len(runs)), runs

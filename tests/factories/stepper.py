@@ -25,10 +25,10 @@ def made_stepper(
 ) -> Stepper:
     """Return a stepper of `made_spec` by default: batches of 4 × 32 tokens."""
     spec = spec or made_spec()
-    place = torch.device(device, 0) if device == "cuda" else torch.device(device)
+    torch_device = torch.device(device, 0) if device == "cuda" else torch.device(device)
     model = build_model(spec.workload.model, spec.seed)
-    torch.nn.Module.to(model, place)
+    torch.nn.Module.to(model, torch_device)
     prepare(model, spec.workload.execution)
     task = Pretraining(model, ensure_dataset("python-stdlib", "byte", dataset_folder), spec)
     optimizer = build(spec.optimizer.name, model, lr=spec.optimizer.lr, options=spec.optimizer.options)
-    return Stepper(task, optimizer, spec.workload, place, micro_batch_sequences)
+    return Stepper(task, optimizer, spec.workload, torch_device, micro_batch_sequences)

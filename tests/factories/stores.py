@@ -48,7 +48,7 @@ def comparison_spec(
     return ComparisonSpec(
         name=name,
         workload=Workload(model="gpt2-tiny", budget=Budget(steps=steps)),
-        candidates=tuple(Candidate(optimizer=each, learning_rates=tuple(learning_rates)) for each in optimizers),
+        candidates=tuple(Candidate(optimizer=name, learning_rates=tuple(learning_rates)) for name in optimizers),
         seeds=tuple(seeds),
         resources=Resources(cpus=cpus, gpus=gpus),
         tuning=tuning,
@@ -147,9 +147,11 @@ def _migrated() -> bytes:
 
 def postgresql_programs() -> Path | None:
     """The folder of PostgreSQL's server programs, the newest version; None if they are not installed."""
-    found = [Path(initdb).parent for initdb in [shutil.which("initdb")] if initdb]
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True)
-    return next((folder for folder in found if (folder / "initdb").exists()), None)
+    folders = [Path(initdb).parent for initdb in [shutil.which("initdb")] if initdb]
+    folders += sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True
+    )
+    return next((folder for folder in folders if (folder / "initdb").exists()), None)
 
 
 def require_postgresql() -> Path:

@@ -47,9 +47,9 @@ def made_result(
         if only is not None and part not in only:
             continue
         given = ends(part) if callable(ends) else ends
-        given = {name: _with_state(each, (state_shares or {}).get(name, 1.0)) for name, each in given.items()}
+        given = {name: _with_state(outcomes, (state_shares or {}).get(name, 1.0)) for name, outcomes in given.items()}
         measured[part] = _ended(spec, given, experiment=part)
-    runs = {run.id: run for _, found in measured.values() for run in found}
+    runs = {run.id: run for _, part_runs in measured.values() for run in part_runs}
     return gather(
         study,
         figures_of(study.name),
@@ -71,12 +71,12 @@ def judged(study: Study, result: StudyResult) -> Finding:
 
 
 def _with_state(outcomes: Sequence[Outcome], share: float) -> list[Outcome]:
-    found = [result(final_val_loss=each) if isinstance(each, float) else each for each in outcomes]
+    results = [result(final_val_loss=outcome) if isinstance(outcome, float) else outcome for outcome in outcomes]
     return [
-        each.model_copy(update={"optimizer_state_bytes": round(share * each.optimizer_state_bytes)})
-        if isinstance(each, Result) and each.optimizer_state_bytes is not None
-        else each
-        for each in found
+        outcome.model_copy(update={"optimizer_state_bytes": round(share * outcome.optimizer_state_bytes)})
+        if isinstance(outcome, Result) and outcome.optimizer_state_bytes is not None
+        else outcome
+        for outcome in results
     ]
 
 
@@ -104,7 +104,7 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
         return given[spec.seeds.index(run.spec.seed) % len(given)]
 
     planned = _planned(spec.model_dump_json(), frozenset(ends))
-    runs = tuple(run_record(run, place, outcome(run), experiment) for place, run in enumerate(planned))
+    runs = tuple(run_record(run, index, outcome(run), experiment) for index, run in enumerate(planned))
     return experiment_record(spec, len(runs), experiment), runs
 
 

@@ -21,7 +21,7 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.2
 
 def until(
     look: Callable[[], Found | None],
-    what: str,
+    goal: str,
     seconds: float = 600.0,
     *,
     or_ended: subprocess.Popen[bytes] | None = None,
@@ -36,11 +36,11 @@ def until(
     while True:
         began = time.thread_time()
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
-            if found := look():
-                return found
+            if answer := look():
+                return answer
         waited_seconds = time.monotonic() - started
-        assert or_ended is None or or_ended.poll() is None, f"{or_ended} ended before {what}"
-        assert waited_seconds < seconds, f"waited {seconds:.0f} s in vain until {what}"
+        assert or_ended is None or or_ended.poll() is None, f"{or_ended} ended before {goal}"
+        assert waited_seconds < seconds, f"waited {seconds:.0f} s in vain until {goal}"
         looks_seconds = PAUSE_LOOKS * (time.thread_time() - began)
         pause_seconds = max(PAUSE_SHARE * waited_seconds, looks_seconds, SHORTEST_PAUSE_SECONDS)
         time.sleep(min(pause_seconds, longest_pause_seconds))

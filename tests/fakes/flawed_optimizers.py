@@ -168,7 +168,9 @@ class LossForgotten(NeuronAdam):
 
 class NormOfEverything(NeuronAdam):
     def gradient(self, value: Tensor, group: Group) -> Tensor:
-        squares = sum(float(each.grad.square().sum()) for each, _ in self.moving() if each.grad is not None)
+        squares = sum(
+            float(parameter.grad.square().sum()) for parameter, _ in self.moving() if parameter.grad is not None
+        )
         return super().gradient(value, group) / max(1.0, squares**0.5) if squares == squares else value * torch.nan
 
 
@@ -217,10 +219,10 @@ class StatesByPlace(NeuronAdam):
     """Among those that have a gradient."""
 
     def state_of(self, value: Tensor) -> Group:
-        alike = [each for each, _ in self.moving() if each.shape == value.shape]
+        alike = [parameter for parameter, _ in self.moving() if parameter.shape == value.shape]
         everywhere = [each for group in self.param_groups for each in group["params"] if each.shape == value.shape]
-        place = next(number for number, each in enumerate(alike) if each is value)
-        return super().state_of(everywhere[place])
+        index = next(number for number, parameter in enumerate(alike) if parameter is value)
+        return super().state_of(everywhere[index])
 
 
 class MaskedAdam(NeuronAdam):
@@ -234,9 +236,9 @@ class MaskedAdam(NeuronAdam):
 
     def chance(self, state: Group, value: Tensor) -> torch.Generator | None:
         group = self.param_groups[0]
-        everywhere = [each for every in self.param_groups for each in every["params"]]
-        place = next(number for number, each in enumerate(everywhere) if each is value)
-        return torch.Generator().manual_seed(group["seed"] * 1_000_003 + place * 1_009 + state["step"])
+        everywhere = [parameter for every in self.param_groups for parameter in every["params"]]
+        index = next(number for number, parameter in enumerate(everywhere) if parameter is value)
+        return torch.Generator().manual_seed(group["seed"] * 1_000_003 + index * 1_009 + state["step"])
 
 
 class EverybodysChance(MaskedAdam):

@@ -10,14 +10,14 @@ from tests.fuzz.house import furnished
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--phases", default=",".join(PHASES))
-    words.add_argument("--examples", type=int, default=100, help="generated requests for each operation")
-    words.add_argument("--seconds", type=float, help="the whole ends after so long; it ends by itself without")
-    words.add_argument("--seed", type=int, default=SEED)
-    words.add_argument("--only", help="a pattern of paths")
-    words.add_argument("--without", action="append", default=[], help="an operation without coverage; repeat it")
-    given = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--phases", default=",".join(PHASES))
+    parser.add_argument("--examples", type=int, default=100, help="generated requests for each operation")
+    parser.add_argument("--seconds", type=float, help="the whole ends after so long; it ends by itself without")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--only", help="a pattern of paths")
+    parser.add_argument("--without", action="append", default=[], help="an operation without coverage; repeat it")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, furnished(Path(folder)) as house:
         report = fuzzed(
             house,

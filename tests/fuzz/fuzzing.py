@@ -197,12 +197,12 @@ def _opener(house: House) -> Callable[[Any, Any, dict[str, Any]], None]:
 
 def _as_worker(house: House, case: Any) -> None:
     """Speak for an attempt that is at work, where the case is not about being nobody."""
-    if any(_is_bad_at(case, place) for place in IDENTITY):
+    if any(_is_bad_at(case, location) for location in IDENTITY):
         return
     run_id, attempt, token = house.lease()
     case.path_parameters = {"run_id": run_id, "attempt": attempt}
     case.headers["Authorization"] = f"Bearer {token}"
 
 
-def _is_bad_at(case: Any, place: ParameterLocation) -> bool:
-    return case.meta is not None and case.meta.is_negative_at(place)
+def _is_bad_at(case: Any, location: ParameterLocation) -> bool:
+    return case.meta is not None and case.meta.is_negative_at(location)

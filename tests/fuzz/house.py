@@ -69,31 +69,31 @@ def spec_of(fields: dict[str, Any]) -> Any:
     return read_spec(canonical_json(fields))
 
 
-def furnish(services: Services, player: Player, by: str) -> dict[str, dict[str, str]]:
+def furnish(services: Services, player: Player, key_id: str) -> dict[str, dict[str, str]]:
     """A comparison with points, observations and a log, a law, a sweep, a deleted experiment; the house's `kinds`."""
     workload = comparison_fields()["workload"] | {"probes": PROBES}
-    experiment_id = services.experiments.submit(spec_of(comparison_fields(workload=workload)), by=by).experiment.id
+    experiment_id = services.experiments.submit(spec_of(comparison_fields(workload=workload)), by=key_id).experiment.id
     player.finish(3)
     log = log_path(services.storage.runs_folder() / f"{experiment_id}-0000", 1)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("step 10 of 10: loss 2.31\n")
-    law = services.experiments.submit(spec_of(scaling_fields()), by=by).experiment.id
+    law = services.experiments.submit(spec_of(scaling_fields()), by=key_id).experiment.id
     player.finish()
-    gone = services.experiments.clone(law, "to be deleted", by=by).experiment.id
+    gone = services.experiments.clone(law, "to be deleted", by=key_id).experiment.id
     services.experiments.apply(gone, RunAction.CANCEL)
     services.experiments.delete(gone)
     sweep = sweep_spec()
-    sweep_id = services.experiments.submit(sweep, by=by).experiment.id
+    sweep_id = services.experiments.submit(sweep, by=key_id).experiment.id
     for number in range(4):
         add_trial(services.database, sweep_id, sweep, number)
     trials.close(services.database, sweep_id)
     player.finish()
-    here = "/v1/experiments/{experiment_id}"
+    experiment_path = "/v1/experiments/{experiment_id}"
     return {
-        f"{here}/sweep": {"experiment_id": sweep_id},
-        f"{here}/sweep/comparison": {"experiment_id": sweep_id},
-        f"{here}/cells": {"experiment_id": law},
-        f"{here}/figures/{{name}}.{{form}}": {"experiment_id": experiment_id},
+        f"{experiment_path}/sweep": {"experiment_id": sweep_id},
+        f"{experiment_path}/sweep/comparison": {"experiment_id": sweep_id},
+        f"{experiment_path}/cells": {"experiment_id": law},
+        f"{experiment_path}/figures/{{name}}.{{form}}": {"experiment_id": experiment_id},
         "/v1/runs/{run_id}/attempts/{attempt}/log": {"run_id": f"{experiment_id}-0000"},
     }
 

@@ -64,8 +64,8 @@ def losses(points: list[Point]) -> list[tuple[int, float | None, float | None]]:
 def test_every_optimizer_trains_every_family(name: str, model: str, datasets: Path) -> None:
     spec = made_spec(optimizer=name, model=model, steps=4)
     stepper = made_stepper(datasets, spec, device=DEVICE)
-    found = [stepper.take(step).loss for step in range(3)]
-    assert all(math.isfinite(loss) for loss in found), found
+    step_losses = [stepper.take(step).loss for step in range(3)]
+    assert all(math.isfinite(loss) for loss in step_losses), step_losses
     assert all(bool(value.isfinite().all()) for value in stepper.task.model.parameters())
 
 
@@ -76,27 +76,27 @@ def test_a_step_is_that_of_a_cpu(cls: type[AdaPM], tiny: Any) -> None:
     models = tiny(), tiny().to(DEVICE)
     for step in range(2):
         loss_of(models[0], step).backward()
-    for here, there in zip(*(model.parameters() for model in models), strict=True):
-        assert here.grad is not None
-        there.grad = here.grad.to(DEVICE)
+    for host_weight, device_weight in zip(*(model.parameters() for model in models), strict=True):
+        assert host_weight.grad is not None
+        device_weight.grad = host_weight.grad.to(DEVICE)
     optimizers = [
         cls.for_model(model, 1e-3, solver="svd", compile=None if k else False) for k, model in enumerate(models)
     ]
     for _ in range(3):
         for optimizer in optimizers:
             optimizer.step()
-    for here, there in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(there.cpu(), here, rtol=1e-3, atol=1e-5)
+    for host_weight, device_weight in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(device_weight.cpu(), host_weight, rtol=1e-3, atol=1e-5)
 
 
 def test_parameters_on_another_gpu_than_the_current_one_are_moved_there() -> None:
-    place = f"cuda:{torch.cuda.device_count() - 1}" if ON_GPU else "cpu"
-    models = tiny_gpt2().to(place), tiny_gpt2().to(place)
+    device = f"cuda:{torch.cuda.device_count() - 1}" if ON_GPU else "cpu"
+    models = tiny_gpt2().to(device), tiny_gpt2().to(device)
     for compile, model in zip((False, None), models, strict=True):
         optimizer = AdaPMMini.for_model(model, 1e-3, compile=compile)
         for value in model.parameters():
             draw = torch.Generator().manual_seed(value.numel())
-            value.grad = 1e-3 * torch.randn(value.shape, generator=draw).to(place)
+            value.grad = 1e-3 * torch.randn(value.shape, generator=draw).to(device)
         optimizer.step()
     for plain, other in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)
@@ -192,8 +192,8 @@ def test_a_resumed_run_has_the_losses_of_one_that_never_stopped_to_the_bit(
 
 
 def _sum_and_tell(group: ProcessGroup, folder: Path) -> None:
-    place = torch.device("cuda", group.local_gpu) if ON_GPU else torch.device("cpu")
-    total = torch.full((3,), float(group.rank + 1), device=place)
+    own_device = torch.device("cuda", group.local_gpu) if ON_GPU else torch.device("cpu")
+    total = torch.full((3,), float(group.rank + 1), device=own_device)
     dist.all_reduce(total)
     assert total.tolist() == [group.size * (group.size + 1) / 2] * 3
     assert group.broadcast(7 if group.is_rank_zero else 0) == 7
@@ -218,8 +218,8 @@ def test_a_compiled_model_trains_as_one_that_is_not(datasets: Path, tmp_path: Pa
     plain, other = MemoryReporter(), MemoryReporter()
     run(spec_of(), plain, Folders(run_folder=tmp_path / "plain", dataset_folder=datasets))
     run(spec_of(compile=True), other, Folders(run_folder=tmp_path / "compiled", dataset_folder=datasets))
-    for one, two in zip(losses(plain.points), losses(other.points), strict=True):
-        assert two == pytest.approx(one, rel=1e-2)
+    for loss, two in zip(losses(plain.points), losses(other.points), strict=True):
+        assert two == pytest.approx(loss, rel=1e-2)
 
 
 @pytest.mark.skipif(not ON_GPU, reason="a CPU has no graphs")
@@ -261,8 +261,8 @@ def test_a_graph_repeats_steps_as_they_are_outside(cls: type[AdaPM], options: di
             with torch.cuda.graph(graph):
                 optimizer.step()
         graph.replay()
-    for one, other in zip(ordinary.parameters(), graphed.parameters(), strict=True):
-        torch.testing.assert_close(other, one, rtol=0.0, atol=2e-6)
+    for weight, other in zip(ordinary.parameters(), graphed.parameters(), strict=True):
+        torch.testing.assert_close(other, weight, rtol=0.0, atol=2e-6)
     assert {state["step"].item() for state in optimizer.state.values()} == {11.0}
 
 
@@ -300,5 +300,5 @@ def test_a_graph_repeats_a_whole_iteration_and_refreshes_lie_between() -> None:
                 graph.replay()
             else:
                 iterate(models[1], optimizer)
-    for one, other in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(other, one, rtol=0.0, atol=2e-5)
+    for weight, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(other, weight, rtol=0.0, atol=2e-5)

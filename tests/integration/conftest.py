@@ -26,11 +26,11 @@ def http(service: Service) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as found:
-        yield found
+    with Client(service.url) as rest_client:
+        yield rest_client
 
 
 @pytest.fixture
 def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    return lambda *arguments: CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)

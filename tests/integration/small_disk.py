@@ -22,14 +22,14 @@ class SmallDisk:
         folder.mkdir(exist_ok=True)
         self._pid = 0
 
-    def command(self, words: Sequence[str]) -> list[str]:
+    def command(self, arguments: Sequence[str]) -> list[str]:
         """The command in the namespace, in the very process that is started."""
-        return ["unshare", "--map-root-user", "--mount", "sh", "-c", self._mount, "sh", *words]
+        return ["unshare", "--map-root-user", "--mount", "sh", "-c", self._mount, "sh", *arguments]
 
-    def start(self, words: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def start(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a command; its standard output and error go into `log`, which may lie on the disk."""
         with log.open("ab") as file:
-            process = subprocess.Popen(self.command(words), stdout=file, stderr=file, env=dict(environment))
+            process = subprocess.Popen(self.command(arguments), stdout=file, stderr=file, env=dict(environment))
         self._pid = process.pid
         return process
 

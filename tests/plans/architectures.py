@@ -45,9 +45,9 @@ class Shrunk:
     def __call__(self) -> nn.Module:
         """The model, on torch's default device."""
         defaults = AutoConfig.for_model(self.model_type)
-        known = defaults.to_dict()
+        settings = defaults.to_dict()
         names = {name: defaults.attribute_map.get(name, name) for name in SIZES}
-        sizes = {own: SIZES[name] for name, own in names.items() if own in known}
+        sizes = {own: SIZES[name] for name, own in names.items() if own in settings}
         model: nn.Module = self.head.from_config(type(defaults)(**{**sizes, **TOKENS, **self.more}))
         return model
 

@@ -26,8 +26,8 @@ class TwoLayers(nn.Module):
         """Return the attention's output."""
         layer = self.layers[0]
         assert isinstance(layer, nn.ModuleDict)
-        found: Tensor = layer["attn"](self.get_submodule(self._embedding)(input_ids))
-        return found
+        output: Tensor = layer["attn"](self.get_submodule(self._embedding)(input_ids))
+        return output
 
 
 def gated(names: tuple[str, str, str]) -> nn.Module:

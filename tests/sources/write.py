@@ -80,10 +80,10 @@ def write_trainer_states(folder: Path) -> None:
                     use_cpu=True, disable_tqdm=True,
                 )  # fmt: skip
                 Trainer(model=Line(), args=arguments, train_dataset=rows, eval_dataset=rows[:4]).train()
-                for found in sorted(Path(out).glob("checkpoint-*/trainer_state.json")):
-                    there = folder / f"{optimizer}-lr{lr}-s{seed}" / found.parent.name / found.name
-                    there.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(found, there)
+                for state_file in sorted(Path(out).glob("checkpoint-*/trainer_state.json")):
+                    target = folder / f"{optimizer}-lr{lr}-s{seed}" / state_file.parent.name / state_file.name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(state_file, target)
 
 
 def write_tensorboard(folder: Path) -> None:
@@ -115,10 +115,10 @@ def write_wandb(folder: Path) -> None:
             run.log({**metrics, "nested": {"norm": 1.0}, "words": "no number"}, step=step)
         run.summary["best"] = min(metrics["val_loss"] for _, metrics in points)
         run.finish(exit_code=1 if name == "muon-s3" else 0)
-    for found in written.rglob("offline-run-*/*.wandb"):
-        there = folder / found.parent.name / found.name
-        there.parent.mkdir(parents=True)
-        shutil.copy(found, there)
+    for log_file in written.rglob("offline-run-*/*.wandb"):
+        target = folder / log_file.parent.name / log_file.name
+        target.parent.mkdir(parents=True)
+        shutil.copy(log_file, target)
 
 
 def write_wandb_resumed(folder: Path) -> None:
@@ -143,10 +143,10 @@ def write_wandb_resumed(folder: Path) -> None:
                     step=None if name == "counted" else step,
                 )
             run.finish()
-    for found in written.rglob("offline-run-*/*.wandb"):
-        there = folder / found.parent.name / found.name
-        there.parent.mkdir(parents=True)
-        shutil.copy(found, there)
+    for log_file in written.rglob("offline-run-*/*.wandb"):
+        target = folder / log_file.parent.name / log_file.name
+        target.parent.mkdir(parents=True)
+        shutil.copy(log_file, target)
 
 
 def write_mlflow_runs(client: Any) -> None:
@@ -175,12 +175,12 @@ def write_trackio(folder: Path) -> None:
                 trackio.log(metrics, step=step)
             trackio.log_system({"gpu": 0.5})
             trackio.finish()
-        (found,) = Path(home).glob("*.db")
+        (file,) = Path(home).glob("*.db")
         folder.mkdir(parents=True)
-        with closing(sqlite3.connect(found, isolation_level=None)) as database:  # one small file, no log beside it
+        with closing(sqlite3.connect(file, isolation_level=None)) as database:  # one small file, no log beside it
             for statement in ("pragma journal_mode = delete", "pragma page_size = 512", "vacuum"):
                 database.execute(statement)
-        shutil.copy(found, folder / "a study.db")
+        shutil.copy(file, folder / "a study.db")
 
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {
@@ -198,5 +198,5 @@ if __name__ == "__main__":
     for name in sys.argv[1:] or WRITERS:
         shutil.rmtree(FILES / name, ignore_errors=True)
         WRITERS[name](FILES / name)
-        size = sum(each.stat().st_size for each in (FILES / name).rglob("*") if each.is_file())
+        size = sum(file.stat().st_size for file in (FILES / name).rglob("*") if file.is_file())
         print(f"{name}: {size:,} bytes")

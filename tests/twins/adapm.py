@@ -120,15 +120,15 @@ def subspace_iteration(
 
 def gram_schmidt(columns: Tensor) -> Tensor:
     """Each column less what those before it have of it, at length 1; zero where that is 1e-3 of it or less."""
-    found: list[Tensor] = []
+    basis: list[Tensor] = []
     for column in columns.T:
-        rest = column
+        remainder = column
         for _ in range(2):  # once more for what rounding leaves
-            for q in found:
-                rest = rest - q * (q @ rest)
-        negligible = torch.linalg.norm(rest) <= 1e-3 * torch.linalg.norm(column)
-        found.append(torch.zeros_like(rest) if negligible else rest / torch.linalg.norm(rest))
-    return torch.stack(found, dim=1)
+            for q in basis:
+                remainder = remainder - q * (q @ remainder)
+        negligible = torch.linalg.norm(remainder) <= 1e-3 * torch.linalg.norm(column)
+        basis.append(torch.zeros_like(remainder) if negligible else remainder / torch.linalg.norm(remainder))
+    return torch.stack(basis, dim=1)
 
 
 def on_transposed(argmin: Argmin) -> Argmin:

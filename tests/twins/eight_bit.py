@@ -10,12 +10,12 @@ NEIGHBOURS = 128
 
 def rounded(matrix: Tensor, *, squares: bool = False) -> Tensor:
     """Return the stored value of the matrix: of momentum and factors, or of second moments."""
-    found = matrix.clone()
+    decoded = matrix.clone()
     for row, exact in enumerate(matrix.tolist()):
         for start in range(0, len(exact), NEIGHBOURS):
-            for place, value in enumerate(rounded_group(exact[start : start + NEIGHBOURS], squares=squares)):
-                found[row, start + place] = value
-    return found
+            for offset, value in enumerate(rounded_group(exact[start : start + NEIGHBOURS], squares=squares)):
+                decoded[row, start + offset] = value
+    return decoded
 
 
 def rounded_group(exact: list[float], *, squares: bool = False) -> list[float]:
@@ -36,5 +36,5 @@ def code_of(value: float, scale: float, power: int, most: int) -> int:
 
 def as_float32(value: float) -> float:
     """The float32 next to it."""
-    (found,) = struct.unpack("<f", struct.pack("<f", value))
-    return float(found)
+    (number,) = struct.unpack("<f", struct.pack("<f", value))
+    return float(number)

@@ -30,12 +30,12 @@ Product = Callable[[Tensor, Tensor], Tensor]
 def narrowed(product: Product, bits: int, *, in_parts: bool = False) -> Product:
     """A product of operands of so many bits, or of two parts of so many: without that of both small ones."""
 
-    def multiply(one: Tensor, other: Tensor) -> Tensor:
-        one, other = one.contiguous(), other.contiguous()
-        large, of_other = cut_mantissa(one, bits), cut_mantissa(other, bits)
+    def multiply(first: Tensor, other: Tensor) -> Tensor:
+        first, other = first.contiguous(), other.contiguous()
+        large, of_other = cut_mantissa(first, bits), cut_mantissa(other, bits)
         if not in_parts:
             return product(large, of_other)
-        small, small_of_other = cut_mantissa(one - large, bits), cut_mantissa(other - of_other, bits)
+        small, small_of_other = cut_mantissa(first - large, bits), cut_mantissa(other - of_other, bits)
         return product(large, small_of_other) + product(small, of_other) + product(large, of_other)
 
     return multiply
@@ -52,8 +52,8 @@ def emulate_products(bits: int, *, in_parts: bool = False) -> Iterator[None]:
 
         return multiply
 
-    def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
-        return base * beta + alpha * narrowed(torch.matmul, bits, in_parts=in_parts)(one, other)
+    def add_product(base: Tensor, first: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
+        return base * beta + alpha * narrowed(torch.matmul, bits, in_parts=in_parts)(first, other)
 
     def times(rows: Tensor, matrix: Tensor) -> Tensor:
         return narrowed(devices.times, bits, in_parts=in_parts)(rows, matrix)

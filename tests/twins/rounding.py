@@ -6,24 +6,24 @@ import struct
 WORD = 2**32
 
 
-def round_stochastically(exact: float, factor: int, addend: int, place: int) -> float:
+def round_stochastically(exact: float, factor: int, addend: int, index: int) -> float:
     """`exact`, a float32, rounded to one of its neighbours in bfloat16."""
     if not math.isfinite(exact):
         return exact
     (bits,) = struct.unpack("<I", struct.pack("<f", exact))
-    chance = scramble((place * factor + addend) % WORD) >> 16
+    chance = scramble((index * factor + addend) % WORD) >> 16
     magnitude, rest = bits & ~0xFFFF, bits & 0xFFFF
     if chance + rest >= 0x10000:  # with the probability rest / 2^16
         magnitude += 0x10000
-    (found,) = struct.unpack("<f", struct.pack("<I", magnitude))
-    return float(found) if math.isfinite(found) else nearest(bits)
+    (number,) = struct.unpack("<f", struct.pack("<I", magnitude))
+    return float(number) if math.isfinite(number) else nearest(bits)
 
 
 def nearest(bits: int) -> float:
     """Round to the nearest of the largest numbers: halves to even, as IEEE 754 has it."""
     rounded = bits + 0x7FFF + (bits >> 16 & 1) & ~0xFFFF
-    (found,) = struct.unpack("<f", struct.pack("<I", rounded % WORD))
-    return float(found)
+    (number,) = struct.unpack("<f", struct.pack("<I", rounded % WORD))
+    return float(number)
 
 
 def scramble(word: int) -> int:

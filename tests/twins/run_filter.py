@@ -31,6 +31,6 @@ def fits(run: Values, asked: Filter) -> bool:
     if asked.text is None or value is None:
         return asked.text is None and value is None
     if isinstance(value, str):
-        small = "".join(chr(ord(each) + 32) if "A" <= each <= "Z" else each for each in value)
+        small = "".join(chr(ord(letter) + 32) if "A" <= letter <= "Z" else letter for letter in value)
         return small == asked.text if asked.operator == "=" else asked.operator == "~" and asked.text in small
     return asked.number is not None and asked.operator in ORDER and ORDER[asked.operator](value, asked.number)

@@ -19,6 +19,6 @@ def objective(theta: np.ndarray, sizes: np.ndarray, tokens: np.ndarray, losses: 
 def fit_both(sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, float]:
     """The best of a small grid of starts, and its objective."""
     starts = product((2.0, 6.0), (2.0, 6.0), (-0.5, 0.5), (0.2, 0.5), (0.2, 0.5))
-    found = [minimize(objective, start, (sizes, tokens, losses), method="L-BFGS-B") for start in starts]
-    best = min(found, key=lambda each: each.fun)
+    fits = [minimize(objective, start, (sizes, tokens, losses), method="L-BFGS-B") for start in starts]
+    best = min(fits, key=lambda fit: fit.fun)
     return best.x, float(best.fun)

@@ -12,7 +12,7 @@ def joined_values(
     sessions: Sequence[Sequence[SourcePoint]], *, counts_steps: bool = False, is_one_training: bool = False
 ) -> Values:
     """The values of the training, as `join_sessions` keeps them."""
-    kept: list[tuple[int, str, float, set[str]]] = []
+    rows: list[tuple[int, str, float, set[str]]] = []
     """Step, name, value, and all names of its session."""
     groups: list[list[SourcePoint]] = []
     for session in sorted((session for session in sessions if session), key=lambda session: session[0].at):
@@ -31,15 +31,15 @@ def joined_values(
         names = _names(group)
         for stretch in _stretches(group):
             first = min(point.step for point in stretch)
-            last = max((step for step, _, _, others in kept if others & names), default=-1)
+            last = max((step for step, _, _, session_names in rows if session_names & names), default=-1)
             counted = counts_steps and sorted(point.step for point in stretch) == [*range(len(stretch))]
             shift = last + 1 if counted and counted_so_far and first == 0 else 0
             if not shift:
-                kept = [value for value in kept if value[0] < first or not value[3] & names]
+                rows = [value for value in rows if value[0] < first or not value[3] & names]
             for point in sorted(stretch, key=lambda point: point.step):
-                kept += [(point.step + shift, name, value, names) for name, value in point.metrics.items()]
+                rows += [(point.step + shift, name, value, names) for name, value in point.metrics.items()]
             counted_so_far = counted_so_far and counted
-    return {(step, name): value for step, name, value, _ in kept}
+    return {(step, name): value for step, name, value, _ in rows}
 
 
 def _names(session: Sequence[SourcePoint]) -> set[str]:
@@ -49,7 +49,7 @@ def _names(session: Sequence[SourcePoint]) -> set[str]:
 def _stretches(session: Sequence[SourcePoint]) -> list[list[SourcePoint]]:
     stretches: list[list[SourcePoint]] = [[]]
     for point in session:
-        steps = {name: [each.step for each in stretches[-1] if name in each.metrics] for name in point.metrics}
+        steps = {name: [earlier.step for earlier in stretches[-1] if name in earlier.metrics] for name in point.metrics}
         if any(point.step in before and point.step < max(before) for before in steps.values()):
             stretches.append([])
         stretches[-1].append(point)

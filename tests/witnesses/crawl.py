@@ -45,19 +45,19 @@ class Links(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.links += [found[name] for name in ("href", "src") if name in found]
-        self.figures += [found["data-figure"]] if "data-figure" in found else []
-        self.waits = self.waits or "data-poll" in found
-        if tag == "form" and found.get("method", "get").lower() == "get":
-            self._form = (found.get("action", ""), [])
-        elif tag == "input" and self._form and "name" in found:
-            box = found.get("type") in ("checkbox", "radio")
-            self._form[1].append((found["name"], found.get("value", "on" if box else ""), not box))
+        attributes = {name: value or "" for name, value in attrs}
+        self.links += [attributes[name] for name in ("href", "src") if name in attributes]
+        self.figures += [attributes["data-figure"]] if "data-figure" in attributes else []
+        self.waits = self.waits or "data-poll" in attributes
+        if tag == "form" and attributes.get("method", "get").lower() == "get":
+            self._form = (attributes.get("action", ""), [])
+        elif tag == "input" and self._form and "name" in attributes:
+            box = attributes.get("type") in ("checkbox", "radio")
+            self._form[1].append((attributes["name"], attributes.get("value", "on" if box else ""), not box))
         elif tag == "select":
-            self._select = found.get("name")
-        elif tag == "option" and self._form and self._select and "selected" in found:
-            self._form[1].append((self._select, found.get("value", ""), True))
+            self._select = attributes.get("name")
+        elif tag == "option" and self._form and self._select and "selected" in attributes:
+            self._form[1].append((self._select, attributes.get("value", ""), True))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "select":
@@ -103,7 +103,7 @@ class Crawl:
             self.waiting.add(address)
         plain = "?" not in address
         forms = [f"{action}?{urlencode(fields)}" for action, fields in page.forms]
-        for link in page.figures + (page.links + forms if plain else [one for one in page.links if "?" not in one]):
+        for link in page.figures + (page.links + forms if plain else [url for url in page.links if "?" not in url]):
             target = urljoin(address, link)
             if plain or "/figures/" not in target or link in page.figures:
                 self._meet(target)
@@ -129,45 +129,57 @@ class Crawl:
 def rest_addresses(client: TestClient) -> Iterator[str]:
     """The addresses of every GET operation, filled in with what there is."""
     document = client.get("/v1/openapi.json").json()
-    experiments = [one["id"] for one in client.get("/v1/experiments").json()["items"]]
-    studies = [one["name"] for one in client.get("/v1/studies").json()["items"]]
+    experiments = [experiment["id"] for experiment in client.get("/v1/experiments").json()["items"]]
+    studies = [study["name"] for study in client.get("/v1/studies").json()["items"]]
     runs = [
         run["id"]
-        for one in experiments
-        for run in client.get("/v1/runs", params={"experiment_id": one, "limit": 500}).json()["items"]
+        for experiment_id in experiments
+        for run in client.get("/v1/runs", params={"experiment_id": experiment_id, "limit": 500}).json()["items"]
     ]
-    told = {"experiment_id": experiments, "run_id": _sample(runs), "attempt": ["1"], "key_id": [], "webhook_id": []}
+    known_values = {
+        "experiment_id": experiments,
+        "run_id": _sample(runs),
+        "attempt": ["1"],
+        "key_id": [],
+        "webhook_id": [],
+    }
     for path, operations in document["paths"].items():
         if "get" not in operations or _is_stream(operations["get"]):
             continue
-        values = told | _stated(operations["get"]) | ({"name": studies} if "/studies/" in path else {})
+        values = known_values | _stated(operations["get"]) | ({"name": studies} if "/studies/" in path else {})
         names = re.findall(r"{(\w+)}", path)
         for filled in product(*(values.get(name, ()) for name in names)):
-            address = path.format(**dict(zip(names, (quote(str(one)) for one in filled), strict=True)))
+            address = path.format(**dict(zip(names, (quote(str(value)) for value in filled), strict=True)))
             yield from _queried(address, experiments, runs)
 
 
 def _queried(address: str, experiments: list[str], runs: list[str]) -> Iterator[str]:
     """The address with a query, where it means nothing without."""
     if address in ("/v1/fits", "/v1/profiles"):
-        yield from (f"{address}?experiment={one}" for one in experiments)
+        yield from (f"{address}?experiment={experiment_id}" for experiment_id in experiments)
     elif address == "/v1/points":
         yield f"{address}?run={runs[0]}&run={runs[1]}&metric=train_loss&buckets=8"
     elif address == "/v1/runs":
-        yield from (f"{address}?experiment_id={one}" for one in experiments)
+        yield from (f"{address}?experiment_id={experiment_id}" for experiment_id in experiments)
     yield address
 
 
 def _stated(operation: dict[str, Any]) -> dict[str, list[str]]:
     """Path parameters whose values the document names."""
-    schemas = {each["name"]: each["schema"] for each in operation.get("parameters", ()) if each["in"] == "path"}
+    schemas = {
+        parameter["name"]: parameter["schema"]
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "path"
+    }
     return {name: _values(schema) for name, schema in schemas.items() if _values(schema)}
 
 
 def _values(schema: dict[str, Any]) -> list[str]:
     if "const" in schema:
         return [schema["const"]]
-    return list(schema.get("enum", [one for each in schema.get("anyOf", ()) for one in _values(each)]))
+    return list(
+        schema.get("enum", [value for alternative in schema.get("anyOf", ()) for value in _values(alternative)])
+    )
 
 
 def _is_stream(operation: dict[str, Any]) -> bool:

@@ -13,5 +13,5 @@ def settle() -> None:
     """Start this process once more in such an environment; returns where it is."""
     foreign = [name for name in os.environ if name.startswith("ADAPM_BENCH_")]
     if foreign or any(os.environ.get(name) != value for name, value in SETTLED.items()):
-        kept = {name: value for name, value in os.environ.items() if name not in foreign}
-        os.execve(sys.executable, [sys.executable, "-m", "tests.witnesses", *sys.argv[1:]], kept | SETTLED)
+        other_variables = {name: value for name, value in os.environ.items() if name not in foreign}
+        os.execve(sys.executable, [sys.executable, "-m", "tests.witnesses", *sys.argv[1:]], other_variables | SETTLED)

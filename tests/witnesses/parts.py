@@ -67,30 +67,35 @@ def pages() -> Files:
 def commands() -> Files:
     """Return the output of the command line on the stored data folder, and without a service."""
     with _read_folder() as (folder, client), _served(client.app) as url:
-        experiments = {one["id"]: one["kind"] for one in client.get("/v1/experiments").json()["items"]}
-        for words in (*_offline(folder), *_online(experiments)):
+        experiments = {
+            experiment["id"]: experiment["kind"] for experiment in client.get("/v1/experiments").json()["items"]
+        }
+        for arguments in (*_offline(folder), *_online(experiments)):
             for form in ([], ["--json"]):
                 env = {"ADAPM_BENCH_URL": url, "ADAPM_BENCH_DATA_FOLDER": str(folder)}
-                said = CliRunner(env=env).invoke(product.command_line, [*words, *form], prog_name="adapm-bench")
-                text = f"exit code {said.exit_code}\n{said.output}"
-                if said.exception and not isinstance(said.exception, SystemExit):
-                    text += f"\n{said.exception!r}"
-                told = text.replace(url, "URL").replace(str(folder), "FOLDER")
-                yield f"commands/{_safe(' '.join([*words, *form]).replace(str(folder), 'FOLDER'))}.txt", told.encode()
+                result = CliRunner(env=env).invoke(product.command_line, [*arguments, *form], prog_name="adapm-bench")
+                text = f"exit code {result.exit_code}\n{result.output}"
+                if result.exception and not isinstance(result.exception, SystemExit):
+                    text += f"\n{result.exception!r}"
+                neutral_text = text.replace(url, "URL").replace(str(folder), "FOLDER")
+                yield (
+                    f"commands/{_safe(' '.join([*arguments, *form]).replace(str(folder), 'FOLDER'))}.txt",
+                    neutral_text.encode(),
+                )
 
 
 def actions() -> Files:
     """Return the answers of actions on the stored data folder; new ids are numbered in their order."""
-    told: list[dict[str, Any]] = []
+    exchanges: list[dict[str, Any]] = []
     ids: dict[str, str] = {}
     with _read_folder() as (folder, client):
 
         def ask(method: str, path: str, **more: Any) -> Any:
             answer = client.request(method, path, **more)
             body = even(answer, folder).decode()
-            for found in re.findall(r'"id": "([0-9a-z]{10})"', body):
-                ids.setdefault(found, f"id-{len(ids)}")
-            told.append({"asked": f"{method} {path}", "status": answer.status_code, "answered": body})
+            for new_id in re.findall(r'"id": "([0-9a-z]{10})"', body):
+                ids.setdefault(new_id, f"id-{len(ids)}")
+            exchanges.append({"asked": f"{method} {path}", "status": answer.status_code, "answered": body})
             return answer.json() if answer.headers.get("content-type", "").endswith("json") else None
 
         ask("GET", "/v1/experiments")
@@ -104,58 +109,58 @@ def actions() -> Files:
         ]
         ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})
         ask("POST", "/v1/experiments", json=example | {"name": "Another"}, headers={"Idempotency-Key": "witness-1"})
-        here = f"/v1/experiments/{made}"
-        ask("PATCH", here, json={"labels": ["one"], "note": "A note."})
+        experiment_path = f"/v1/experiments/{made}"
+        ask("PATCH", experiment_path, json={"labels": ["one"], "note": "A note."})
         for verb in ("pause", "resume", "cancel", "retry", "cancel"):
-            ask("POST", f"{here}/{verb}")
+            ask("POST", f"{experiment_path}/{verb}")
         ask("POST", f"/v1/runs/{made}-0000/pause")
-        ask("DELETE", here)
-        ask("POST", f"{here}/restore")
-        ask("POST", f"{here}/clone", json={"name": "A clone"})
+        ask("DELETE", experiment_path)
+        ask("POST", f"{experiment_path}/restore")
+        ask("POST", f"{experiment_path}/clone", json={"name": "A clone"})
         for page in (f"/experiments/{made}/edit", f"/experiments/{made}/clone", f"/new?from={made}", "/"):
             ask("GET", page)
         ask("GET", "/v1/audit")
-    known = re.compile("|".join(ids))
-    for number, each in enumerate(told):
-        text = f"{each['asked']}\n{each['status']}\n\n{each['answered']}"
-        name = _safe(known.sub(lambda found: ids[found[0]], each["asked"]))
-        yield f"actions/{number:02d} {name}.txt", known.sub(lambda found: ids[found[0]], text).encode()
+    id_pattern = re.compile("|".join(ids))
+    for number, exchange in enumerate(exchanges):
+        text = f"{exchange['asked']}\n{exchange['status']}\n\n{exchange['answered']}"
+        name = _safe(id_pattern.sub(lambda match: ids[match[0]], exchange["asked"]))
+        yield f"actions/{number:02d} {name}.txt", id_pattern.sub(lambda match: ids[match[0]], text).encode()
 
 
 def specifications() -> Files:
     """Shipped examples and studies as runs and hashes, and the catalog as data."""
-    told: dict[str, Any] = {"examples": {}, "studies": {}}
+    document: dict[str, Any] = {"examples": {}, "studies": {}}
     for path in sorted(
         [*REPOSITORY.glob("docs/example*.yaml"), *REPOSITORY.glob("orchestrator/specs/examples/*.yaml")]
     ):
         name = path.name if path.parent.name == "docs" else f"init {path.name}"
-        told["examples"][name] = _runs_of(product.fields_of(path))
+        document["examples"][name] = _runs_of(product.fields_of(path))
     for study in _json_of(["study", "ls", "--json"]):
-        told["studies"][study["name"]] = {
+        document["studies"][study["name"]] = {
             scale["scale"]: scale
-            | {"experiments": {each["part"]: _runs_of(each["spec"]) for each in scale["experiments"]}}
+            | {"experiments": {experiment["part"]: _runs_of(experiment["spec"]) for experiment in scale["experiments"]}}
             for scale in study["scales"]
         }
-    told["catalog"] = [dataclasses.asdict(entry) for entry in product.entries()]
-    yield "specifications.json", pretty(told)
+    document["catalog"] = [dataclasses.asdict(entry) for entry in product.entries()]
+    yield "specifications.json", pretty(document)
 
 
 def losses() -> Files:
     """Bit-exact losses and final weights of tiny models under the catalog's optimizers, on one thread."""
-    known = {entry.name for entry in product.entries()}
-    told: dict[str, Any] = {}
-    for name in (each for each in OPTIMIZERS if each in known):
-        told[name] = _trained(name, _gpt2)
+    names = {entry.name for entry in product.entries()}
+    trainings: dict[str, Any] = {}
+    for name in (optimizer for optimizer in OPTIMIZERS if optimizer in names):
+        trainings[name] = _trained(name, _gpt2)
     for options in ADAPM_OPTIONS:
-        told[f"adapm {json.dumps(options)}"] = _trained("adapm", _gpt2, options)
-    told["adapm bfloat16"] = _trained("adapm", lambda: product.tiny_gpt2(dtype=torch.bfloat16))
+        trainings[f"adapm {json.dumps(options)}"] = _trained("adapm", _gpt2, options)
+    trainings["adapm bfloat16"] = _trained("adapm", lambda: product.tiny_gpt2(dtype=torch.bfloat16))
     for name in ("adapm", "adapm-mini"):
-        told[f"{name} mixtral"] = _trained(name, _mixtral)
+        trainings[f"{name} mixtral"] = _trained(name, _mixtral)
     with product.devices.simulate_accelerator():
         for name in BOTH_BRANCHES:
-            told[f"{name} accelerator"] = _trained(name, _gpt2)
-        told["adapm mixtral accelerator"] = _trained("adapm", _mixtral)
-    yield "losses.json", pretty(told)
+            trainings[f"{name} accelerator"] = _trained(name, _gpt2)
+        trainings["adapm mixtral accelerator"] = _trained("adapm", _mixtral)
+    yield "losses.json", pretty(trainings)
 
 
 PARTS: dict[str, Callable[[], Files]] = {
@@ -173,7 +178,7 @@ def _read_folder() -> Iterator[tuple[Path, Any]]:
     """The stored data folder, opened, and who asks."""
     with tempfile.TemporaryDirectory(prefix="witness-") as name, product.fixed_clock():
         folder = product.unpacked(Path(name))
-        with product.opened(folder) as one, product.client_of(one.app) as client:
+        with product.opened(folder) as opened_folder, product.client_of(opened_folder.app) as client:
             yield folder, client
 
 
@@ -206,10 +211,10 @@ def _offline(folder: Path) -> Iterator[list[str]]:
 
 def _online(experiments: dict[str, str]) -> Iterator[list[str]]:
     yield from (["ls"], ["ls", "--deleted"], ["runs", "--where", "state=failed"], ["keys", "audit"], ["keys", "ls"])
-    for one in experiments:
-        yield from (["show", one], ["compare", one], ["fit", one])
-        yield from (["show", f"{one}-0000"], ["logs", f"{one}-0000"])
-    comparisons = [one for one, kind in experiments.items() if kind == "comparison"]
+    for experiment_id in experiments:
+        yield from (["show", experiment_id], ["compare", experiment_id], ["fit", experiment_id])
+        yield from (["show", f"{experiment_id}-0000"], ["logs", f"{experiment_id}-0000"])
+    comparisons = [experiment_id for experiment_id, kind in experiments.items() if kind == "comparison"]
     yield ["compare", *comparisons]
     yield ["validate", "docs/example.yaml"]
 
@@ -219,7 +224,7 @@ def _runs_of(fields: dict[str, Any]) -> dict[str, Any]:
     if "optimizer" in fields:
         return {"run": product.RunSpec.model_validate(fields).content_hash()}
     spec = product.validate_spec(fields)
-    runs = [f"{each.candidate} {each.spec.content_hash()}" for each in spec.first_runs()]
+    runs = [f"{run.candidate} {run.spec.content_hash()}" for run in spec.first_runs()]
     every = hashlib.sha256("\n".join(runs).encode()).hexdigest()
     return {"hash": spec.content_hash(), "run_count": spec.run_count(), "all": every, "runs": runs[:MOST_RUNS]}
 
@@ -262,17 +267,17 @@ def _mixtral() -> torch.nn.Module:
     return MixtralForCausalLM(config)
 
 
-def _said(words: list[str]) -> str:
+def _said(arguments: list[str]) -> str:
     """Return the output of a command over an empty data folder."""
     with tempfile.TemporaryDirectory(prefix="witness-") as folder:
         env = {"ADAPM_BENCH_DATA_FOLDER": folder}
-        said = CliRunner(env=env).invoke(product.command_line, words, prog_name="adapm-bench")
-        assert said.exit_code == 0, (words, said.output, said.exception)
-        return said.output.replace(folder, "FOLDER")
+        result = CliRunner(env=env).invoke(product.command_line, arguments, prog_name="adapm-bench")
+        assert result.exit_code == 0, (arguments, result.output, result.exception)
+        return result.output.replace(folder, "FOLDER")
 
 
-def _json_of(words: list[str]) -> Any:
-    return json.loads(_said(words))
+def _json_of(arguments: list[str]) -> Any:
+    return json.loads(_said(arguments))
 
 
 def pretty(value: Any) -> bytes:
@@ -312,5 +317,5 @@ def even(answer: Response, folder: Path) -> bytes:
     return NONCE.sub(rb"\1", ASSET.sub(rb"\1", PLOTLY.sub(_shortened, body)))
 
 
-def _shortened(found: "re.Match[bytes]") -> bytes:
-    return found[1] + f"SHA-256 {hashlib.sha256(found[0]).hexdigest()}".encode() + found[2]
+def _shortened(match: "re.Match[bytes]") -> bytes:
+    return match[1] + f"SHA-256 {hashlib.sha256(match[0]).hexdigest()}".encode() + match[2]

@@ -51,16 +51,16 @@ def learns_in_bfloat16(subject: Subject) -> None:
     """Weights in bfloat16 train, and stay bfloat16."""
     model = tiny_gpt2(dtype=torch.bfloat16)
     _require_learning(subject, model)
-    found = {value.dtype for value in model.parameters()}
-    require_promise(found == {torch.bfloat16}, f"the weights became {found}")
+    dtypes = {value.dtype for value in model.parameters()}
+    require_promise(dtypes == {torch.bfloat16}, f"the weights became {dtypes}")
 
 
 def repeats_itself(subject: Subject) -> None:
     """The same run gives the same bits."""
-    one, other = tiny_gpt2(), tiny_gpt2()
-    train(one, subject.build_on(one), range(5))
+    model, other = tiny_gpt2(), tiny_gpt2()
+    train(model, subject.build_on(model), range(5))
     train(other, subject.build_on(other), range(5))
-    _require_same_bits(one, other)
+    _require_same_bits(model, other)
 
 
 def resumes_in_float32(subject: Subject) -> None:
@@ -156,8 +156,8 @@ def leaves_parameters_without_gradient(subject: Subject) -> None:
     before = copy_weights(model)
     optimizer.step()
     _require_changes(model, before, set())
-    kept = state_bytes(optimizer).total_bytes
-    require_promise(kept == 0, f"it keeps {kept} bytes of state before any gradient")
+    kept_bytes = state_bytes(optimizer).total_bytes
+    require_promise(kept_bytes == 0, f"it keeps {kept_bytes} bytes of state before any gradient")
 
 
 def leaves_out_frozen_parameters(subject: Subject) -> None:
@@ -212,9 +212,9 @@ def decays_matrices_only(subject: Subject) -> None:
             value.grad = torch.zeros_like(value)
         optimizer.step()
     for key, value in model.named_parameters():
-        kept = 1.0 if value.ndim < 2 else (value.norm() / before[key].norm()).item()
-        require_promise(value.ndim < 2 or 0.0 < kept < 1.0, f"two steps of decay left {kept:g} of {key}")
-        torch.testing.assert_close(value.detach(), before[key] * kept)
+        share = 1.0 if value.ndim < 2 else (value.norm() / before[key].norm()).item()
+        require_promise(value.ndim < 2 or 0.0 < share < 1.0, f"two steps of decay left {share:g} of {key}")
+        torch.testing.assert_close(value.detach(), before[key] * share)
 
 
 def has_the_modes_of_its_entry(subject: Subject) -> None:
@@ -293,8 +293,8 @@ def keeps_what_meta_tensors_foretell(subject: Subject) -> None:
     train(model, optimizer, range(1))
     after_one = state_bytes(optimizer).total_bytes
     train(model, optimizer, range(1, 4))
-    found = (after_one, state_bytes(optimizer).total_bytes)
-    require_promise(found == (foretold, foretold), f"foretold {foretold} bytes; after 1 and 4 steps there are {found}")
+    sizes = (after_one, state_bytes(optimizer).total_bytes)
+    require_promise(sizes == (foretold, foretold), f"foretold {foretold} bytes; after 1 and 4 steps there are {sizes}")
 
 
 PROMISES: tuple[Promise, ...] = (
@@ -351,8 +351,8 @@ def _require_resumption(subject: Subject, dtype: torch.dtype) -> None:
     after = subject.build_on(second)
     second.load_state_dict(_save_and_load(first.state_dict()))
     after.load_state_dict(_save_and_load(before.state_dict()))
-    kept, loaded = state_bytes(before), state_bytes(after)
-    require_promise(kept == loaded, f"{kept.total_bytes} bytes of state were saved, {loaded.total_bytes} loaded")
+    saved, loaded = state_bytes(before), state_bytes(after)
+    require_promise(saved == loaded, f"{saved.total_bytes} bytes of state were saved, {loaded.total_bytes} loaded")
     train(second, after, range(4, 8))
     _require_same_bits(whole, second)
 
@@ -370,11 +370,11 @@ def _changed_weights(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
 
 
 def _require_changes(model: nn.Module, before: dict[str, Tensor], expected: set[str]) -> None:
-    found = _changed_weights(model, before)
-    require_promise(not (more := found - expected), f"these moved and should not: {list_names(more)}")
-    require_promise(not (fewer := expected - found), f"these did not move and should: {list_names(fewer)}")
+    changes = _changed_weights(model, before)
+    require_promise(not (more := changes - expected), f"these moved and should not: {list_names(more)}")
+    require_promise(not (fewer := expected - changes), f"these did not move and should: {list_names(fewer)}")
 
 
-def _require_same_bits(one: nn.Module, other: nn.Module) -> None:
-    differ = _changed_weights(one, copy_weights(other))
+def _require_same_bits(model: nn.Module, other: nn.Module) -> None:
+    differ = _changed_weights(model, copy_weights(other))
     require_promise(not differ, f"these differ: {list_names(differ)}")

@@ -47,9 +47,9 @@ def mirrors_its_steps(subject: Subject) -> None:
     with torch.no_grad():
         for value in mirrored.parameters():
             value.neg_()
-    found = _steps(subject, mirrored, [{name: -value for name, value in each.items()} for each in gradients])
+    steps = _steps(subject, mirrored, [{name: -value for name, value in gradient.items()} for gradient in gradients])
     expected = _steps(subject, model, gradients)
-    _require_alike([{name: -value for name, value in each.items()} for each in found], expected, ROUNDING)
+    _require_alike([{name: -value for name, value in step.items()} for step in steps], expected, ROUNDING)
 
 
 def doubles_with_its_rate(subject: Subject) -> None:
@@ -57,7 +57,7 @@ def doubles_with_its_rate(subject: Subject) -> None:
     gradients = _gradients(range(3))
     once = _steps(subject, tiny_llama(), gradients)
     twice = _steps(replace(subject, lr=2 * subject.lr), tiny_llama(), gradients)
-    _require_alike(twice, [{name: 2 * value for name, value in each.items()} for each in once], ABOUT)
+    _require_alike(twice, [{name: 2 * value for name, value in step.items()} for step in once], ABOUT)
 
 
 def minds_no_storage(subject: Subject) -> None:
@@ -76,8 +76,8 @@ def keeps_neighbours_apart(subject: Subject) -> None:
     expected = _steps(subject, tiny_llama(), gradients)
     for name in LATE:
         first, second, third = gradients
-        found = _steps(subject, tiny_llama(), [first, *_leave_out([second], name), third])
-        _require_alike(_leave_out(found, name), _leave_out(expected, name), ROUNDING)
+        steps = _steps(subject, tiny_llama(), [first, *_leave_out([second], name), third])
+        _require_alike(_leave_out(steps, name), _leave_out(expected, name), ROUNDING)
 
 
 def minds_every_option(subject: Subject) -> None:
@@ -98,14 +98,15 @@ STEP_PROMISES: tuple[Promise, ...] = (
 
 def moves_steadily(subject: Subject) -> None:
     """Claimed: under a constant gradient every step is the same."""
-    found = _steps(subject, tiny_llama(), _gradients([0]) * 6)
-    _require_alike(found, found[-1:] * len(found), ROUNDING)
+    steps = _steps(subject, tiny_llama(), _gradients([0]) * 6)
+    _require_alike(steps, steps[-1:] * len(steps), ROUNDING)
 
 
 def minds_no_scale(subject: Subject) -> None:
     """Claimed: gradients a thousand times as large give the same steps."""
     small, large = (
-        [{name: scale * value for name, value in each.items()} for each in _gradients(range(4))] for scale in SCALES
+        [{name: scale * value for name, value in gradient.items()} for gradient in _gradients(range(4))]
+        for scale in SCALES
     )
     _require_alike(_steps(subject, tiny_llama(), small), _steps(subject, tiny_llama(), large), ROUGHLY)
 
@@ -152,50 +153,52 @@ def _steps(subject: Subject, model: nn.Module, gradients: Sequence[Gradients]) -
     """Return the changes that the gradients make to the weights. A gradient is stored as its weight is, as autograd
     stores it."""
     optimizer = subject.build_without_decay(model)
-    found = []
-    for each in gradients:
+    steps = []
+    for gradient in gradients:
         before = copy_weights(model)
         for name, value in model.named_parameters():
-            value.grad = torch.empty_like(value).copy_(each[name]) if name in each else None
+            value.grad = torch.empty_like(value).copy_(gradient[name]) if name in gradient else None
         optimizer.step()
-        found.append({name: value.detach() - before[name] for name, value in model.named_parameters()})
-    return found
+        steps.append({name: value.detach() - before[name] for name, value in model.named_parameters()})
+    return steps
 
 
-def _leave_out(of: Sequence[Gradients], name: str) -> Steps:
-    return [{key: value for key, value in each.items() if key != name} for each in of]
+def _leave_out(gradients: Sequence[Gradients], name: str) -> Steps:
+    return [{key: value for key, value in gradient.items() if key != name} for gradient in gradients]
 
 
-def _select_weight(of: Sequence[Gradients], name: str) -> Steps:
-    return [{name: each[name]} for each in of]
+def _select_weight(gradients: Sequence[Gradients], name: str) -> Steps:
+    return [{name: gradient[name]} for gradient in gradients]
 
 
-def _require_alike(found: Sequence[Gradients], expected: Sequence[Gradients], tolerance: float) -> None:
+def _require_alike(steps: Sequence[Gradients], expected: Sequence[Gradients], tolerance: float) -> None:
     """Steps differ by no more than that share of their size, weight by weight."""
-    for number, (one, other) in enumerate(zip(found, expected, strict=True), start=1):
-        apart = {name: _distance(value, other[name]) for name, value in one.items()}
-        differ = {name for name, by in apart.items() if not by <= tolerance}
-        by = max(apart.values(), key=lambda each: each if each == each else float("inf"))
-        require_promise(not differ, f"step {number} differs by {by:.0%} of its size or less: {list_names(differ)}")
+    for number, (step, other) in enumerate(zip(steps, expected, strict=True), start=1):
+        apart = {name: _distance(value, other[name]) for name, value in step.items()}
+        differ = {name for name, distance in apart.items() if not distance <= tolerance}
+        largest_distance = max(apart.values(), key=lambda distance: distance if distance == distance else float("inf"))
+        require_promise(
+            not differ, f"step {number} differs by {largest_distance:.0%} of its size or less: {list_names(differ)}"
+        )
 
 
-def _distance(one: Tensor, other: Tensor) -> float:
+def _distance(tensor: Tensor, other: Tensor) -> float:
     """Relative to the second; two that are nothing are alike."""
-    size, apart = float(other.norm()), float((one - other).norm())
+    size, apart = float(other.norm()), float((tensor - other).norm())
     return apart if apart == 0.0 or size == 0.0 else apart / size
 
 
 def _require_apart(subject: Subject, names: Sequence[str], part: Callable[[Tensor], Tensor]) -> None:
     """A changed gradient of a part of some weights changes the steps of that part alone."""
     gradients, changed = _gradients(range(3)), _gradients(range(3))
-    for each in changed:
+    for gradient in changed:
         for name in names:
-            part(each[name]).mul_(-7)
-    found, expected = _steps(subject, tiny_llama(), changed), _steps(subject, tiny_llama(), gradients)
-    for steps in (*found, *expected):
+            part(gradient[name]).mul_(-7)
+    changed_steps, expected = _steps(subject, tiny_llama(), changed), _steps(subject, tiny_llama(), gradients)
+    for steps in (*changed_steps, *expected):
         for name in names:
             part(steps[name]).zero_()
-    _require_alike(found, expected, ROUNDING)
+    _require_alike(changed_steps, expected, ROUNDING)
 
 
 def _has_effect(subject: Subject, option: Option) -> bool:
@@ -205,10 +208,10 @@ def _has_effect(subject: Subject, option: Option) -> bool:
         usual = _weights_after(subject, dtype, gradients, {})
         for value in _other_values(option):
             try:
-                found = _weights_after(subject, dtype, gradients, {option.name: value})
+                weights = _weights_after(subject, dtype, gradients, {option.name: value})
             except (ValueError, NotImplementedError):
                 continue  # one that does not go with the others' defaults
-            if any(not torch.equal(found[name], usual[name]) for name in usual):
+            if any(not torch.equal(weights[name], usual[name]) for name in usual):
                 return True
     return False
 
@@ -219,9 +222,9 @@ def _weights_after(
     model = tiny_llama()
     nn.Module.to(model, dtype)
     optimizer = subject.build_on(model, **options)
-    for each in gradients:
+    for gradient in gradients:
         for name, value in model.named_parameters():
-            value.grad = each[name].to(dtype)
+            value.grad = gradient[name].to(dtype)
         optimizer.step()
     return copy_weights(model)
 

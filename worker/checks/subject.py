@@ -46,9 +46,9 @@ Promise = Callable[[Subject], None]
 """A promise: its docstring states it; it raises `BrokenPromiseError` if it is broken."""
 
 
-def require_promise(kept: bool, otherwise: str) -> None:
+def require_promise(is_kept: bool, otherwise: str) -> None:
     """Raise `BrokenPromiseError` with `otherwise` unless the promise was kept."""
-    if not kept:
+    if not is_kept:
         raise BrokenPromiseError(otherwise)
 
 

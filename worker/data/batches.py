@@ -114,5 +114,5 @@ def _fit_row(
     prompt: NDArray[np.uint32], answer: NDArray[np.uint32], length: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Prompt and answer cut to `length` tokens together, at least one of each."""
-    kept = min(len(prompt), max(length - len(answer), length // 2, 1))
-    return prompt[-kept:], answer[: length - kept]
+    prompt_tokens = min(len(prompt), max(length - len(answer), length // 2, 1))
+    return prompt[-prompt_tokens:], answer[: length - prompt_tokens]

@@ -256,16 +256,16 @@ def _write_tokens(source: ConversationSource, tokenizer: Tokenizer, folder: Path
     files = {split: (folder / f"{split}.tokens").open("wb") for split in Split}
     try:
         for split, prompt, answer in _encode_conversations(source, tokenizer):
-            known = bounds[split]
-            start = known[-1][1] if known else 0
-            known.append((start + len(prompt), start + len(prompt) + len(answer)))
+            split_bounds = bounds[split]
+            start = split_bounds[-1][1] if split_bounds else 0
+            split_bounds.append((start + len(prompt), start + len(prompt) + len(answer)))
             files[split].write(np.concatenate((prompt, answer)).astype(TOKEN_DTYPE).tobytes())
     finally:
         for file in files.values():
             file.close()
-    for split, found in bounds.items():
-        (folder / f"{split}.bounds").write_bytes(np.array(found, dtype=BOUND_DTYPE).tobytes())
-    return {split: len(found) for split, found in bounds.items()}
+    for split, pairs in bounds.items():
+        (folder / f"{split}.bounds").write_bytes(np.array(pairs, dtype=BOUND_DTYPE).tobytes())
+    return {split: len(pairs) for split, pairs in bounds.items()}
 
 
 def _encode_conversations(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple[Split, Tokens, Tokens]]:

@@ -48,18 +48,18 @@ class OwnFiles(LocalSource):
 def find_files(paths: Sequence[str]) -> tuple[tuple[Path, ...], str]:
     """(the files that are meant, sorted by path and none twice; what was passed over, in words)."""
     files: set[Path] = set()
-    others: set[Path] = set()
+    skipped_files: set[Path] = set()
     for given in paths:
         matches = [Path(match) for match in glob.glob(str(Path(given).expanduser()), recursive=True)]
-        here = {path for match in matches for path in _files_of(match)}
-        others |= (strangers := {path for path in here if _kind(path) not in READERS})
-        if not here:
-            what = "is an empty folder" if any(map(Path.is_dir, matches)) else "names no file"
-            raise DataError(f"{given!r} {what}. {ACCEPTED}")
-        if here == strangers:
+        matched_files = {path for match in matches for path in _files_of(match)}
+        skipped_files |= (strangers := {path for path in matched_files if _kind(path) not in READERS})
+        if not matched_files:
+            fault = "is an empty folder" if any(map(Path.is_dir, matches)) else "names no file"
+            raise DataError(f"{given!r} {fault}. {ACCEPTED}")
+        if matched_files == strangers:
             raise DataError(f"{given!r} has no file that can be read: passed over {_kinds(strangers)}. {ACCEPTED}")
-        files |= here - strangers
-    return tuple(sorted(files)), _kinds(others)
+        files |= matched_files - strangers
+    return tuple(sorted(files)), _kinds(skipped_files)
 
 
 def _files_of(path: Path) -> Iterator[Path]:
@@ -76,8 +76,8 @@ def _kinds(files: Iterable[Path]) -> str:
     """`3 .pdf, 1 without an ending`, the most frequent first."""
     counted = Counter(path.suffix or "without an ending" for path in files).most_common()
     some = [f"{count} {kind}" for kind, count in counted[:MOST_KINDS]]
-    rest = sum(count for _, count in counted[MOST_KINDS:])
-    return ", ".join(some + ([f"{rest} of other kinds"] if rest else []))
+    remainder = sum(count for _, count in counted[MOST_KINDS:])
+    return ", ".join(some + ([f"{remainder} of other kinds"] if remainder else []))
 
 
 def _kind(path: Path) -> str:
@@ -149,8 +149,8 @@ def _json_lines(path: Path, column: str) -> Iterator[str | None]:
 
 def _field(fields: Any, column: str, where: str) -> str | None:
     if not isinstance(fields, dict) or column not in fields:
-        there = ", ".join(fields) if isinstance(fields, dict) else "none"
-        raise DataError(f"{where} has no field {column!r}; its fields: {there}. Name one with --column.")
+        field_names = ", ".join(fields) if isinstance(fields, dict) else "none"
+        raise DataError(f"{where} has no field {column!r}; its fields: {field_names}. Name one with --column.")
     text = fields[column]
     if not isinstance(text, str | None):
         raise DataError(

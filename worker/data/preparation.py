@@ -123,10 +123,10 @@ def _require_same_recipe(manifest: Manifest, recipe: Recipe, folder: Path) -> Ma
     if manifest.recipe == recipe:
         return manifest
     fields = [name for name in Recipe.model_fields if getattr(manifest.recipe, name) != getattr(recipe, name)]
-    there = ", ".join(f"{name} = {getattr(manifest.recipe, name)}" for name in fields)
+    prepared_fields = ", ".join(f"{name} = {getattr(manifest.recipe, name)}" for name in fields)
     ordered = ", ".join(f"{name} = {getattr(recipe, name)}" for name in fields)
     raise DataError(
-        f"{folder} is prepared with {there}; ordered is {ordered}. "
+        f"{folder} is prepared with {prepared_fields}; ordered is {ordered}. "
         "Delete the folder to replace it, or give your own files another name."
     )
 
@@ -170,18 +170,18 @@ def prepare(
 ) -> Manifest:
     """Tokenise `source` into `folder`, which appears complete or not at all; go on where an earlier call broke off."""
     unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
-    place = read_place(unfinished, recipe)
-    if place is None:
+    state = read_place(unfinished, recipe)
+    if state is None:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        place = PreparationState(recipe=recipe)
-        write_place(unfinished, place)
-    elif place.shards:
-        say(f"going on after {place.documents} documents that are finished")
+        state = PreparationState(recipe=recipe)
+        write_place(unfinished, state)
+    elif state.shards:
+        say(f"going on after {state.documents} documents that are finished")
     tokenizer = _tokenizer(source, recipe, unfinished, tokenizer_file, say)
-    place = Sections(source, tokenizer, unfinished, place, on_progress).write()
-    _refuse_empty(place, unfinished)
-    manifest = _manifest(place, tokenizer)
+    state = Sections(source, tokenizer, unfinished, state, on_progress).write()
+    _refuse_empty(state, unfinished)
+    manifest = _manifest(state, tokenizer)
     (unfinished / Manifest.file_name).write_text(manifest.model_dump_json(indent=2) + "\n")
     (unfinished / PLACE_NAME).unlink()
     for leftover in unfinished.glob(f"*{UNFINISHED}"):  # of an earlier call that was killed while it wrote a file
@@ -209,28 +209,28 @@ def _tokenizer(
     return BpeTokenizer(path, name=recipe.tokenizer)
 
 
-def _refuse_empty(place: PreparationState, unfinished: Path) -> None:
+def _refuse_empty(state: PreparationState, unfinished: Path) -> None:
     for split in Split:
-        if not any(shard.split is split for shard in place.shards):
+        if not any(shard.split is split for shard in state.shards):
             shutil.rmtree(unfinished)  # it is complete, and of no use
             raise DataError(
-                f"the dataset {place.recipe.dataset!r} has no {split} tokens "
-                f"({place.documents} readable documents were found). Check that its files are there and hold text; "
+                f"the dataset {state.recipe.dataset!r} has no {split} tokens "
+                f"({state.documents} readable documents were found). Check that its files are there and hold text; "
                 "with few documents, --validation-percent holds out more of them."
             )
 
 
-def _manifest(place: PreparationState, tokenizer: Tokenizer) -> Manifest:
+def _manifest(state: PreparationState, tokenizer: Tokenizer) -> Manifest:
     return Manifest(
-        recipe=place.recipe,
+        recipe=state.recipe,
         vocabulary_size=tokenizer.vocabulary_size,
         end_of_text=tokenizer.end_of_text,
         tokenizer_sha256=tokenizer.sha256,
         token_bytes=2 if token_bytes(tokenizer.vocabulary_size) == 2 else 4,
-        documents=place.documents,
-        skipped_documents=place.skipped_documents,
-        replaced_characters=place.replaced_characters,
-        text_bytes=place.text_bytes,
-        shards=place.shards,
-        data_hash=hash_shards(place.shards),
+        documents=state.documents,
+        skipped_documents=state.skipped_documents,
+        replaced_characters=state.replaced_characters,
+        text_bytes=state.text_bytes,
+        shards=state.shards,
+        data_hash=hash_shards(state.shards),
     )

@@ -49,24 +49,24 @@ def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | No
     data = workload.data
     folder = dataset_folder / datasets.folder_name(data.dataset, data.tokenizer)
     weights = workload.initial_weights
-    found = [] if weights is None else list(_missing_weights(weights, dataset_folder, dataset_url))
+    sentences = [] if weights is None else list(_missing_weights(weights, dataset_folder, dataset_url))
     if datasets.dataset_kind(data.dataset) is not datasets.DataKind.TEXT:
-        return found  # the run that needs it first prepares it
+        return sentences  # the run that needs it first prepares it
     try:
         manifest = Manifest.read(folder) if folder.exists() else None
         if manifest is None and dataset_url is not None:
             manifest = remote_manifest(folder.name, dataset_url)
     except CorruptShardError as error:
-        return [*found, str(error)]
+        return [*sentences, str(error)]
     except RemoteFolderError as error:
         if error.__cause__ is None and not can_prepare(data.dataset, data.tokenizer):  # no waiting helps
-            return [*found, str(error)]
-        return found  # away just now: the run prepares its data, or waits for them
+            return [*sentences, str(error)]
+        return sentences  # away just now: the run prepares its data, or waits for them
     if manifest is not None:
-        return [*found, *_misfits(workload, manifest)]
+        return [*sentences, *_misfits(workload, manifest)]
     if not can_prepare(data.dataset, data.tokenizer):
-        found.append(preparation_hint(data.dataset, data.tokenizer, dataset_folder))
-    return found
+        sentences.append(preparation_hint(data.dataset, data.tokenizer, dataset_folder))
+    return sentences
 
 
 def few_held_out(manifest: Manifest, sequences: int, length: int) -> list[str]:

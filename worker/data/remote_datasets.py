@@ -70,10 +70,10 @@ def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = l
             continue
         check_stop()
         remote.fetch(object_name(name, sha256), path, check_stop)
-        if (found := file_sha256(path)) != sha256:
+        if (digest := file_sha256(path)) != sha256:
             path.unlink()
             raise CorruptShardError(
-                f"{remote.url}/{object_name(name, sha256)} is damaged: its SHA-256 is {found}. Delete it there, and "
+                f"{remote.url}/{object_name(name, sha256)} is damaged: its SHA-256 is {digest}. Delete it there, and "
                 "copy it again with `adapm-bench data push` on the machine where it was prepared."
             )
     (unfinished / manifest.file_name).write_bytes(text)
@@ -89,8 +89,8 @@ def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> No
     `RemoteFolderError`.
     """
     remote, (ours, text) = RemoteFolder(url).subfolder(folder.name), local_content(folder)
-    theirs = remote_content(remote)
-    if theirs is not None and theirs[0].file_hashes() != ours.file_hashes():
+    remote_copy = remote_content(remote)
+    if remote_copy is not None and remote_copy[0].file_hashes() != ours.file_hashes():
         raise DataError(
             f"{remote.url} holds other data under that name: runs of one service must see one text. Delete that folder "
             "to replace it, or prepare yours under another name."
@@ -101,7 +101,7 @@ def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> No
         if sizes.get(there_as) != path.stat().st_size:
             say(f"copying {name} to {remote.url}")
             remote.put(path, there_as)
-    if theirs is None:
+    if remote_copy is None:
         remote.write(ours.file_name, text)
 
 

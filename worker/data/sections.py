@@ -58,22 +58,22 @@ OnProgress = Callable[[SectionProgress], None]
 def read_place(folder: Path, recipe: Recipe) -> PreparationState | None:
     """Return the place that a preparation of this recipe reached in `folder`, if its shards are whole; else None."""
     try:
-        place = PreparationState.model_validate_json((folder / PLACE_NAME).read_bytes())
+        state = PreparationState.model_validate_json((folder / PLACE_NAME).read_bytes())
     except (OSError, ValidationError):
         return None
-    if place.recipe != recipe:
+    if state.recipe != recipe:
         return None
     try:
-        for shard in place.shards:
-            verify_shard(folder, shard, place.token_bytes, with_hash=True)
+        for shard in state.shards:
+            verify_shard(folder, shard, state.token_bytes, with_hash=True)
     except CorruptShardError:
         return None
-    return place
+    return state
 
 
-def write_place(folder: Path, place: PreparationState) -> None:
+def write_place(folder: Path, state: PreparationState) -> None:
     """Write the place durably; the file is the old or the new one, never a part."""
-    write_atomically(folder / PLACE_NAME, place.model_dump_json(), durable=True)
+    write_atomically(folder / PLACE_NAME, state.model_dump_json(), durable=True)
 
 
 class Sections:
@@ -84,17 +84,17 @@ class Sections:
         source: DocumentSource,
         tokenizer: Tokenizer,
         folder: Path,
-        place: PreparationState,
+        state: PreparationState,
         on_progress: OnProgress,
     ) -> None:
-        """Write into `folder` what comes behind `place`."""
-        self.place = place
+        """Write into `folder` what comes behind `state`."""
+        self.place = state
         self._source, self._tokenizer, self._folder, self._on_progress = source, tokenizer, folder, on_progress
         self._progress = SectionProgress(
-            documents=place.documents,
-            replaced_characters=place.replaced_characters,
-            text_bytes=place.text_bytes,
-            training_tokens=place.training_tokens(),
+            documents=state.documents,
+            replaced_characters=state.replaced_characters,
+            text_bytes=state.text_bytes,
+            training_tokens=state.training_tokens(),
         )
         self._tokens: dict[Split, list[Tokens]] = {split: [] for split in Split}
 

@@ -79,10 +79,10 @@ def verify_shard(folder: Path, shard: ShardEntry, token_bytes: int, *, with_hash
     path, way_out = folder / shard.file, Manifest.way_out.format(folder=folder)
     size, expected = path.stat().st_size if path.is_file() else None, shard.tokens * token_bytes
     if size != expected:
-        found = "is missing" if size is None else f"has {size} bytes"
-        raise CorruptShardError(f"the shard {path} {found}; the manifest says {expected} bytes. {way_out}")
-    if with_hash and (found := file_sha256(path)) != shard.sha256:
-        raise CorruptShardError(f"the shard {path} has SHA-256 {found}; the manifest says {shard.sha256}. {way_out}")
+        finding = "is missing" if size is None else f"has {size} bytes"
+        raise CorruptShardError(f"the shard {path} {finding}; the manifest says {expected} bytes. {way_out}")
+    if with_hash and (finding := file_sha256(path)) != shard.sha256:
+        raise CorruptShardError(f"the shard {path} has SHA-256 {finding}; the manifest says {shard.sha256}. {way_out}")
 
 
 def write_shard(

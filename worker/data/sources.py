@@ -36,14 +36,14 @@ class PythonStdlib(LocalSource):
                 self.skipped_documents += 1
 
     def _find_files(self) -> list[tuple[str, Path]]:
-        found = []
+        named_files = []
         for name, folders, files in os.walk(self.folder):
             # In place: `walk` does not enter what is taken out, and installed packages are ten times the library.
-            folders[:] = [each for each in folders if each not in FOREIGN_FOLDERS]
+            folders[:] = [subfolder for subfolder in folders if subfolder not in FOREIGN_FOLDERS]
             folder = Path(name)
-            paths = (folder / each for each in files if each.endswith(".py"))
-            found += [(path.relative_to(self.folder).as_posix(), path) for path in paths if path.is_file()]
-        return sorted(found)
+            paths = (folder / file for file in files if file.endswith(".py"))
+            named_files += [(path.relative_to(self.folder).as_posix(), path) for path in paths if path.is_file()]
+        return sorted(named_files)
 
 
 AGAIN: Final = "Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept."
@@ -89,8 +89,8 @@ class HubSource:
         column = self.location.column
         text = row.get(column, 0)
         if not isinstance(text, str | None):
-            there = ", ".join(row)
-            raise DataError(f"{self.version} has no text column {column!r}; its columns: {there}. Name one of them.")
+            columns = ", ".join(row)
+            raise DataError(f"{self.version} has no text column {column!r}; its columns: {columns}. Name one of them.")
         return text
 
 

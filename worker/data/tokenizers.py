@@ -81,8 +81,8 @@ class BpeTokenizer:
         self._tokenizer = _load(path)
         self.sha256: str | None = hashlib.sha256(path.read_bytes()).hexdigest()
         self.end_of_text = _end_of_text(self._tokenizer, path)
-        found = self._tokenizer.get_vocab_size()
-        self.vocabulary_size = _promised_size(name, found, path)
+        token_count = self._tokenizer.get_vocab_size()
+        self.vocabulary_size = _promised_size(name, token_count, path)
         self._dtype = token_dtype(token_bytes(self.vocabulary_size))
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
@@ -116,13 +116,13 @@ def _end_of_text(tokenizer: JsonTokenizer, path: Path) -> int:
     raise DataError(f"{path} has no end-of-text token, looked for {', '.join(END_TOKENS)}. Add one as special token.")
 
 
-def _promised_size(name: str, found: int, path: Path) -> int:
+def _promised_size(name: str, token_count: int, path: Path) -> int:
     """Return the vocabulary of the catalog, which must hold that of the file; for own tokenizers that of the file."""
     promised = datasets.vocabulary_size(name)
     exact = datasets.tokenizer(name) is not None
-    if promised is not None and (found > promised or (exact and found != promised)):
-        raise DataError(f"{path} has {found} tokens, but {name} has {promised}. Give the file of that tokenizer.")
-    return promised or found
+    if promised is not None and (token_count > promised or (exact and token_count != promised)):
+        raise DataError(f"{path} has {token_count} tokens, but {name} has {promised}. Give the file of that tokenizer.")
+    return promised or token_count
 
 
 def tokenizer_file(name: str, given: Path | None) -> Path:

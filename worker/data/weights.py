@@ -56,8 +56,8 @@ def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
     elif name in PUBLISHED_WEIGHTS:
         folder = _download_weights(PUBLISHED_WEIGHTS[name])
     else:
-        known = ", ".join(PUBLISHED_WEIGHTS)
-        raise WeightsError(f"the weights {name!r} are not allowed; allowed: {known}, own/<name>. Choose one of them.")
+        names = ", ".join(PUBLISHED_WEIGHTS)
+        raise WeightsError(f"the weights {name!r} are not allowed; allowed: {names}, own/<name>. Choose one of them.")
     return InitialWeights(name=name, folder=folder, sha256=_hash(folder))
 
 
@@ -104,16 +104,16 @@ def require_same_architecture(weights: InitialWeights, expected: dict[str, Any])
     """Compare the configuration beside the weights with that of the model; raises `WeightsError` naming each field."""
     path = weights.folder / CONFIG_FILE
     try:
-        found = _flatten(json.loads(path.read_text()))
+        config = _flatten(json.loads(path.read_text()))
     except (OSError, ValueError, AttributeError) as error:
         raise WeightsError(
             f"{path} cannot be read: {error}. Copy the whole folder that `save_pretrained` wrote."
         ) from error
     expected = _flatten(expected)
     different = [
-        f"{name} is {found[name]!r}, the model's is {expected[name]!r}"
+        f"{name} is {config[name]!r}, the model's is {expected[name]!r}"
         for name in SAME_FIELDS
-        if name in found and name in expected and found[name] != expected[name]
+        if name in config and name in expected and config[name] != expected[name]
     ]
     if different:
         raise WeightsError(

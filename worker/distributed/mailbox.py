@@ -28,8 +28,8 @@ class RankFault(Record):
 
     def as_error(self) -> Exception:
         """Return the error that the other processes raise."""
-        said = f"process {self.rank} of the run: {self.message}"
-        return RankMemoryError(said) if self.out_of_memory else RankFaultError(said, self.kind)
+        sentence = f"process {self.rank} of the run: {self.message}"
+        return RankMemoryError(sentence) if self.out_of_memory else RankFaultError(sentence, self.kind)
 
 
 class RankMailbox:
@@ -60,8 +60,8 @@ class RankMailbox:
 
     def fault(self) -> RankFault | None:
         """Return the fault of the lowest rank that left one."""
-        found = sorted(self.path.glob("fault-*.json"))
-        return RankFault.model_validate_json(found[0].read_bytes()) if found else None
+        paths = sorted(self.path.glob("fault-*.json"))
+        return RankFault.model_validate_json(paths[0].read_bytes()) if paths else None
 
     def report_outcome(self, outcome: str) -> None:
         """Say how the attempt ended."""

@@ -64,17 +64,17 @@ class ProcessGroup:
         """Return the word of rank 0, in every process; the others' words are ignored."""
         if self.size == 1:
             return word
-        said = torch.tensor([word], device=self._device())
-        dist.broadcast(said, src=0)
-        return int(said.item())
+        message = torch.tensor([word], device=self._device())
+        dist.broadcast(message, src=0)
+        return int(message.item())
 
     def all_gather(self, word: str) -> Sequence[str]:
         """Return the word of every process, by rank, once all have sent it."""
         if self.size == 1:
             return [word]
-        said: list[Any] = [None] * self.size
-        dist.all_gather_object(said, word)
-        return [str(each) for each in said]
+        messages: list[Any] = [None] * self.size
+        dist.all_gather_object(messages, word)
+        return [str(message) for message in messages]
 
     def cause_of(self, error: BaseException) -> BaseException:
         """Return the reason for an error: what another process left word of, or that one is gone, or the error

@@ -39,17 +39,17 @@ def whole_state(state: Any, *, is_kept: bool) -> Any:
     return _whole(state, is_kept, {})
 
 
-def _whole(state: Any, is_kept: bool, known: dict[int, Tensor | None]) -> Any:
+def _whole(state: Any, is_kept: bool, tensors_by_id: dict[int, Tensor | None]) -> Any:
     if isinstance(state, Mapping):
-        return {key: _whole(value, is_kept, known) for key, value in state.items()}
+        return {key: _whole(value, is_kept, tensors_by_id) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)(_whole(value, is_kept, known) for value in state)
+        return type(state)(_whole(value, is_kept, tensors_by_id) for value in state)
     if not isinstance(state, DTensor):
         return state.detach() if isinstance(state, Tensor) else state
-    if id(state) not in known:  # the same in every process: a tied weight is one parameter
+    if id(state) not in tensors_by_id:  # the same in every process: a tied weight is one parameter
         whole = cast("DTensor", state.detach()).full_tensor()
-        known[id(state)] = whole.cpu() if is_kept else None
-    return known[id(state)]
+        tensors_by_id[id(state)] = whole.cpu() if is_kept else None
+    return tensors_by_id[id(state)]
 
 
 def local_state(whole: Tensor, like: Tensor) -> Tensor:
@@ -70,11 +70,12 @@ def local_optimizer_state(optimizer: torch.optim.Optimizer, whole: Mapping[str, 
     parameter. AdaPM divides its own state itself, which has other shapes."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     indices = [index for group in whole["param_groups"] for index in group["params"]]
-    found = dict(zip(indices, parameters, strict=True))
+    parameters_by_index = dict(zip(indices, parameters, strict=True))
     state = {
         index: {
-            key: local_state(value, found[index]) if isinstance(value, Tensor) else value for key, value in kept.items()
+            key: local_state(value, parameters_by_index[index]) if isinstance(value, Tensor) else value
+            for key, value in parameter_state.items()
         }
-        for index, kept in whole["state"].items()
+        for index, parameter_state in whole["state"].items()
     }
     return {**whole, "state": state}

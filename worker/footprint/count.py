@@ -69,12 +69,12 @@ def footprint(
     chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
     with _outline(model, ranks) as shared:
         parameters, _ = parameter_counts(shared)
-        here = [p.to_local() if is_distributed(p) else p for p in shared.parameters()]
-        found = tuple(
-            _optimizer_footprint(model, shared, each, dict(options or {}), rules, with_blocks=with_blocks)
-            for each in chosen
+        local_parameters = [p.to_local() if is_distributed(p) else p for p in shared.parameters()]
+        usages = tuple(
+            _optimizer_footprint(model, shared, optimizer, dict(options or {}), rules, with_blocks=with_blocks)
+            for optimizer in chosen
         )
-        baseline = next((one for one in found if one.optimizer == BASELINE), None)
+        baseline = next((usage for usage in usages if usage.optimizer == BASELINE), None)
         if baseline is None:
             baseline = _optimizer_footprint(model, shared, entry(BASELINE), {})
     length = sequence_length_tokens or preset(model).max_positions
@@ -82,40 +82,40 @@ def footprint(
     unknown_because = None
     if precision is not None:
         try:
-            passes, found = _count_step(model, precision, length, found, rules)
+            passes, usages = _count_step(model, precision, length, usages, rules)
         except _META_FAULTS as error:
             unknown_because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return Footprint(
         model=model,
         ranks=ranks,
         parameters=parameters,
-        parameter_bytes=sum(p.numel() * p.element_size() for p in here),
-        gradient_bytes=sum(p.numel() * p.element_size() for p in here if p.requires_grad),
-        optimizers=found,
+        parameter_bytes=sum(p.numel() * p.element_size() for p in local_parameters),
+        gradient_bytes=sum(p.numel() * p.element_size() for p in local_parameters if p.requires_grad),
+        optimizers=usages,
         baseline_bytes=baseline.state_bytes,
         precision=precision,
         sequence_length_tokens=None if precision is None else length,
         passes=passes,
         passes_unknown_because=unknown_because,
-        notes=tuple(_notes(parameters, found)) if ranks == 1 else (),
+        notes=tuple(_notes(parameters, usages)) if ranks == 1 else (),
     )
 
 
 def _count_step(
-    model: str, precision: Precision, length: int, found: tuple[OptimizerFootprint, ...], rules: Sequence[Rule]
+    model: str, precision: Precision, length: int, usages: tuple[OptimizerFootprint, ...], rules: Sequence[Rule]
 ) -> tuple[tuple[PassMemory, ...], tuple[OptimizerFootprint, ...]]:
     """(the passes, the same optimizers with what their steps take for a while)."""
     from worker.footprint.passes import StepCounter  # tensors without storage, a second to load
 
     count = StepCounter(model)
     passes, steps = count.passes(precision, length), []
-    for one in found:
-        candidate, transient = entry(one.optimizer), None
-        if one.state_bytes is not None:
+    for usage in usages:
+        candidate, transient = entry(usage.optimizer), None
+        if usage.state_bytes is not None:
             with suppress(*_META_FAULTS), catch_warnings():
                 simplefilter("ignore")
-                transient = count.transient_bytes(candidate, one.options, rules if candidate.has_plan else ())
-        steps.append(one.model_copy(update={"transient_bytes": transient}))
+                transient = count.transient_bytes(candidate, usage.options, rules if candidate.has_plan else ())
+        steps.append(usage.model_copy(update={"transient_bytes": transient}))
     return passes, tuple(steps)
 
 
@@ -135,10 +135,10 @@ def block_plan(
     model: str, optimizer: str, options: Mapping[str, Scalar] | None = None, rules: Sequence[Rule] = ()
 ) -> BlockPlan | None:
     """Return the block plan that the optimizer has for that preset; None if it keeps to none."""
-    known = entry(optimizer)
-    if not known.has_plan:
+    candidate = entry(optimizer)
+    if not candidate.has_plan:
         return None
-    built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
+    built = build(optimizer, outline_model(model), lr=candidate.learning_rate, options=options, rules=rules)
     return built.plan if isinstance(built, HasPlan) else None
 
 
@@ -218,22 +218,28 @@ def _count_state(
         return held, optimizer.plan if isinstance(optimizer, HasPlan) else None
 
 
-def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:
+def _notes(parameters: int, usages: Sequence[OptimizerFootprint]) -> list[str]:
     """Return a sentence for every published figure that the paper's own rules do not give for this model."""
     notes = []
-    for one in found:
-        if one.published_bytes is None or one.state_bytes is None or one.state_bytes <= 1.01 * one.published_bytes:
+    for usage in usages:
+        if (
+            usage.published_bytes is None
+            or usage.state_bytes is None
+            or usage.state_bytes <= 1.01 * usage.published_bytes
+        ):
             continue
-        sentence = f"{one.title}: the paper says {_gb(one.published_bytes)}, its own rules need {_gb(one.state_bytes)}"
-        if one.optimizer == BASELINE:
+        sentence = (
+            f"{usage.title}: the paper says {_gb(usage.published_bytes)}, its own rules need {_gb(usage.state_bytes)}"
+        )
+        if usage.optimizer == BASELINE:
             # AdamW keeps two float32 values a parameter.
             sentence += (
-                f": its model has {one.published_bytes / 8e6:.0f} M parameters, this one {parameters / 1e6:.0f} M"
+                f": its model has {usage.published_bytes / 8e6:.0f} M parameters, this one {parameters / 1e6:.0f} M"
             )
-        elif one.momentum_bytes is not None:
-            share = one.momentum_bytes / (4 * parameters)
+        elif usage.momentum_bytes is not None:
+            share = usage.momentum_bytes / (4 * parameters)
             sentence += (
-                f"; the momentum alone is {_gb(one.momentum_bytes)}, {100 * share:.1f} % of AdamW's "
+                f"; the momentum alone is {_gb(usage.momentum_bytes)}, {100 * share:.1f} % of AdamW's "
                 f'(value blocks keep all of theirs), where the paper speaks of "10 %"'
             )
         notes.append(sentence + ".")

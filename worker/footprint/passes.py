@@ -116,7 +116,7 @@ class StepCounter:
 
     def passes(self, precision: Precision, length: int) -> tuple[PassMemory, ...]:
         """Return the passes without and with activation checkpointing."""
-        found = []
+        pass_memories = []
         for checkpointing in (False, True):  # in this order: it cannot be switched off again
             envelopes = [self._peaks(model, precision, length, checkpointing) for model in self._models]
             lines = tuple(
@@ -124,8 +124,8 @@ class StepCounter:
                 for alike in zip(*envelopes, strict=False)  # from the steepest on: what is highest with many sequences
                 for fixed, slopes in [tuple(zip(*alike, strict=True))]
             )
-            found.append(PassMemory(checkpointing=checkpointing, lines=lines))
-        return tuple(found)
+            pass_memories.append(PassMemory(checkpointing=checkpointing, lines=lines))
+        return tuple(pass_memories)
 
     def transient_bytes(self, entry: OptimizerEntry, options: Mapping[str, Scalar], rules: Sequence[Rule]) -> int:
         """Bytes above weights, gradients and state at the highest moment of the optimizer's second step."""
@@ -157,14 +157,14 @@ class StepCounter:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
                 torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             model.zero_grad()
-        return list(accumulate(changes, initial=sum(each.untyped_storage().nbytes() for each in gradients)))
+        return list(accumulate(changes, initial=sum(gradient.untyped_storage().nbytes() for gradient in gradients)))
 
     def _step(
         self, model: nn.Module, entry: OptimizerEntry, options: Mapping[str, Scalar], rules: Sequence[Rule]
     ) -> int:
         parameters = list(model.parameters())
         # Constants that the optimizer would keep have no storage, and must not outlive this.
-        with self._meter, record_constants(set()), coarse_pieces(sum(each.numel() for each in parameters)):
+        with self._meter, record_constants(set()), coarse_pieces(sum(parameter.numel() for parameter in parameters)):
             optimizer = build(entry.name, model, lr=entry.learning_rate, options=options, rules=rules)
             for _ in range(2):
                 gradients = _give_gradients(parameters)
@@ -197,12 +197,12 @@ def _compute_as_on_values() -> Iterator[None]:
 def _envelope(lines: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the lines, as (fixed, slope), that are the highest for some number of sequences from 1 on; by rising
     slope."""
-    left = list(lines)
-    highest = max(left, key=lambda line: (line[0] + line[1], line[1]))
+    remaining_lines = list(lines)
+    highest = max(remaining_lines, key=lambda line: (line[0] + line[1], line[1]))
     while True:
         yield highest
-        left = [line for line in left if line[1] > highest[1]]
-        if not left:
+        remaining_lines = [line for line in remaining_lines if line[1] > highest[1]]
+        if not remaining_lines:
             return
         fixed, slope = highest
-        highest = min(left, key=lambda line: ((fixed - line[0]) / (line[1] - slope), -line[1]))
+        highest = min(remaining_lines, key=lambda line: ((fixed - line[0]) / (line[1] - slope), -line[1]))

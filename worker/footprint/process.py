@@ -52,28 +52,28 @@ def count_footprints(questions: Sequence[FootprintQuestion]) -> list[FootprintAn
     """Return an answer for each; raises `OSError` or `subprocess.SubprocessError` if the process itself fails."""
     command = [sys.executable, "-m", "worker.footprint.process"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    asked = json.dumps([each.model_dump() for each in questions])
+    asked = json.dumps([question.model_dump() for question in questions])
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:
         atexit.register(process.kill)  # it must not outlive who asked
         try:
-            told, _ = process.communicate(asked, timeout=TIMEOUT_SECONDS)
+            output, _ = process.communicate(asked, timeout=TIMEOUT_SECONDS)
         finally:
             process.kill()
             atexit.unregister(process.kill)
     if process.returncode != 0:
         raise subprocess.SubprocessError(f"its process ended with {process.returncode}")
     try:
-        return [FootprintAnswer.model_validate(each) for each in json.loads(told.strip().splitlines()[-1])]
+        return [FootprintAnswer.model_validate(fields) for fields in json.loads(output.strip().splitlines()[-1])]
     except (ValueError, IndexError, ValidationError) as error:
         raise subprocess.SubprocessError("its process gave no answer") from error
 
 
 def main() -> None:
     """Count what standard input asks for; the last line of standard output has the answers."""
-    wanted = [FootprintQuestion.model_validate(each) for each in json.load(sys.stdin)]
-    print(json.dumps([answer(each).model_dump(mode="json") for each in wanted]))
+    wanted = [FootprintQuestion.model_validate(fields) for fields in json.load(sys.stdin)]
+    print(json.dumps([answer(question).model_dump(mode="json") for question in wanted]))
 
 
 def answer(wanted: FootprintQuestion) -> FootprintAnswer:
@@ -88,8 +88,8 @@ def answer(wanted: FootprintQuestion) -> FootprintAnswer:
         )
     try:
         with pause_collection():  # optimizers bring libraries
-            found = footprint(**dict(wanted))
-        return FootprintAnswer(footprint=found)
+            memory_count = footprint(**dict(wanted))
+        return FootprintAnswer(footprint=memory_count)
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))
 

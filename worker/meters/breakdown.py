@@ -144,9 +144,9 @@ class ObservedStep:
         for part, storages in self.before.items():
             parts[part] += sum(storages.values())
         parts[BreakdownPart.OTHER] += self.unnamed_bytes
-        kept = self._gradient_bytes_before()
-        parts[BreakdownPart.GRADIENTS] += kept
-        parts[BreakdownPart.OTHER] -= kept if self.unnamed_bytes else 0
+        gradient_bytes = self._gradient_bytes_before()
+        parts[BreakdownPart.GRADIENTS] += gradient_bytes
+        parts[BreakdownPart.OTHER] -= gradient_bytes if self.unnamed_bytes else 0
         for block in self._counted():
             if block.is_alive(at_ns):
                 parts[self._part(block)] += block.size_bytes
@@ -173,8 +173,8 @@ class ObservedStep:
     def _gradient_bytes_before(self) -> int:
         """Gradients that lie in memory from before the step: DDP's buffers."""
         allocated = {block.address for block in self.recorded.allocations if block.size_bytes >= 0}
-        kept = (a for a in self.gradients if a not in allocated and self._find_part_before(a) is None)
-        return sum(self.gradients[address] for address in kept)
+        addresses = (a for a in self.gradients if a not in allocated and self._find_part_before(a) is None)
+        return sum(self.gradients[address] for address in addresses)
 
     def _counted(self) -> Iterator[Allocation]:
         """Allocations, and what was given back of what was counted when the recording began."""
@@ -245,6 +245,6 @@ class BreakdownMeter:
         return (p.grad for p in self._model.parameters() if p.grad is not None)
 
     def _storages(self, tensors: Iterable[torch.Tensor]) -> Storages:
-        here = (tensor.to_local() if is_distributed(tensor) else tensor for tensor in tensors)
-        storages = (tensor.untyped_storage() for tensor in here if tensor.device == self._device)
+        local_tensors = (tensor.to_local() if is_distributed(tensor) else tensor for tensor in tensors)
+        storages = (tensor.untyped_storage() for tensor in local_tensors if tensor.device == self._device)
         return {storage.data_ptr(): storage.nbytes() for storage in storages if storage.nbytes()}

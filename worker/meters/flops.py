@@ -43,7 +43,7 @@ def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | No
     """Model FLOPs of training on one token; None if the model is no Transformer of the Hugging Face library."""
     if not is_pretrained(model):
         return None
-    weights = [each.get_parameter("weight") for each in model.modules() if linear_map(each) is not None]
+    weights = [module.get_parameter("weight") for module in model.modules() if linear_map(module) is not None]
     multiplied = sum((6 if weight.requires_grad else 4) * weight.numel() for weight in weights)
     config = model.config
     for module in model.modules():
@@ -58,10 +58,10 @@ def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | No
 def peak_flops_per_second(device_name: str, precision: Precision) -> float | None:
     """Return the device's peak for matrix products; None for a part of a GPU (MIG) and for what the table does not
     know."""
-    words = device_name.replace("-", " ").split()
-    if "MIG" in words:
+    parts = device_name.replace("-", " ").split()
+    if "MIG" in parts:
         return None
     for name, bf16, fp32 in PEAK_TERAFLOPS:
-        if set(name.split()) <= set(words):
+        if set(name.split()) <= set(parts):
             return 1e12 * (bf16 if precision == "bf16" else fp32)
     return None

@@ -25,22 +25,25 @@ class Measurements(Record):
     memory_breakdown: MemoryBreakdown | None = None
 
 
-def combine_measurements(each: Sequence[Measurements]) -> Measurements:
+def combine_measurements(measurements: Sequence[Measurements]) -> Measurements:
     """Peaks are the largest of a process, since each has a device of its own, and so is the optimizer's state, of which
     ranks may hold different parts; the breakdown is that of the highest step; energy is the sum."""
-    energies = [one.energy_joules for one in each if one.energy_joules is not None]
-    notes = [one.nvml_note for one in each if one.nvml_note is not None]
+    energies = [measurement.energy_joules for measurement in measurements if measurement.energy_joules is not None]
+    notes = [measurement.nvml_note for measurement in measurements if measurement.nvml_note is not None]
     peaks = {
-        name: max((peak for one in each if (peak := getattr(one.peak_memory, name)) is not None), default=None)
+        name: max(
+            (peak for measurement in measurements if (peak := getattr(measurement.peak_memory, name)) is not None),
+            default=None,
+        )
         for name in PeakMemory.model_fields
     }
     return Measurements(
         peak_memory=PeakMemory.model_validate(peaks),
-        energy_joules=sum(energies) if len(energies) == len(each) else None,
+        energy_joules=sum(energies) if len(energies) == len(measurements) else None,
         nvml_note=notes[0] if notes else None,
-        optimizer_state_bytes=max(one.optimizer_state_bytes for one in each),
+        optimizer_state_bytes=max(measurement.optimizer_state_bytes for measurement in measurements),
         memory_breakdown=max(
-            (one.memory_breakdown for one in each if one.memory_breakdown is not None),
+            (measurement.memory_breakdown for measurement in measurements if measurement.memory_breakdown is not None),
             key=lambda breakdown: breakdown.peak_bytes,
             default=None,
         ),
@@ -72,8 +75,8 @@ def _status_bytes(field: str) -> int | None:
         status = _STATUS.read_bytes()
     except OSError:
         return None
-    _, found, rest = status.partition(field.encode() + b":")
-    return int(rest.split(maxsplit=1)[0]) * 1024 if found else None
+    _, separator, rest = status.partition(field.encode() + b":")
+    return int(rest.split(maxsplit=1)[0]) * 1024 if separator else None
 
 
 def _maxrss_bytes() -> int:

@@ -197,8 +197,8 @@ class Momenta:
         parameter = self._parameters[block.parameter]
         if not self._keeps(block, parameter):
             return block.view(self.own[block.parameter])
-        kept = _plain(self._state(block, parameter))
-        return kept if kept.shape == block.shape else block.view(kept)
+        tensor = _plain(self._state(block, parameter))
+        return tensor if tensor.shape == block.shape else block.view(tensor)
 
     def _keeps(self, block: Block, parameter: Tensor) -> bool:
         state = self._state(block, parameter)
@@ -253,8 +253,10 @@ def residual(residue: Tensor, momentum: Tensor) -> Values:
     size, norm = (torch.linalg.vector_norm(tensor.float()).item() for tensor in (residue, momentum))
     elements = residue.float().abs().flatten()
     stride = -(-elements.numel() // MOST_QUANTILE_ELEMENTS)
-    found = torch.quantile(elements[::stride], torch.tensor(QUANTILES, device=elements.device))
-    quantiles = {f"quantile_{round(100 * q)}": value for q, value in zip(QUANTILES, found.tolist(), strict=True)}
+    quantile_values = torch.quantile(elements[::stride], torch.tensor(QUANTILES, device=elements.device))
+    quantiles = {
+        f"quantile_{round(100 * q)}": value for q, value in zip(QUANTILES, quantile_values.tolist(), strict=True)
+    }
     return {"relative_norm": size / norm if norm > 0 else 0.0, **quantiles}
 
 
@@ -264,8 +266,8 @@ def truncate_rank(momentum: Tensor, rank: int) -> Tensor:
     wide = matrix.shape[0] <= matrix.shape[1]
     _, vectors = torch.linalg.eigh(_gram(matrix))
     leading = vectors[:, -rank:].to(matrix.dtype)
-    found: Tensor = leading @ (leading.T @ matrix) if wide else (matrix @ leading) @ leading.T
-    return found
+    approximation: Tensor = leading @ (leading.T @ matrix) if wide else (matrix @ leading) @ leading.T
+    return approximation
 
 
 def _gram(matrix: Tensor) -> Tensor:

@@ -50,9 +50,9 @@ class UsageMeter:
         used_cpu_seconds, joules, before = time.process_time() - self._cpu_seconds, self._energy_joules(), self._joules
         taken: Figures = {"cpu_cores": used_cpu_seconds / seconds, "host_cpu_utilization": psutil.cpu_percent() / 100}
         samples, self._samples = self._samples, []
-        if shares := [one.utilization for one in samples if one.utilization is not None]:
+        if shares := [sample.utilization for sample in samples if sample.utilization is not None]:
             taken["gpu_utilization"] = sum(shares) / len(shares)
-        if sizes := [one.memory_bytes for one in samples if one.memory_bytes is not None]:
+        if sizes := [sample.memory_bytes for sample in samples if sample.memory_bytes is not None]:
             taken["gpu_memory_bytes"] = round(sum(sizes) / len(sizes))
         if joules is not None and before is not None:
             taken["gpu_power_watts"] = (joules - before) / seconds

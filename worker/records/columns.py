@@ -33,21 +33,21 @@ class _Columns(Record):
         """Return the columns of some points, which were validated when they were made."""
         listed = list(points)
         columns: dict[str, Any] = {name: tuple(map(attrgetter(name), listed)) for name in Point.model_fields}
-        known = {
+        fields = {
             name: values
             for name, values in columns.items()
             if Point.model_fields[name].is_required() or any(value is not None for value in values)
         }
-        return cls.model_construct(set(known), **known)  # type: ignore[return-value]  # the plugin forgets `Self`
+        return cls.model_construct(set(fields), **fields)  # type: ignore[return-value]  # the plugin forgets `Self`
 
     def __len__(self) -> int:
         return len(self.step)
 
     def points(self) -> tuple[Point, ...]:
         """Return the rows as records."""
-        told = {name: values for name in Point.model_fields if (values := getattr(self, name)) is not None}
-        rows = zip(*told.values(), strict=True)
-        return tuple(Point.model_construct(**dict(zip(told, row, strict=True))) for row in rows)
+        columns = {name: values for name in Point.model_fields if (values := getattr(self, name)) is not None}
+        rows = zip(*columns.values(), strict=True)
+        return tuple(Point.model_construct(**dict(zip(columns, row, strict=True))) for row in rows)
 
     @model_validator(mode="after")
     def _require_equal_lengths(self) -> Self:

@@ -141,19 +141,19 @@ class Footprint(Record):
     def fit(self, card_gib: float, sequences: int = 1) -> "Footprint":
         """Return the same with `fits`: of every optimizer, without and with checkpointing, the peak of a micro-batch of
         so many sequences, and the largest micro-batch within `card_gib` of tensors."""
-        found = [
-            self._fit(one, counted, card_gib, sequences)
-            for one in self.optimizers
-            if one.state_bytes is not None and one.transient_bytes is not None
+        fits = [
+            self._fit(usage, counted, card_gib, sequences)
+            for usage in self.optimizers
+            if usage.state_bytes is not None and usage.transient_bytes is not None
             for counted in self.passes
         ]
-        return self.model_copy(update={"fits": tuple(sorted(found, key=lambda fit: fit.peak_bytes))})
+        return self.model_copy(update={"fits": tuple(sorted(fits, key=lambda fit: fit.peak_bytes))})
 
-    def _fit(self, one: OptimizerFootprint, counted: PassMemory, card_gib: float, sequences: int) -> CardFit:
-        available, state, step = int(card_gib * 2**30), one.state_bytes or 0, one.transient_bytes or 0
-        kept = self.parameter_bytes + state
-        step_fits = kept + self.gradient_bytes + step <= available
-        most = counted.most_sequences(available - kept) if step_fits else 0
+    def _fit(self, usage: OptimizerFootprint, counted: PassMemory, card_gib: float, sequences: int) -> CardFit:
+        available, state, step = int(card_gib * 2**30), usage.state_bytes or 0, usage.transient_bytes or 0
+        kept_bytes = self.parameter_bytes + state
+        step_fits = kept_bytes + self.gradient_bytes + step <= available
+        most = counted.most_sequences(available - kept_bytes) if step_fits else 0
         parts = {
             "weights": self.parameter_bytes,
             "gradients": self.gradient_bytes,
@@ -162,10 +162,10 @@ class Footprint(Record):
             "step": 0 if step_fits else step,
         }
         return CardFit(
-            optimizer=one.optimizer,
-            title=one.title,
+            optimizer=usage.optimizer,
+            title=usage.title,
             checkpointing=counted.checkpointing,
-            peak_bytes=kept + max(counted.peak_bytes(sequences), self.gradient_bytes + step),
+            peak_bytes=kept_bytes + max(counted.peak_bytes(sequences), self.gradient_bytes + step),
             activation_bytes=counted.peak_bytes(sequences) - self.gradient_bytes,
             most_sequences=most,
             limit=max(parts, key=lambda part: parts[part]),

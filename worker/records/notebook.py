@@ -17,8 +17,10 @@ def record_html(record: BaseModel) -> str:
     """Return the record; fields of records within it are called `record.field`."""
     fields = dict(_fields(record))
     lists = {name: value for name, value in fields.items() if _is_list_of_records(value)}
-    said = [(name, _text(value)) for name, value in fields.items() if name not in lists]
-    return _html_table(("", type(record).__name__), said) + "".join(_list_html(*one) for one in lists.items())
+    rows = [(name, _text(value)) for name, value in fields.items() if name not in lists]
+    return _html_table(("", type(record).__name__), rows) + "".join(
+        _list_html(*named_list) for named_list in lists.items()
+    )
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -29,7 +31,7 @@ def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _list_html(name: str, records: Sequence[BaseModel]) -> str:
-    rows = [{field: _text(value) for field, value in _fields(one)} for one in records[:MOST_ROWS]]
+    rows = [{field: _text(value) for field, value in _fields(record)} for record in records[:MOST_ROWS]]
     heads = list(dict.fromkeys(field for row in rows for field, text in row.items() if text))
     left_out = f", the first {MOST_ROWS}" if len(records) > MOST_ROWS else ""
     table = _html_table(heads, [[row.get(head, "") for head in heads] for row in rows])
@@ -45,7 +47,7 @@ def _fields(record: BaseModel, prefix: str = "") -> Iterable[tuple[str, Any]]:
 
 
 def _is_list_of_records(value: object) -> bool:
-    return isinstance(value, tuple | list) and bool(value) and all(isinstance(each, BaseModel) for each in value)
+    return isinstance(value, tuple | list) and bool(value) and all(isinstance(member, BaseModel) for member in value)
 
 
 def _text(value: object) -> str:
@@ -55,6 +57,6 @@ def _text(value: object) -> str:
         return str(value.value)
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, tuple | list) and not any(isinstance(each, BaseModel) for each in value):
+    if isinstance(value, tuple | list) and not any(isinstance(member, BaseModel) for member in value):
         return ", ".join(map(_text, value))[:LONGEST_TEXT]
     return str(value)[:LONGEST_TEXT]

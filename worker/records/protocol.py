@@ -122,8 +122,8 @@ class PointsBatch(Record):
         return cls(
             sequence=sequence,
             columns=PointColumns.from_points(points),
-            observations=tuple(one for one in every if isinstance(one, Observation)),
-            samples=tuple(one for one in every if isinstance(one, TextSamples)),
+            observations=tuple(report for report in every if isinstance(report, Observation)),
+            samples=tuple(report for report in every if isinstance(report, TextSamples)),
         )
 
     @property

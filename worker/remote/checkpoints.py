@@ -41,9 +41,9 @@ class RemoteCheckpoint:
 
 def parse_checkpoint_name(name: str) -> tuple[RemoteCheckpoint, str] | None:
     """Return the checkpoint that a file belongs to, and the file's ending; None for any other file."""
-    if (found := _NAME.fullmatch(name)) is None:
+    if (match := _NAME.fullmatch(name)) is None:
         return None
-    attempt, kind, step, ending = found.groups()
+    attempt, kind, step, ending = match.groups()
     return RemoteCheckpoint(attempt=int(attempt), kind=cast(Kind, kind), step=int(step)), f".{ending}"
 
 
@@ -52,7 +52,11 @@ def complete_checkpoints(names: Iterable[str], kind: Kind) -> list[RemoteCheckpo
     endings: dict[RemoteCheckpoint, set[str]] = {}
     for checkpoint, ending in filter(None, map(parse_checkpoint_name, names)):
         endings.setdefault(checkpoint, set()).add(ending)
-    return sorted(each for each, found in endings.items() if each.kind == kind and found == {STATE, NOTICE})
+    return sorted(
+        checkpoint
+        for checkpoint, file_endings in endings.items()
+        if checkpoint.kind == kind and file_endings == {STATE, NOTICE}
+    )
 
 
 class RemoteCheckpoints:
@@ -68,17 +72,21 @@ class RemoteCheckpoints:
         Raises `RemoteFolderError`; what is there then is no checkpoint, for its notice goes last.
         """
         stem = f"attempt-{self._attempt:04d}/{Path(notice.path).stem}"
-        there = notice.model_copy(update={"path": f"{self.folder.url}/{stem}{STATE}"})
+        remote_notice = notice.model_copy(update={"path": f"{self.folder.url}/{stem}{STATE}"})
         self.folder.put(Path(notice.path), f"{stem}{STATE}")
-        self.folder.write(f"{stem}{NOTICE}", there.model_dump_json().encode())
-        return there
+        self.folder.write(f"{stem}{NOTICE}", remote_notice.model_dump_json().encode())
+        return remote_notice
 
     def counted_checkpoints(self, steps: Mapping[int, int], after: tuple[int, int]) -> list[RemoteCheckpoint]:
         """Return the checkpoints of earlier attempts up to the step of each that counts, and later than the attempt and
         step in `after`; latest first. Raises `RemoteFolderError`."""
-        found = complete_checkpoints(self.folder.sizes(), "step")
-        later = [each for each in reversed(found) if after < (each.attempt, each.step)]
-        return [each for each in later if each.attempt < self._attempt and each.step <= steps.get(each.attempt, -1)]
+        checkpoints = complete_checkpoints(self.folder.sizes(), "step")
+        later = [checkpoint for checkpoint in reversed(checkpoints) if after < (checkpoint.attempt, checkpoint.step)]
+        return [
+            checkpoint
+            for checkpoint in later
+            if checkpoint.attempt < self._attempt and checkpoint.step <= steps.get(checkpoint.attempt, -1)
+        ]
 
     def notice(self, checkpoint: RemoteCheckpoint) -> CheckpointNotice | None:
         """Return its notice; None if it is gone or cannot be understood. Raises `RemoteFolderError`."""

@@ -57,8 +57,8 @@ class RemoteFolder:
         """Return every file at any depth, or those `below` a folder of it, with its size in bytes; none if there is
         no such folder."""
         files, root = self.file_system
-        found = self._call("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
-        return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in found.items()}
+        entries = self._call("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
+        return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in entries.items()}
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a small file; None if there is none."""
@@ -103,7 +103,7 @@ class RemoteFolder:
 
         return self._call("open_files", open_files)
 
-    def _call(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
+    def _call(self, verb: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:
             return question()
         except WorkerError:  # of whoever is obeyed meanwhile
@@ -112,7 +112,7 @@ class RemoteFolder:
             if isinstance(error, OSError) and error.errno in passing:
                 raise
             raise RemoteFolderError(
-                f"{self.url} cannot be {what}: {_gist(error)}. "
+                f"{self.url} cannot be {verb}: {_gist(error)}. "
                 "Check the address, the network and the keys in this process's environment."
             ) from error
 
@@ -121,8 +121,8 @@ def find_refusal(url: str) -> str | None:
     """Return the reason why an URL names no folder that several machines can share, in a sentence with the remedy; None
     if it may."""
     parts = urlsplit(url)
-    known = _fsspec().known_implementations.get(parts.scheme)
-    if "::" in url or known is None or parts.scheme in NOT_SHARED:
+    implementation = _fsspec().known_implementations.get(parts.scheme)
+    if "::" in url or implementation is None or parts.scheme in NOT_SHARED:
         return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
     # A secret may hold a slash, at which the name of the host would end.
     named = parts.scheme == "s3" and ":" in parts.netloc and not parts.netloc.startswith("arn:")
@@ -130,8 +130,8 @@ def find_refusal(url: str) -> str | None:
         return "an URL with a name, a password or a query is kept nowhere; put keys into the environment"
     if not (parts.netloc or parts.path.strip("/")):
         return f"names no folder; write {parts.scheme}://BUCKET/PREFIX"
-    if importlib.util.find_spec(known["class"].partition(".")[0]) is None:
-        return f"its package is missing; {PACKAGES.get(parts.scheme, known.get('err', 'install it'))}"
+    if importlib.util.find_spec(implementation["class"].partition(".")[0]) is None:
+        return f"its package is missing; {PACKAGES.get(parts.scheme, implementation.get('err', 'install it'))}"
     return None
 
 
@@ -152,9 +152,9 @@ def retry_while_away(
                 raise
             logger.warning("waiting: %s", error)
         until = time.monotonic() + pause_seconds
-        while (left := until - time.monotonic()) > 0:
+        while (seconds_left := until - time.monotonic()) > 0:
             check_stop()
-            time.sleep(min(left, 0.2))
+            time.sleep(min(seconds_left, 0.2))
     raise AssertionError("backoff() never ends")
 
 

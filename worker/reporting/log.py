@@ -44,19 +44,19 @@ def open_log(path: Path, flags: int = os.O_RDONLY) -> int:
             os.close(folder)
             folder = below
         # Not waiting: a pipe in the file's place would keep us until somebody writes to it.
-        found = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
+        descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
             raise LinkedLogError(error.errno, "a link, or no plain file, is in its place", str(path)) from error
         raise
     finally:
         os.close(folder)
-    status = os.fstat(found)
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        os.close(found)
+        os.close(descriptor)
         raise LinkedLogError(errno.EMLINK, "a pipe, or a file with further names, is in its place", str(path))
-    os.set_blocking(found, True)
-    return found
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 @contextmanager
@@ -78,18 +78,18 @@ def log_to_file(path: Path) -> Iterator[None]:
         ours, level = logging.getLogger("worker"), logging.getLogger("worker").level
         ours.setLevel(logging.INFO)
         logging.getLogger().addHandler(handler)
-        kept = [(number, os.dup(number)) for number in (1, 2)]
+        copies = [(number, os.dup(number)) for number in (1, 2)]
         before = sys.stdout, sys.stderr
         try:
             _flush()
             sys.stdout, sys.stderr = steady_stream(sys.stdout), steady_stream(sys.stderr)
-            for number, _ in kept:
+            for number, _ in copies:
                 os.dup2(file.fileno(), number)
             yield
         finally:
             _flush()
             sys.stdout, sys.stderr = before
-            for number, copy in kept:
+            for number, copy in copies:
                 os.dup2(copy, number)
                 os.close(copy)
             logging.getLogger().removeHandler(handler)

@@ -54,12 +54,12 @@ class Spool:
 
         There are several attempts' where one was killed while it took over: it left copies, and it counts.
         """
-        found = []
+        batches = []
         for path in self._folder.glob("a*.json"):
             match = _NAME.fullmatch(path.name)
             if match and int(match[1]) < self._attempt:
-                found.append((-int(match[1]), int(match[2]), path))
-        return [path for _, _, path in sorted(found)]
+                batches.append((-int(match[1]), int(match[2]), path))
+        return [path for _, _, path in sorted(batches)]
 
 
 def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Report]:

@@ -67,7 +67,7 @@ Reported = TypeVar("Reported", Point, Observation, TextSamples)
 
 def valid_reports(reported: list[Reported], after_step: int | None) -> list[Reported]:
     """Return the reports of earlier attempts that the attempt going on after that step does not report again."""
-    return [one for one in reported if after_step is not None and one.step <= after_step]
+    return [report for report in reported if after_step is not None and report.step <= after_step]
 
 
 class LoggedReporter(Reporter):

@@ -37,14 +37,14 @@ class DataSpec(Spec):
     @field_validator("dataset")
     @classmethod
     def _check_dataset(cls, value: str) -> str:
-        known = data_catalog.OWN_NAME.fullmatch(value) is not None
-        return value if known else require_known("dataset", value, data_catalog.dataset_names())
+        is_known = data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if is_known else require_known("dataset", value, data_catalog.dataset_names())
 
     @field_validator("tokenizer")
     @classmethod
     def _check_tokenizer(cls, value: str) -> str:
-        known = data_catalog.trained_size(value) is not None or data_catalog.OWN_NAME.fullmatch(value) is not None
-        return value if known else require_known("tokenizer", value, data_catalog.tokenizer_names())
+        is_known = data_catalog.trained_size(value) is not None or data_catalog.OWN_NAME.fullmatch(value) is not None
+        return value if is_known else require_known("tokenizer", value, data_catalog.tokenizer_names())
 
 
 class Budget(Spec):

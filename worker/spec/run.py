@@ -290,8 +290,8 @@ def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, 
     """Return the faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
     if (entry := catalog.find(optimizer)) is None:  # of what was stored
         return [((), optimizer, f"unknown optimizer {optimizer!r}; {OWN_OPTIMIZERS}")]
-    found = entry.faults(options)
-    faults: list[SpecFault] = [(("options", name), options[name], allowed) for name, allowed in found]
+    refusals = entry.faults(options)
+    faults: list[SpecFault] = [(("options", name), options[name], allowed) for name, allowed in refusals]
     if rules and not entry.has_plan:
         faults.append((("rules",), list(rules), f"must be empty: {optimizer} keeps to no block plan"))
     return faults

@@ -89,9 +89,9 @@ class ConversationTask(LanguageTask):
     def misfits(self, workload: "Workload") -> list[SpecFault]:
         """Besides a language task's, a tokenizer that is not the catalog's."""
         faults, name = super().misfits(workload), workload.data.tokenizer
-        known = tuple(entry.name for entry in data_catalog.TOKENIZERS)
-        if name not in known:
-            faults.append((("data", "tokenizer"), name, f"must be one of {', '.join(known)} for conversations"))
+        tokenizers = tuple(entry.name for entry in data_catalog.TOKENIZERS)
+        if name not in tokenizers:
+            faults.append((("data", "tokenizer"), name, f"must be one of {', '.join(tokenizers)} for conversations"))
         return faults
 
 

@@ -150,13 +150,13 @@ class ReMax:
 
     def _log_probabilities(self, model: "PreTrainedModel", answers: GeneratedAnswers) -> Tensor:
         """log pi of each answer token at the task's temperature: float32, shape (answers, answer)."""
-        found = model(
+        output = model(
             input_ids=answers.tokens[:, :-1],
             attention_mask=answers.attention_mask()[:, :-1],
             position_ids=answers.positions()[:, :-1],
         )
         length = answers.answer_mask.shape[1]
-        logits = found.logits[:, -length:].float() / self._task.temperature
+        logits = output.logits[:, -length:].float() / self._task.temperature
         chosen = answers.tokens[:, -length:, None]
         return torch.log_softmax(logits, dim=-1).gather(-1, chosen).squeeze(-1)
 
@@ -211,10 +211,10 @@ class RewardModel:
     @torch.no_grad()
     def __call__(self, answers: GeneratedAnswers) -> Tensor:
         """Return the head's score of each answer, given its prompt."""
-        found = self.model(
+        output = self.model(
             input_ids=answers.tokens, attention_mask=answers.attention_mask(), position_ids=answers.positions()
         )
-        scores: Tensor = found.logits.float().squeeze(1)
+        scores: Tensor = output.logits.float().squeeze(1)
         return scores
 
 

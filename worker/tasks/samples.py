@@ -55,7 +55,7 @@ class SampleWriter:
                     most_tokens=asked.tokens,
                     end_of_text=self._tokenizer.end_of_text,
                     temperature=asked.temperature or 1.0,
-                    seeds=[asked.seed + place for place in range(len(asked.prompts))] if asked.temperature else None,
+                    seeds=[asked.seed + index for index in range(len(asked.prompts))] if asked.temperature else None,
                 )
         finally:
             model.train(was_training)

@@ -21,8 +21,8 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         """`decay`: d, between 0 and 1. Takes as much memory as the trained weights, of their type, from now on."""
         self._decay, self._steps = decay, 0
-        self._trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
-        self._means = {name: each.detach().clone() for name, each in self._trained.items()}
+        self._trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self._means = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
 
     @torch.no_grad()
     def update(self) -> None:
@@ -44,9 +44,9 @@ class WeightAverage:
     def _exchange(self) -> None:
         """Exchange one tensor at a time: a second copy of the model never exists."""
         for trained, mean in zip(self._trained.values(), self._means.values(), strict=True):
-            kept = trained.detach().clone()
+            trained_copy = trained.detach().clone()
             trained.copy_(mean)
-            mean.copy_(kept)
+            mean.copy_(trained_copy)
 
     def state(self) -> dict[str, Tensor]:
         """Return the averages by the names of their parameters; how many steps are in them is the training's."""

@@ -99,16 +99,22 @@ class CheckpointStore:
 
     def newest_local(self) -> CheckpointNotice | None:
         """Return the newest good checkpoint here; None if there is none."""
-        return max((each for each in self._notices() if _fault(each) is None), key=CheckpointNotice.rank, default=None)
+        return max(
+            (notice for notice in self._notices() if _fault(notice) is None), key=CheckpointNotice.rank, default=None
+        )
 
     def drop_overtaken_checkpoints(self, counted_steps: Mapping[int, int]) -> None:
         """Delete what an attempt left here of steps that later ones, perhaps elsewhere, took in their own way: of all
         but the newest attempt in `counted_steps`, and of those before it, whatever lies beyond their counted step."""
         newest = max(counted_steps, default=0)
-        for each in self._notices():
-            if each.attempt is not None and each.attempt < newest and each.step > counted_steps.get(each.attempt, -1):
-                logger.warning("dropped %s: attempt %d went another way from there", each.path, newest)
-                path = Path(each.path)
+        for notice in self._notices():
+            if (
+                notice.attempt is not None
+                and notice.attempt < newest
+                and notice.step > counted_steps.get(notice.attempt, -1)
+            ):
+                logger.warning("dropped %s: attempt %d went another way from there", notice.path, newest)
+                path = Path(notice.path)
                 for file in (path.with_suffix(".json"), path):  # its notice first: a state without one is no checkpoint
                     file.unlink(missing_ok=True)
 
@@ -123,8 +129,8 @@ class CheckpointStore:
             fetched.replace(path)
         finally:
             fetched.unlink(missing_ok=True)
-        here = notice.model_copy(update={"path": str(path)})
-        write_atomically(path.with_suffix(".json"), here.model_dump_json(), durable=True)
+        local_notice = notice.model_copy(update={"path": str(path)})
+        write_atomically(path.with_suffix(".json"), local_notice.model_dump_json(), durable=True)
         return True
 
     def _require_own(self, state: State) -> State:
@@ -136,12 +142,12 @@ class CheckpointStore:
         return state
 
     def _notices(self) -> list[CheckpointNotice]:
-        found = []
+        notices = []
         for path in self.folder.glob("step-*.json"):
             if (notice := _read(path)) is not None:
                 # The folder may have moved since: the state lies beside its notice.
-                found.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
-        return found
+                notices.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
+        return notices
 
     def _drop_old(self, kind: str, keep: int) -> None:
         # Notices first: a state without one is no checkpoint, a notice without its state would be a damaged one.

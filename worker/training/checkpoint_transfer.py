@@ -103,21 +103,21 @@ class CheckpointUploads:
     def _send(self, notice: CheckpointNotice) -> None:
         started = time.monotonic()
         try:
-            there = self._remote.put(notice)
+            copy = self._remote.put(notice)
             logger.info(
-                "the checkpoint of step %d is at %s after %.1f s", there.step, there.path, time.monotonic() - started
+                "the checkpoint of step %d is at %s after %.1f s", copy.step, copy.path, time.monotonic() - started
             )
             with self._changed:
-                if not self._left and not self._is_overtaken(there):
-                    self._uploaded(there)
+                if not self._left and not self._is_overtaken(copy):
+                    self._uploaded(copy)
             self._copy_logs()
         except (RemoteFolderError, OSError) as error:  # an OSError of the report, where this machine's disk is full
             if Path(notice.path).exists():  # else it was overtaken twice while it waited
                 logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)
 
-    def _is_overtaken(self, there: CheckpointNotice) -> bool:
+    def _is_overtaken(self, notice: CheckpointNotice) -> bool:
         """Return whether nobody wants it any more: the best one is another already, or nothing goes on from the run."""
-        return True in self._waiting if _is_best(there) else self._succeeded
+        return True in self._waiting if _is_best(notice) else self._succeeded
 
 
 def _is_best(notice: CheckpointNotice) -> bool:
@@ -126,7 +126,7 @@ def _is_best(notice: CheckpointNotice) -> bool:
 
 def fetch_newest_checkpoint(
     remote: RemoteCheckpoints,
-    here: CheckpointStore,
+    store: CheckpointStore,
     counted_steps: Mapping[int, int],
     check_stop: Callable[[], None],
 ) -> None:
@@ -139,11 +139,11 @@ def fetch_newest_checkpoint(
 
     Raises `RemoteFolderError` if the folder stays unreachable and there is nothing here to go on from.
     """
-    own = here.newest_local()
+    own = store.newest_local()
     if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):
         return
     try:
-        retry_while_away(lambda: _fetch_newest(remote, here, counted_steps, own), check_stop, PATIENCE_SECONDS)
+        retry_while_away(lambda: _fetch_newest(remote, store, counted_steps, own), check_stop, PATIENCE_SECONDS)
     except RemoteFolderError as error:
         if own is None:
             raise
@@ -152,13 +152,13 @@ def fetch_newest_checkpoint(
 
 def _fetch_newest(
     remote: RemoteCheckpoints,
-    here: CheckpointStore,
+    store: CheckpointStore,
     counted_steps: Mapping[int, int],
     own: CheckpointNotice | None,
 ) -> None:
     for checkpoint in remote.counted_checkpoints(counted_steps, (-1, -1) if own is None else own.rank()):
         notice = remote.notice(checkpoint)
-        if notice is not None and here.take_over(notice, partial(remote.fetch, checkpoint)):
+        if notice is not None and store.take_over(notice, partial(remote.fetch, checkpoint)):
             logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)
             return
         logger.warning("passed over %s/%s: it is damaged or gone", remote.folder.url, checkpoint.stem)

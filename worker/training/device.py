@@ -36,9 +36,9 @@ def choose_device(resources: Resources, group: ProcessGroup = ALONE) -> torch.de
     if resources.gpus == 0:
         return torch.device("cpu")
     if not torch.cuda.is_available() or torch.cuda.device_count() <= group.local_gpu:
-        there = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA device"
+        devices = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA device"
         raise DeviceError(
-            f"resources.gpus = {resources.gpus}, but torch sees {there} here. "
+            f"resources.gpus = {resources.gpus}, but torch sees {devices} here. "
             "Ask for 0 GPUs, or run on a machine that has them."
         )
     return torch.device("cuda", group.local_gpu)

@@ -288,8 +288,8 @@ class Training:
         group, word = self._context.group, 0
         if group.is_rank_zero:
             word = 2 * _ORDERS.index(self._next_order()) + self._timer.is_due()
-        place, is_due = divmod(group.broadcast(word), 2)
-        order = _ORDERS[place]
+        order_index, is_due = divmod(group.broadcast(word), 2)
+        order = _ORDERS[order_index]
         if order is Command.CONTINUE:
             return bool(is_due) and self._has_part_in_checkpoints()
         if order is Command.STOP_EARLY:
@@ -300,9 +300,9 @@ class Training:
             raise RunStoppedError(
                 Stopped(command=order, step=self.progress.step, device_seconds=self._context.clock.seconds())
             )
-        kept = "a checkpoint of that step was written, the next attempt goes on from it."
+        saved = "a checkpoint of that step was written, the next attempt goes on from it."
         lost = "no checkpoint of that step could be written, the next attempt goes on from the one before."
-        raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {kept if is_saved else lost}")
+        raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {saved if is_saved else lost}")
 
     def _next_order(self) -> Command | None:
         """Return the service's command; None if the system wants the process to leave."""

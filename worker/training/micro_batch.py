@@ -128,8 +128,8 @@ def _peak_or_none(trial: MicroBatchTrial, size: int) -> int | None:
         peak_bytes = None
     if peak_bytes is None:  # outside of the handler: the error holds on to the tensors of the steps
         free_memory()
-    found = f"{peak_bytes} bytes" if peak_bytes else "out of memory"
-    logger.info("a micro-batch of %s: %s", pluralize(size, "sequence"), found)
+    outcome = f"{peak_bytes} bytes" if peak_bytes else "out of memory"
+    logger.info("a micro-batch of %s: %s", pluralize(size, "sequence"), outcome)
     return peak_bytes
 
 

@@ -114,9 +114,9 @@ class TrainingProgress:
         assert self.initial_val_loss is not None
         assert self.val_loss is not None
         if self.stopped_early and self.step < self.steps:
-            known = f"the {self.loss_name} had gone from {self.initial_val_loss:.4f} to {self.val_loss:.4f}"
+            course = f"the {self.loss_name} had gone from {self.initial_val_loss:.4f} to {self.val_loss:.4f}"
             return Verdict.STOPPED_EARLY, (
-                f"Its sweep stopped it after step {self.step} of {self.steps}: {known}{self.loss_unit}, "
+                f"Its sweep stopped it after step {self.step} of {self.steps}: {course}{self.loss_unit}, "
                 "and other trials were better at the same step."
             )
         losses = f"from {self.initial_val_loss:.4f} to {self.val_loss:.4f}{self.loss_unit} in {self.steps} steps"

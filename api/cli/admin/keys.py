@@ -94,8 +94,8 @@ def _is_interactive() -> bool:
 def ls(url: Url = None, data: Data = None, json: Json = False) -> None:
     """List all keys, including revoked and expired ones; secrets are not shown."""
     with _keys(url, data) as keys:
-        found = keys.api_keys()
-    print_json(found) if json else console().print(_key_table(found))
+        records = keys.api_keys()
+    print_json(records) if json else console().print(_key_table(records))
 
 
 @verbs.command()
@@ -120,8 +120,8 @@ def audit(
 ) -> None:
     """Show who changed what, when, from where, and with what outcome; newest first."""
     with _keys(url, data) as keys:
-        found = keys.audit(limit=limit, key_id=key)
-    print_json(found) if json else console().print(_audit_table(found))
+        records = keys.audit(limit=limit, key_id=key)
+    print_json(records) if json else console().print(_audit_table(records))
 
 
 @contextmanager
@@ -170,7 +170,7 @@ class LocalKeys:
         self._audit.add(line)
 
 
-def _key_table(found: tuple[KeyRecord, ...]) -> Table:
+def _key_table(keys: tuple[KeyRecord, ...]) -> Table:
     rows = [
         (
             key.id,
@@ -182,16 +182,16 @@ def _key_table(found: tuple[KeyRecord, ...]) -> Table:
             f"{key.device_hours_used:.2f}"
             + (f" of {key.device_hours_a_day:g}" if key.device_hours_a_day is not None else ""),
         )
-        for key in found
+        for key in keys
     ]
     return text_table(("id", "label", "scope", "state", "last used", "runs", "device-hours of 24 h"), rows)
 
 
-def _audit_table(found: tuple[AuditRecord, ...]) -> Table:
+def _audit_table(lines: tuple[AuditRecord, ...]) -> Table:
     rows = [
         (formats.moment(line.at), line.label or line.key_id or "no key", line.address, line.action, line.target,
          str(line.outcome))
-        for line in found
+        for line in lines
     ]  # fmt: skip
     return text_table(("when", "who", "from", "what", "about", "outcome"), rows)
 

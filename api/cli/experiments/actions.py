@@ -73,15 +73,15 @@ def retry(id: AnyId, processes: Processes = None, url: Url = None, json: Json = 
 def _apply(action: RunAction, id: str, url: str | None, json: bool, processes: int | None = None) -> None:
     record: RunRecord | AnyExperiment
     with open_client(url) as client:
-        found = find(client, id)
-        if isinstance(found, ExternalExperiment):
+        target = find(client, id)
+        if isinstance(target, ExternalExperiment):
             refuse(f"{id} is of logged or imported runs, which are never queued; nothing of it can be changed so")
-        if isinstance(found, RunRecord):
-            record = client.apply_to_run(found.id, action, processes)
+        if isinstance(target, RunRecord):
+            record = client.apply_to_run(target.id, action, processes)
         elif processes is not None:
             refuse(f"--processes is for one run; {id} is an experiment. `adapm-bench runs {id}` lists its runs")
         else:
-            record = client.apply_to_experiment(found.id, action)
+            record = client.apply_to_experiment(target.id, action)
         if action in (RunAction.RESUME, RunAction.RETRY):
             print_hindrance(client)
     if json:
@@ -105,15 +105,15 @@ def delete(id: Id, undo: Undo = False, yes: Yes = False, url: Url = None, json: 
             restored = client.restore_experiment(id)
             print_json(restored) if json else print_state(restored)
             return
-        known = find_experiment(client, id)
-        what = f"experiment {known.id}, {known.name!r}, {pluralize(known.counts.total, 'run')}"
-        if isinstance(known, ExternalExperiment):
-            _confirm(f"Delete {what}, for good?", yes=yes)
-            deleted = client.delete_external_experiment(known.id)
+        target = find_experiment(client, id)
+        description = f"experiment {target.id}, {target.name!r}, {pluralize(target.counts.total, 'run')}"
+        if isinstance(target, ExternalExperiment):
+            _confirm(f"Delete {description}, for good?", yes=yes)
+            deleted = client.delete_external_experiment(target.id)
             print_json(deleted) if json else print(f"experiment {deleted.id} is deleted for good")
             return
-        _confirm(f"Delete {what}?", yes=yes)
-        experiment = client.delete_experiment(known.id)
+        _confirm(f"Delete {description}?", yes=yes)
+        experiment = client.delete_experiment(target.id)
     if json:
         print_json(experiment)
         return

@@ -98,24 +98,28 @@ def compare(
     if as_profile and form != "table" and not json:
         refuse(f"--format {form} writes the table of one experiment; give one ID")
     with open_client(url) as client:
-        found = None if as_profile else find_experiment(client, ids[0])
-        if isinstance(found, ExternalExperiment):
+        experiment = None if as_profile else find_experiment(client, ids[0])
+        if isinstance(experiment, ExternalExperiment):
             if cell is not None or form != "table":
                 refuse("logged and imported runs have one table and no cells; leave --format and --cell out")
-            judged = client.judge(found.id, metric=metric, baseline=baseline, workload=workload, margin=margin or None)
+            judged = client.judge(
+                experiment.id, metric=metric, baseline=baseline, workload=workload, margin=margin or None
+            )
             print_json(judged) if json else console().print(judgement_view(judged))
         elif is_chosen:
             refuse("--metric, --baseline, --workload and --margin are about logged and imported runs")
-        elif found is None:
+        elif experiment is None:
             report = client.profile(ids)
             print_json(report) if json else console().print(profile_view(report))
         else:
-            _compare_one(client, found, form, cell, json=json)
+            _compare_one(client, experiment, form, cell, json=json)
 
 
-def _compare_one(client: Client, found: ExperimentRecord, form: FormatOption, cell: str | None, *, json: bool) -> None:
-    id = found.id
-    if isinstance(found.spec, SweepSpec):
+def _compare_one(
+    client: Client, experiment: ExperimentRecord, form: FormatOption, cell: str | None, *, json: bool
+) -> None:
+    id = experiment.id
+    if isinstance(experiment.spec, SweepSpec):
         if form != "table" or cell is not None:
             refuse("a sweep has one table and no cells; leave --format and --cell out")
         sweep = client.sweep(id)

@@ -52,8 +52,8 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     result = None if again else _earlier_result(folder, spec)
     if result is None:
         # What only a person can bring, data or weights: before torch is imported.
-        if found := missing_data(spec.workload, settings.storage().datasets_folder(), settings.dataset_url):
-            fail("\n".join(found))
+        if gaps := missing_data(spec.workload, settings.storage().datasets_folder(), settings.dataset_url):
+            fail("\n".join(gaps))
         result = _train(spec, folder, settings, quiet=json, again=again)
     elif not json:
         print("already finished; --again trains it once more")
@@ -72,12 +72,12 @@ def _earlier_result(folder: Path, spec: RunSpec) -> Result | None:
     try:
         content = (folder / RESULT_NAME).read_bytes()
         fields = from_json(content)
-        found = fields.get("spec_hash") if isinstance(fields, dict) else None
-        if found == wanted:
+        stored_hash = fields.get("spec_hash") if isinstance(fields, dict) else None
+        if stored_hash == wanted:
             return Result.model_validate_json(content)
         refused = f"a {RESULT_NAME} that does not belong to a run"
-        if isinstance(found, str):
-            refused = f"the result of another specification ({found[:12]}, not {wanted[:12]})"
+        if isinstance(stored_hash, str):
+            refused = f"the result of another specification ({stored_hash[:12]}, not {wanted[:12]})"
     except (OSError, ValidationError):  # there is none, or this run's by an earlier version
         pass
     except ValueError:

@@ -87,7 +87,7 @@ def ls(
         if source != "bench" and not deleted:
             told_by = None if source == "all" else source
             experiments += client.external_experiments(label or (), told_by=told_by, limit=limit)
-    experiments = sorted(experiments, key=lambda one: one.created_at, reverse=True)[:limit]
+    experiments = sorted(experiments, key=lambda experiment: experiment.created_at, reverse=True)[:limit]
     nothing = NONE_SUCH if label or deleted else NONE_YET
     print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
 
@@ -104,22 +104,22 @@ def runs(
     """List runs of all experiments: filtered, sorted, any field as a column."""
     if csv and json:
         refuse("give one of --csv and --json")
-    names = tuple(dict.fromkeys(each.strip() for each in columns.split(",") if each.strip())) or DEFAULT_COLUMNS
+    names = tuple(dict.fromkeys(column.strip() for column in columns.split(",") if column.strip())) or DEFAULT_COLUMNS
     with open_client(url) as client:
         most = limit or (None if csv or json else ROWS_LISTED)
-        found = client.run_table(where=where, columns=names, sort=sort, limit=most and most + 1)
-    is_cut = most is not None and len(found) > most
-    found = found[:most]
+        table_rows = client.run_table(where=where, columns=names, sort=sort, limit=most and most + 1)
+    is_cut = most is not None and len(table_rows) > most
+    table_rows = table_rows[:most]
     if json:
-        print_json(found)
+        print_json(table_rows)
     elif csv:
-        cells = ((row.id, str(row.is_external).lower(), row.experiment_id, *row.values.values()) for row in found)
+        cells = ((row.id, str(row.is_external).lower(), row.experiment_id, *row.values.values()) for row in table_rows)
         sys.stdout.writelines(run_table_csv(names, cells))
-    elif not found:
+    elif not table_rows:
         print("no runs match")
     else:
         fields = [find_field(name) for name in names]
-        rows = [(row.id, *(words.field_value(each, row.values[each.name]) for each in fields)) for row in found]
+        rows = [(row.id, *(words.field_value(field, row.values[field.name]) for field in fields)) for row in table_rows]
         console().print(text_table(("run", *names), rows))
         if is_cut:
             print(f"the first {most}; --limit lists more")
@@ -128,19 +128,21 @@ def runs(
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Show an experiment with its runs, or a run with its result and history."""
     with open_client(url) as client:
-        found = find(client, id)
-        if isinstance(found, ExperimentRecord):
-            runs = client.runs(experiment_id=found.id)
-            view = {"experiment": found, "runs": runs}
-            print_json(view) if json else console().print(experiment_view(found, runs))
+        record = find(client, id)
+        if isinstance(record, ExperimentRecord):
+            runs = client.runs(experiment_id=record.id)
+            view = {"experiment": record, "runs": runs}
+            print_json(view) if json else console().print(experiment_view(record, runs))
             return
-        if isinstance(found, ExternalExperiment):
-            told = client.external_runs(found.id)
-            print_json({"experiment": found, "runs": told}) if json else console().print(told_view(found, told))
+        if isinstance(record, ExternalExperiment):
+            told_runs = client.external_runs(record.id)
+            print_json({"experiment": record, "runs": told_runs}) if json else console().print(
+                told_view(record, told_runs)
+            )
             return
-        attempts, events, standing = client.attempts(found.id), client.events(found.id), client.standing(found.id)
-        story = {"run": found, "attempts": attempts, "events": events, "standing": standing}
-        print_json(story) if json else console().print(run_view(found, attempts, events, standing))
+        attempts, events, standing = client.attempts(record.id), client.events(record.id), client.standing(record.id)
+        story = {"run": record, "attempts": attempts, "events": events, "standing": standing}
+        print_json(story) if json else console().print(run_view(record, attempts, events, standing))
 
 
 def find_experiment(client: Client, id: str) -> ExperimentRecord | ExternalExperiment:

@@ -44,9 +44,9 @@ class SpecText:
         """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
         places, lines = Places(self.text, self.form), [headline]
         for fault in faults:
-            at = self.source if self.form is TextForm.TOML else f"{self.source}:{places.position(fault.pointer)}"
-            place = f"{at}: " if fault.source == "body" else ""
-            lines.append(f"  {place}{fault.text()}")
+            location = self.source if self.form is TextForm.TOML else f"{self.source}:{places.position(fault.pointer)}"
+            prefix = f"{location}: " if fault.source == "body" else ""
+            lines.append(f"  {prefix}{fault.text()}")
         refuse("\n".join(lines))
 
 

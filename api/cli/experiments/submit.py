@@ -66,18 +66,18 @@ def print_submission(submission: SubmissionReceipt, url: str) -> None:
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
     """Check a specification: show its runs, tokens, hours and known memory, or every fault with its line."""
     text = read_spec(file)
-    found = _preview(text.fields, url)
+    preview = _preview(text.fields, url)
     if json:
-        print_json(found)
-    elif found.faults:
-        text.refuse(f"{count_faults(found.faults)} in the specification:", found.faults)
+        print_json(preview)
+    elif preview.faults:
+        text.refuse(f"{count_faults(preview.faults)} in the specification:", preview.faults)
     else:
-        for sentence in found.missing:
+        for sentence in preview.missing:
             complain(sentence)
-        _print(found)
-    if found.faults:
+        _print(preview)
+    if preview.faults:
         raise typer.Exit(BAD_INPUT)
-    if found.missing:
+    if preview.missing:
         raise typer.Exit(FAILED)
     if not json and str(file) != STDIN:
         print(f"next:         {program()} submit {plain(str(file))}")
@@ -106,48 +106,52 @@ def _warnings(spec: ExperimentSpec) -> list[str]:
     return [*spec.warnings(), *law_warnings(spec.cells()), *([few] if few else [])]
 
 
-def _print(found: Preview) -> None:
-    bound = "at most " if found.growing else ""
-    kind = KINDS[found.kind or ""]  # there are no faults
-    runs = kind.run_noun if found.runs == 1 else f"{kind.run_noun}s"
-    verdict = "valid, but its data is missing" if found.missing else "valid"
-    print(f"{verdict}: {plain(found.name or '')}, a {kind.title} of {bound}{formats.count(found.runs)} {runs}")
-    if found.runs_from:
-        print(f"runs:         {found.runs_from}")
-    print(f"models:       {', '.join(found.models)}")
-    print(f"steps:        {bound}{formats.count(found.steps)}")
-    print(f"{found.batch_unit + ':':<14}{bound}{formats.compact(found.tokens)}")
-    print(f"device time:  {_device_time(found)}")
-    for one in found.memory:
-        print(f"memory:       {plain(one.candidate)} on {one.model}: at least {formats.size(one.total_bytes)}")
-    if found.memory and found.uncounted:
-        left = ", ".join(found.uncounted)
-        print(f"memory:       not counted yet on {left}; see `adapm-bench models {found.uncounted[0]}`")
-    if not found.memory and found.batch_unit == "tokens":  # a regression trains no network
-        print(f"memory:       not counted yet; see `adapm-bench models {found.models[-1]}`, or /memory of the service")
-    for sentence in found.warnings:
+def _print(preview: Preview) -> None:
+    bound = "at most " if preview.growing else ""
+    kind = KINDS[preview.kind or ""]  # there are no faults
+    runs = kind.run_noun if preview.runs == 1 else f"{kind.run_noun}s"
+    verdict = "valid, but its data is missing" if preview.missing else "valid"
+    print(f"{verdict}: {plain(preview.name or '')}, a {kind.title} of {bound}{formats.count(preview.runs)} {runs}")
+    if preview.runs_from:
+        print(f"runs:         {preview.runs_from}")
+    print(f"models:       {', '.join(preview.models)}")
+    print(f"steps:        {bound}{formats.count(preview.steps)}")
+    print(f"{preview.batch_unit + ':':<14}{bound}{formats.compact(preview.tokens)}")
+    print(f"device time:  {_device_time(preview)}")
+    for minimum in preview.memory:
+        print(
+            f"memory:       {plain(minimum.candidate)} on {minimum.model}: at least {formats.size(minimum.total_bytes)}"
+        )
+    if preview.memory and preview.uncounted:
+        uncounted_models = ", ".join(preview.uncounted)
+        print(f"memory:       not counted yet on {uncounted_models}; see `adapm-bench models {preview.uncounted[0]}`")
+    if not preview.memory and preview.batch_unit == "tokens":  # a regression trains no network
+        print(
+            f"memory:       not counted yet; see `adapm-bench models {preview.models[-1]}`, or /memory of the service"
+        )
+    for sentence in preview.warnings:
         print(f"warning:      {sentence}")
-    print_power(found)
-    if found.law is not None:
-        print(f"can show:     the law {found.law}")
+    print_power(preview)
+    if preview.law is not None:
+        print(f"can show:     the law {preview.law}")
 
 
-def print_power(found: Preview) -> None:
+def print_power(preview: Preview) -> None:
     """Prints the differences that a comparison can show, or why they are not known."""
-    if found.power is not None:
-        print(f"can show:     {words.power_text(found.power)}")
-        for sentence in words.power_details(found.power):
+    if preview.power is not None:
+        print(f"can show:     {words.power_text(preview.power)}")
+        for sentence in words.power_details(preview.power):
             print(f"              {sentence}")
-    if found.power_unknown is not None:
-        print(f"can show:     unknown: {found.power_unknown}")
+    if preview.power_unknown is not None:
+        print(f"can show:     unknown: {preview.power_unknown}")
 
 
-def _device_time(found: Preview) -> str:
-    cost = found.cost
+def _device_time(preview: Preview) -> str:
+    cost = preview.cost
     if cost is None:
-        budget = found.device_hours_budget
+        budget = preview.device_hours_budget
         return "unknown: no such run was measured here" if budget is None else f"at most {formats.device_time(budget)}"
     notes = [f"by {pluralize(cost.measured_runs, 'measured run')} on {cost.device}"]
     notes += [f"{', '.join(map(plain, cost.assumed))}: the mean of the others"] if cost.assumed else []
     notes += [f"without {', '.join(cost.unmeasured)}, never measured here"] if cost.unmeasured else []
-    return f"{'at most' if found.growing else 'about'} {formats.device_time(cost.device_hours)}, {'; '.join(notes)}"
+    return f"{'at most' if preview.growing else 'about'} {formats.device_time(cost.device_hours)}, {'; '.join(notes)}"

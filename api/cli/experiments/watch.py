@@ -87,8 +87,8 @@ def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hin
     parts = [f"{counts.ended()}/{experiment.runs_planned()} runs, {share:.0%}"]
     if progress.tokens_per_second:
         parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
-    if left := time_left(experiment):
-        parts.append(f"{left} left")
+    if duration := time_left(experiment):
+        parts.append(f"{duration} left")
     at_work = [
         f"{plain(run.candidate)} lr {run.lr:g} seed {run.seed}: step {run.step}/{run.steps_total}"
         + ("" if run.last_train_loss is None else f" loss {run.last_train_loss:.3f}")

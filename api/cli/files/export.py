@@ -54,9 +54,9 @@ DOCUMENTS = {
 
 def _tables(client: Client, id: str, form: str, out: Path) -> Iterator[Path]:
     if form in DOCUMENTS:
-        for name, what in DOCUMENTS[form]:
+        for name, resource in DOCUMENTS[form]:
             path = out / name.format(id=id)
-            path.write_bytes(client.document(id, what))
+            path.write_bytes(client.document(id, resource))
             yield path
         return
     for table in ("results", "series"):

@@ -76,7 +76,7 @@ MOST_SHOWN = 20
 
 
 def import_runs(
-    words: Words = None,
+    arguments: Words = None,
     mapped: MapOption = None,
     given: SetOption = None,
     experiment: ExperimentOption = None,
@@ -88,7 +88,7 @@ def import_runs(
 ) -> None:
     """Import runs of your own loop, W&B, MLflow, TensorBoard, Trackio, a Trainer, a table or plain logs. Repeat it for
     new runs and points."""
-    folders = _spool_folders(words or ())
+    folders = _spool_folders(arguments or ())
     if folders:
         if mapped or given or experiment is not None or pattern or only or dry_run:
             refuse(
@@ -103,7 +103,7 @@ def import_runs(
     with open_shelf() as put:
         found = list[SourceRun]()
         try:
-            reader, places = choose_reader(words or ())
+            reader, places = choose_reader(arguments or ())
             request = ReadRequest(
                 places=places,
                 fields=[field for name, field in corrections.items() if name in PROPOSALS],
@@ -170,13 +170,13 @@ def _print_sent(sent: Sequence[ImportedRun]) -> None:
         print(f"  adapm-bench compare '{plain(name)}'")
 
 
-def _spool_folders(words: Sequence[str]) -> list[Path]:
+def _spool_folders(arguments: Sequence[str]) -> list[Path]:
     """Return the folders and files of spools that are meant; empty if other tools' logs are."""
-    if not words:
+    if not arguments:
         return [Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)]
-    if words[0] == "spools":
-        return [Path(word) for word in words[1:]] or _spool_folders(())
-    paths = [Path(word) for word in words]
+    if arguments[0] == "spools":
+        return [Path(word) for word in arguments[1:]] or _spool_folders(())
+    paths = [Path(word) for word in arguments]
     return paths if all(path.match(f"*{SUFFIX}") or (path.is_dir() and find(path)) for path in paths) else []
 
 
@@ -221,20 +221,22 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
 
 def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str] | None) -> dict[str, str]:
     """Return the values of an option by name; `names`: the allowed ones, None for any."""
-    found = {}
-    for each in given or ():
-        name, equals, value = each.partition("=")
+    values = {}
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
         if not equals or not value or (names is not None and name not in names):
             which = "" if names is None else f", where NAME is one of {', '.join(names)}"
-            refuse(f"{option} {each}: use {option} NAME=VALUE{which}")
-        found[name] = value
-    return found
+            refuse(f"{option} {pair}: use {option} NAME=VALUE{which}")
+        values[name] = value
+    return values
 
 
-def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun], runs: Sequence[MappedRun]) -> None:
-    print(f"{source}: {pluralize(len(found), 'run')}")
+def _print_mapping(
+    source: str, mapping: FieldMapping, source_runs: Sequence[SourceRun], runs: Sequence[MappedRun]
+) -> None:
+    print(f"{source}: {pluralize(len(source_runs), 'run')}")
     rows = []
-    step_fields = ", ".join(dict.fromkeys(each.step_field for each in found if each.step_field is not None))
+    step_fields = ", ".join(dict.fromkeys(run.step_field for run in source_runs if run.step_field is not None))
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
         if name == "step" and name not in mapping.fields and step_fields:
@@ -245,18 +247,20 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
         )
         rows.append((name, origin, shown + (", …" if len(values) > 6 else "")))
     console().print(text_table(("field", "from", "values"), rows))
-    others = sorted({metric for run in runs for metric in run.metrics} - {*NAMES})
+    other_metrics = sorted({metric for run in runs for metric in run.metrics} - {*NAMES})
     settings = {name for run in runs for name in run.header.config} - {IMPORTED}
-    kept = f"{pluralize(len(settings), 'setting')}, {pluralize(len(others), 'other metric')}"
-    print(f"kept as well: {kept}" + (f" ({plain(', '.join(others[:8]))})" if others else ""))
-    left_out = sorted({name for each in found for name in each.not_numbers})
+    counts = f"{pluralize(len(settings), 'setting')}, {pluralize(len(other_metrics), 'other metric')}"
+    print(f"kept as well: {counts}" + (f" ({plain(', '.join(other_metrics[:8]))})" if other_metrics else ""))
+    left_out = sorted({name for run in source_runs for name in run.not_numbers})
     if left_out:
         more = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
         print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{more}")
     done = Counter(note for run in runs for note in run.notes)
     for note, count in done.most_common(MOST_SHOWN):
-        mine = [run.name for run in runs if note in run.notes]
-        print(f"{pluralize(count, 'run')} ({plain(', '.join(mine[:4]))}{', …' if count > 4 else ''}): {plain(note)}")
+        run_names = [run.name for run in runs if note in run.notes]
+        print(
+            f"{pluralize(count, 'run')} ({plain(', '.join(run_names[:4]))}{', …' if count > 4 else ''}): {plain(note)}"
+        )
     without = [run.name for run in runs if run.header.seed is None]
     if without:
         print(f"not judged, without a seed: {pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})")

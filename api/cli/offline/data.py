@@ -74,20 +74,20 @@ verbs = typer.Typer(help="List, prepare and copy datasets.", no_args_is_help=Tru
 def ls(verify: Verify = False, data: Data = None, json: Json = False) -> None:
     """List the datasets, and those prepared in the data folder."""
     folder = environment_settings(data_folder=data).storage().datasets_folder()
-    known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
+    catalog = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
     prepared = [*_texts(folder, verify=verify), *_conversations(folder)]
     is_damaged = verify and any("error" in entry or entry.get("faults") for entry in prepared)
     if json:
-        print_json({"datasets": known, "prepared": prepared})
+        print_json({"datasets": catalog, "prepared": prepared})
     else:
-        _print_datasets(folder, known, prepared)
+        _print_datasets(folder, catalog, prepared)
     if is_damaged:
         raise typer.Exit(FAILED)
 
 
-def _print_datasets(folder: Path, known: list[dict[str, str]], prepared: list[dict[str, Any]]) -> None:
+def _print_datasets(folder: Path, catalog: list[dict[str, str]], prepared: list[dict[str, Any]]) -> None:
     out = console()
-    out.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in known)))
+    out.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in catalog)))
     print("your own files: adapm-bench data prepare own/NAME --from FILES\n")
     columns = ("prepared", "tokenizer", "vocabulary", "training", "validation", "shards", "size", "data hash")
     if prepared:
@@ -129,7 +129,7 @@ def _texts(folder: Path, *, verify: bool) -> Iterator[dict[str, Any]]:
 def _conversations(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the conversations that runs have prepared, alike; a document is a conversation, a shard a split's
     tokens."""
-    for path in sorted(each.parent for each in folder.glob(f"*/{ConversationManifest.file_name}")):
+    for path in sorted(file.parent for file in folder.glob(f"*/{ConversationManifest.file_name}")):
         if path.suffix == UNFINISHED:
             continue
         try:
@@ -240,10 +240,10 @@ def push(names: Names = None, data: Data = None, json: Json = False) -> None:
     if settings.dataset_url is None:
         refuse("no remote folder is configured; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
     folder = settings.storage().datasets_folder()
-    known = {path.relative_to(folder).as_posix(): path for path in _folders_to_push(folder)}
-    wanted = {name: path for name, path in known.items() if not names or name in names}
-    if strangers := set(names or ()) - set(known):
-        fail(f"not prepared here: {', '.join(sorted(strangers))}; prepared: {', '.join(known) or 'nothing'}")
+    paths_by_name = {path.relative_to(folder).as_posix(): path for path in _folders_to_push(folder)}
+    wanted = {name: path for name, path in paths_by_name.items() if not names or name in names}
+    if strangers := set(names or ()) - set(paths_by_name):
+        fail(f"not prepared here: {', '.join(sorted(strangers))}; prepared: {', '.join(paths_by_name) or 'nothing'}")
     if not wanted:
         fail(f"nothing is prepared in {folder}")
     for path in wanted.values():
@@ -255,8 +255,8 @@ def push(names: Names = None, data: Data = None, json: Json = False) -> None:
 def _folders_to_push(folder: Path) -> Iterator[Path]:
     """Yield every finished folder of texts and of conversations, then every folder of own weights, each by name."""
     kinds = (Manifest, ConversationManifest)
-    found = {path.parent for kind in kinds for path in folder.glob(f"*/{kind.file_name}")}
-    yield from sorted(path for path in found if path.suffix != UNFINISHED)
+    folders = {path.parent for kind in kinds for path in folder.glob(f"*/{kind.file_name}")}
+    yield from sorted(path for path in folders if path.suffix != UNFINISHED)
     weights = sorted(folder.glob(f"{OWN_FOLDER}/*/"))
     yield from (path for path in weights if datasets.OWN_NAME.fullmatch(f"own/{path.name}"))
 

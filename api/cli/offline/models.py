@@ -155,13 +155,13 @@ def _print_models(*, json: bool) -> None:
     console().print(text_table(columns, rows))
 
 
-def _print_fits(found: Footprint, card_gib: float, micro_batch: int) -> None:
+def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None:
     """Print the optimizers that fit a card: a sentence on AdamW and AdaPM, then a line for each optimizer."""
     out = console()
-    if found.passes_unknown_because is not None:
-        fail(f"the activations of {found.model} cannot be counted ({found.passes_unknown_because})")
+    if footprint.passes_unknown_because is not None:
+        fail(f"the activations of {footprint.model} cannot be counted ({footprint.passes_unknown_because})")
     plain, checkpointed = (
-        {fit.optimizer: fit for fit in found.fits if fit.checkpointing is way} for way in (False, True)
+        {fit.optimizer: fit for fit in footprint.fits if fit.checkpointing is way} for way in (False, True)
     )
     shown = [
         f"{fit.title} {checkpointed[name].most_sequences or 'does not fit'}"
@@ -172,12 +172,12 @@ def _print_fits(found: Footprint, card_gib: float, micro_batch: int) -> None:
         out.print(f"Largest micro-batch in {card_gib:g} GiB with activation checkpointing: {', '.join(shown)}.\n")
     columns = ("optimizer", "state", "step", "peak", "largest\nmicro-batch", "peak,\ncheckpointing",
                "largest\nmicro-batch", "limited by")  # fmt: skip
-    kept = {one.optimizer: one for one in found.optimizers}
+    usage_by_name = {usage.optimizer: usage for usage in footprint.optimizers}
     rows = [
         (
             name,
-            formats.size(kept[name].state_bytes),
-            formats.size(kept[name].transient_bytes),
+            formats.size(usage_by_name[name].state_bytes),
+            formats.size(usage_by_name[name].transient_bytes),
             formats.size(plain[name].peak_bytes),
             f"{plain[name].most_sequences or '—'}",
             formats.size(fit.peak_bytes),
@@ -188,16 +188,16 @@ def _print_fits(found: Footprint, card_gib: float, micro_batch: int) -> None:
     ]
     out.print(text_table(columns, rows, columns[1:-1]))
     activations = " or ".join(
-        formats.size(each.peak_bytes(micro_batch) - found.gradient_bytes) for each in found.passes
+        formats.size(pass_memory.peak_bytes(micro_batch) - footprint.gradient_bytes) for pass_memory in footprint.passes
     )
     out.print(
-        f"\n{found.model}: weights {formats.size(found.parameter_bytes)}, gradients "
-        f"{formats.size(found.gradient_bytes)}, activations {activations} with checkpointing (micro-batch "
-        f"{micro_batch}, {found.sequence_length_tokens:,} tokens, {found.precision}).\n"
+        f"\n{footprint.model}: weights {formats.size(footprint.parameter_bytes)}, gradients "
+        f"{formats.size(footprint.gradient_bytes)}, activations {activations} with checkpointing (micro-batch "
+        f"{micro_batch}, {footprint.sequence_length_tokens:,} tokens, {footprint.precision}).\n"
         f"Peak: weights, gradients and state, and activations or the optimizer's step. {card_gib:g} GiB = "
         f"{formats.size(card_gib * 2**30)} of tensors; the CUDA context and the allocator's gaps come on top."
     )
-    for one in found.optimizers:
+    for one in footprint.optimizers:
         if one.transient_bytes is None:
             out.print(f"{one.optimizer} cannot be counted without a run ({one.unknown_because or 'its step'}).")
 
@@ -206,16 +206,16 @@ def _print_fitting_models(
     names: list[str], options: dict[str, Scalar], card_gib: float, step: tuple[Precision, int | None], *, json: bool
 ) -> None:
     """A line a model: the largest micro-batch under each optimizer."""
-    found = []
+    footprints = []
     for name in presets.names():
         if step[1] is None or step[1] <= presets.preset(name).max_positions:
             with check_model_name(name):
-                found.append(_count_once(name, names, options, [], 1, step).fit(card_gib))
+                footprints.append(_count_once(name, names, options, [], 1, step).fit(card_gib))
     if json:
-        print_json(found)
+        print_json(footprints)
         return
     rows = []
-    for counted in found:
+    for counted in footprints:
         most = {(fit.optimizer, fit.checkpointing): fit.most_sequences for fit in counted.fits}
         cells = [
             f"{most[name, False] or '—'} / {most[name, True] or '—'}" if (name, True) in most else formats.UNKNOWN
@@ -247,75 +247,75 @@ def _count_once(
 
         precision, length = step
         rules = block_rules(rule)
-        found = footprint(model, names, options, rules, ranks, precision=precision, sequence_length_tokens=length)
+        answer = footprint(model, names, options, rules, ranks, precision=precision, sequence_length_tokens=length)
     with suppress(OSError):  # whose home cannot be written counts again
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, found.model_dump_json())
-        for old in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST_COUNTS]:
+        write_atomically(path, answer.model_dump_json())
+        for old in sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-MOST_COUNTS]:
             old.unlink(missing_ok=True)
-    return found
+    return answer
 
 
-def _print_footprint(found: Footprint) -> None:
+def _print_footprint(memory: Footprint) -> None:
     out = console()
-    each = f" each of {found.ranks} ranks (FSDP2)" if found.ranks > 1 else ""
+    note = f" each of {memory.ranks} ranks (FSDP2)" if memory.ranks > 1 else ""
     out.print(
-        f"{found.model}: {formats.count(found.parameters)} parameters, {formats.size(found.parameter_bytes)}{each}; "
-        f"gradients {formats.size(found.gradient_bytes)}. Activations come on top: --memory GIB counts them.\n"
+        f"{memory.model}: {formats.count(memory.parameters)} parameters, {formats.size(memory.parameter_bytes)}{note}; "
+        f"gradients {formats.size(memory.gradient_bytes)}. Activations come on top: --memory GIB counts them.\n"
     )
-    out.print(_total_table(found))
+    out.print(_total_table(memory))
     out.print("\nState by kind of block:\n")
-    out.print(_block_table(found))
-    if any("several" in one.state_by_block for one in found.optimizers):
+    out.print(_block_table(memory))
+    if any("several" in usage.state_by_block for usage in memory.optimizers):
         out.print("\nseveral: of fused parameters, for query, key and value (or gate and up projection) together.")
     whole = (
-        [one.optimizer for one in found.optimizers if catalog.entry(one.optimizer).sharding_fault(one.options)]
-        if found.ranks > 1
+        [usage.optimizer for usage in memory.optimizers if catalog.entry(usage.optimizer).sharding_fault(usage.options)]
+        if memory.ranks > 1
         else []
     )
     if whole:
         out.print(f"\nNot with execution.parallel = fsdp, since they need whole parameters: {', '.join(whole)}.")
-    for one in found.optimizers:
-        if one.unknown_because is not None and one.optimizer not in whole:
-            out.print(f"\n{one.optimizer} cannot be counted without a run ({one.unknown_because}).")
-    if found.notes:
-        out.print("\nPaper: arXiv 2510.09103, table 2.", *found.notes, sep="\n")
+    for usage in memory.optimizers:
+        if usage.unknown_because is not None and usage.optimizer not in whole:
+            out.print(f"\n{usage.optimizer} cannot be counted without a run ({usage.unknown_because}).")
+    if memory.notes:
+        out.print("\nPaper: arXiv 2510.09103, table 2.", *memory.notes, sep="\n")
 
 
-def _total_table(found: Footprint) -> Table:
-    published = any(one.published_bytes is not None for one in found.optimizers)
+def _total_table(footprint: Footprint) -> Table:
+    published = any(usage.published_bytes is not None for usage in footprint.optimizers)
     columns = (
         "state",
         "saved against adamw",
         "parameters + gradients + state",
         *(["paper's state"] if published else []),
     )
-    kept, rows = found.parameter_bytes + found.gradient_bytes, []
-    for one in found.optimizers:
-        total, saved = None if one.state_bytes is None else kept + one.state_bytes, formats.UNKNOWN
-        if one.optimizer != BASELINE and one.state_bytes is not None and found.baseline_bytes:
-            share = 1 - one.state_bytes / found.baseline_bytes
+    kept, rows = footprint.parameter_bytes + footprint.gradient_bytes, []
+    for usage in footprint.optimizers:
+        total, saved = None if usage.state_bytes is None else kept + usage.state_bytes, formats.UNKNOWN
+        if usage.optimizer != BASELINE and usage.state_bytes is not None and footprint.baseline_bytes:
+            share = 1 - usage.state_bytes / footprint.baseline_bytes
             saved = formats.percent(share) if share >= 0 else f"{formats.percent(-share)} more"
-        figures = [formats.size(one.state_bytes), saved, formats.size(total)]
-        figures += [formats.size(one.published_bytes)] if published else []
-        options = ", ".join(f"{name} {value}" for name, value in one.options.items())
-        rows.append((one.optimizer, *figures, options))
+        figures = [formats.size(usage.state_bytes), saved, formats.size(total)]
+        figures += [formats.size(usage.published_bytes)] if published else []
+        options = ", ".join(f"{name} {value}" for name, value in usage.options.items())
+        rows.append((usage.optimizer, *figures, options))
     return text_table(("optimizer", *columns, "options"), rows, columns)
 
 
-def _block_table(found: Footprint) -> Table:
+def _block_table(footprint: Footprint) -> Table:
     """Return a line an optimizer, a column a kind of block; the largest kinds first, counters last."""
     sizes: dict[str, int] = {}
-    for one in found.optimizers:
-        for kind, size in one.state_by_block.items():
+    for usage in footprint.optimizers:
+        for kind, size in usage.state_by_block.items():
             sizes[kind] = max(size, sizes.get(kind, 0))
     kinds = sorted(sizes, key=lambda kind: -sizes[kind])
     columns = [*(kind.replace("_", "\n") for kind in kinds), "step\ncounters"]
     rows = []
-    for one in found.optimizers:
-        if one.state_bytes is not None:
-            kept = (*(one.state_by_block.get(kind, 0) for kind in kinds), one.counter_bytes)
-            rows.append((one.optimizer, *(formats.size(size) if size else "" for size in kept)))
+    for usage in footprint.optimizers:
+        if usage.state_bytes is not None:
+            kept = (*(usage.state_by_block.get(kind, 0) for kind in kinds), usage.counter_bytes)
+            rows.append((usage.optimizer, *(formats.size(size) if size else "" for size in kept)))
     return text_table(("optimizer", *columns), rows, columns)
 
 
@@ -343,15 +343,15 @@ def _print_plan(model: str, optimizer: str, options: dict[str, Scalar], rule: li
 def _plan_table(blocks: Iterable[PlannedBlock]) -> Table:
     rows = []
     for fold in fold_blocks(blocks):
-        one = fold.first()
+        block = fold.first()
         rows.append(
             (
-                f"{fold.title()} {one.slice or ''}".rstrip(),
+                f"{fold.title()} {block.slice or ''}".rstrip(),
                 f"×{len(fold.blocks)}" if len(fold.blocks) > 1 else "",
                 fold.shape(),
                 fold.kind(),
-                f"{one.first_moment}, r = {one.rank}" if one.rank else one.first_moment,
-                f"per {one.second_moment}",
+                f"{block.first_moment}, r = {block.rank}" if block.rank else block.first_moment,
+                f"per {block.second_moment}",
                 formats.size(fold.state_bytes()),
             )
         )

@@ -119,8 +119,8 @@ def check_promises(subject: "Subject", promises: "tuple[Promise, ...]") -> Itera
         try:
             promise(subject)
         except Exception as error:  # noqa: BLE001 - the optimizer is somebody's program: it may raise anything
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            found = words.removeprefix("BrokenPromiseError: ")[:MESSAGE_CHARACTERS]
-            yield PromiseCheck(promise=sentence, kept=False, found=found)
+            message = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = message.removeprefix("BrokenPromiseError: ")[:MESSAGE_CHARACTERS]
+            yield PromiseCheck(promise=sentence, kept=False, found=reason)
         else:
             yield PromiseCheck(promise=sentence, kept=True)

@@ -208,24 +208,24 @@ class StudyRunner:
 
     def submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
-        known = self._newest_experiments(client, study)
+        earlier_ids = self._newest_experiments(client, study)
         ids: dict[str, str] = {}
         for part, spec in study.experiments(self.scale).items():
-            key, found = experiment_key(spec), known.get(part)
-            if found is None or identity(client.experiment(found).spec) != identity(spec):
+            key, experiment_id = experiment_key(spec), earlier_ids.get(part)
+            if experiment_id is None or identity(client.experiment(experiment_id).spec) != identity(spec):
                 submission = client.submit(spec, key=key)
-                found = submission.experiment.id
+                experiment_id = submission.experiment.id
                 runs = pluralize(spec.run_count(), "run")
-                print(f"{study.name}: submitted {found} ({part}), {runs} at most", flush=True)
+                print(f"{study.name}: submitted {experiment_id} ({part}), {runs} at most", flush=True)
             else:
-                print(f"{study.name}: using {found} ({part})", flush=True)
+                print(f"{study.name}: using {experiment_id} ({part})", flush=True)
             # Whoever runs a study wants its answer: what was paused, cancelled or has failed goes on.
-            states = client.experiment(found).counts.by_status
+            states = client.experiment(experiment_id).counts.by_status
             if states.get(RunStatus.PAUSED):
-                client.resume_experiment(found)
+                client.resume_experiment(experiment_id)
             if states.get(RunStatus.FAILED) or states.get(RunStatus.CANCELLED):
-                client.retry_experiment(found)
-            ids[part] = found
+                client.retry_experiment(experiment_id)
+            ids[part] = experiment_id
         return ids
 
     def _newest_experiments(self, client: Client, study: Study) -> dict[str, str | None]:
@@ -258,12 +258,12 @@ def list_table(reports: Iterable[StudySummary]) -> RenderableType:
     """Return the table of studies, a line each."""
     lines = []
     for report in reports:
-        found = report.best()
-        words = ("no result yet", "", "")
-        if found is not None:
-            scale, finding = found
-            words = (finding.answer.value, finding.sentence, origin(report, report.scale(scale)))
-        lines.append((report.name, report.question, *words))
+        best_finding = report.best()
+        cells = ("no result yet", "", "")
+        if best_finding is not None:
+            scale, finding = best_finding
+            cells = (finding.answer.value, finding.sentence, origin(report, report.scale(scale)))
+        lines.append((report.name, report.question, *cells))
     return text_table(("study", "question", "the claim", "claim by claim", "from"), lines)
 
 

@@ -22,8 +22,8 @@ class LateRun:
 
     def __init__(self, *, experiment: str, candidate: str, **more: Any) -> None:
         """The arguments of `start_run`; raises `ValueError` for what could not be judged, as it does."""
-        known = {name: more.get(name) for name in ("lr", "seed", "workload")}
-        RunHeader.model_validate({"experiment": experiment, "candidate": candidate} | known)
+        fields = {name: more.get(name) for name in ("lr", "seed", "workload")}
+        RunHeader.model_validate({"experiment": experiment, "candidate": candidate} | fields)
         self._settings: dict[str, Any] = dict(more.pop("config", None) or {})
         self.id: str = more.pop("id", None) or uuid4().hex[:16]
         self._asked: dict[str, Any] = {"experiment": experiment, "candidate": candidate, "id": self.id} | more

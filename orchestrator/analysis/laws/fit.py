@@ -427,8 +427,8 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     form, cells = fitted.law.form, [*fitted.sample.cells()]
     axis = form.variables[0]
     along = [cell[axis] for cell in cells]
-    asked = [(each.parameters, fitted.tokens_at(each.parameters, each.tokens))[axis] for each in predict]
-    grid = [round(each) for each in np.geomspace(min(along), max([BEYOND * max(along), *asked]), STEPS)]
+    asked = [(target.parameters, fitted.tokens_at(target.parameters, target.tokens))[axis] for target in predict]
+    grid = [round(step) for step in np.geomspace(min(along), max([BEYOND * max(along), *asked]), STEPS)]
 
     budgets = sorted({tokens for _, tokens in cells})
     ratios = sorted({float(f"{tokens / parameters:.2g}") for parameters, tokens in cells})
@@ -453,8 +453,8 @@ def _check_largest(sample: Sample, form: LawForm, draws: int) -> HeldOutPredicti
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis, cells = form.variables[0], sample.cells()
     largest = _largest(cells, axis)[-1]
-    rest = sample.restrict({key for key in sample.losses if key[axis] < largest[axis]})
-    if (fitted := _fit_law(rest, form, draws)) is None:
+    smaller = sample.restrict({key for key in sample.losses if key[axis] < largest[axis]})
+    if (fitted := _fit_law(smaller, form, draws)) is None:
         return None
     measured, predicted = fmean(cells[largest]), fitted.loss_at(*largest)
     error = predicted.value - measured

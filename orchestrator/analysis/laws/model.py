@@ -149,11 +149,11 @@ def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
     if 1 not in law.form.variables:
         raise ValueError(f"{law.form.formula} says nothing of tokens; fit a form with D")
     values = law.coefficients()
-    left = loss - values.get("E", np.zeros(law.theta.shape[:-1]))
-    left = left - (values["A"] * parameters ** -values["alpha"] if "A" in values else 0.0)
+    token_term = loss - values.get("E", np.zeros(law.theta.shape[:-1]))
+    token_term = token_term - (values["A"] * parameters ** -values["alpha"] if "A" in values else 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        tokens = (values["B"] / left) ** (1 / values["beta"])
-    return np.where((left > 0) & (values["beta"] > 0), tokens, np.inf)
+        tokens = (values["B"] / token_term) ** (1 / values["beta"])
+    return np.where((token_term > 0) & (values["beta"] > 0), tokens, np.inf)
 
 
 def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, float]:

@@ -187,8 +187,8 @@ def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[s
         noun = ("size at its largest budget", "budget at its largest size")[axis]
         cells = pluralize(len(left_out), "other cell")
         yield f"The law has each {noun}, without {cells}; three sizes at three budgets tell one of both."
-    others = [point.cell()[1 - axis] for row in rows for point in row.points if point.is_in_law]
-    if others and max(others) > SAME_BUDGET * min(others):
+    other_amounts = [point.cell()[1 - axis] for row in rows for point in row.points if point.is_in_law]
+    if other_amounts and max(other_amounts) > SAME_BUDGET * min(other_amounts):
         yield ("Tokens change with the model: alpha", "The model changes with the tokens: beta")[axis] + (
             " is the exponent of both together."
         )

@@ -110,8 +110,8 @@ def runs_left(database: Database, experiment_id: str, limit: int) -> tuple[str, 
 
 def has_begun(database: Database, experiment_id: str) -> bool:
     """Return whether an attempt of an experiment's runs has begun: from then on there may be files of it."""
-    mine = attempts.c.run_id.in_(sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id))
-    query = sa.select(attempts.c.run_id).where(mine, attempts.c.started_at.is_not(None)).limit(1)
+    in_experiment = attempts.c.run_id.in_(sa.select(runs.c.id).where(runs.c.experiment_id == experiment_id))
+    query = sa.select(attempts.c.run_id).where(in_experiment, attempts.c.started_at.is_not(None)).limit(1)
     with database.reading() as connection:
         return connection.execute(query).first() is not None
 
@@ -119,8 +119,8 @@ def has_begun(database: Database, experiment_id: str) -> bool:
 def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
     """Remove runs with everything that is known of them; what counters count of them is kept as sums."""
     with database.writing() as connection:
-        mine = sa.select(runs.c.id).where(runs.c.id.in_(run_ids)).order_by(runs.c.id).with_for_update()
-        present = connection.execute(mine).scalars().all()  # another process may have been quicker
+        query = sa.select(runs.c.id).where(runs.c.id.in_(run_ids)).order_by(runs.c.id).with_for_update()
+        present = connection.execute(query).scalars().all()  # another process may have been quicker
         if not present:
             return
         for what, (count, seconds) in service_counts(connection, present).items():
@@ -135,8 +135,8 @@ def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
 def remove_experiment(database: Database, experiment_id: str) -> bool:
     """Remove an experiment that has no runs any more, and tell the audit log; False if another process has."""
     with database.writing() as connection:
-        mine = sa.select(experiments.c.number).where(experiments.c.id == experiment_id).with_for_update()
-        number = connection.execute(mine).scalar_one_or_none()
+        query = sa.select(experiments.c.number).where(experiments.c.id == experiment_id).with_for_update()
+        number = connection.execute(query).scalar_one_or_none()
         if number is None:
             return False
         connection.execute(sa.delete(labels).where(labels.c.experiment_number == number))
@@ -191,7 +191,7 @@ def _active_message(experiment_id: str, active: int) -> str:
 
 
 def _mark(connection: Connection, number: int, *, deleted_at: float | None, undo_until: float | None) -> None:
-    mine = sa.update(experiments).where(experiments.c.number == number)
+    statement = sa.update(experiments).where(experiments.c.number == number)
     revision = experiments.c.revision + 1
-    connection.execute(mine.values(deleted_at=deleted_at, undo_until=undo_until, revision=revision))
+    connection.execute(statement.values(deleted_at=deleted_at, undo_until=undo_until, revision=revision))
     count_change(connection)

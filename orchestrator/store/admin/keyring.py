@@ -59,9 +59,9 @@ class Keyring:
         """Let a key open nothing any more, its sessions included; its experiments go on. Raises `NotFoundError`."""
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)
-            mine = keys.c.id == validate_id(key_id)
+            condition = keys.c.id == validate_id(key_id)
             moment = sa.func.coalesce(keys.c.revoked_at, now)
-            connection.execute(sa.update(keys).where(mine).values(revoked_at=moment))
+            connection.execute(sa.update(keys).where(condition).values(revoked_at=moment))
             connection.execute(sa.delete(sessions).where(sessions.c.key_id == validate_id(key_id)))
             return self._record(connection, key_id)
 
@@ -72,11 +72,11 @@ class Keyring:
 
     def open_with(self, secret: str) -> KeyRecord | None:
         """Return the key of that secret, if it opens anything now."""
-        found = SECRET.fullmatch(secret)
-        if found is None:
+        match = SECRET.fullmatch(secret)
+        if match is None:
             return None
         with self._database.reading() as connection:
-            query = sa.select(*COLUMNS, keys.c.secret_hash).where(keys.c.id == found["id"], self._is_valid())
+            query = sa.select(*COLUMNS, keys.c.secret_hash).where(keys.c.id == match["id"], self._is_valid())
             row = connection.execute(query).one_or_none()
         if row is None or not secrets.compare_digest(row.secret_hash, token_hash(secret)):
             return None
@@ -95,8 +95,8 @@ class Keyring:
     def open_session(self, token: str) -> KeyRecord | None:
         """Return the key that the session belongs to, if both are good still."""
         joined = keys.join(sessions, sessions.c.key_id == keys.c.id)
-        mine = sessions.c.token_hash == token_hash(token), sessions.c.expires_at > self._database.now()
-        query = sa.select(*COLUMNS).select_from(joined).where(*mine, self._is_valid())
+        conditions = sessions.c.token_hash == token_hash(token), sessions.c.expires_at > self._database.now()
+        query = sa.select(*COLUMNS).select_from(joined).where(*conditions, self._is_valid())
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else self._note_use(_record(row._mapping))
@@ -120,12 +120,12 @@ class Keyring:
     def _note_use(self, key: KeyRecord) -> KeyRecord:
         """Note that the key was used, once a minute at most; a database without room keeps nobody out."""
         stale = sa.or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < self._database.now() - USED_SECONDS)
-        mine = keys.c.id == key.id, stale
+        conditions = keys.c.id == key.id, stale
         with self._database.reading() as connection:
-            if connection.execute(sa.select(keys.c.id).where(*mine)).first() is None:
+            if connection.execute(sa.select(keys.c.id).where(*conditions)).first() is None:
                 return key
         with suppress(DiskFullError), self._database.writing(durable=False) as connection:
-            connection.execute(sa.update(keys).where(*mine).values(last_used_at=self._database.now()))
+            connection.execute(sa.update(keys).where(*conditions).values(last_used_at=self._database.now()))
         return key
 
 

@@ -59,8 +59,8 @@ def faults(database: Database) -> tuple[str, ...]:
     if current != newest:
         return (f"the schema is {current or 'missing'}, not {newest}; `adapm-bench db upgrade` brings it there",)
     with database.reading() as connection:
-        found = _damage(connection) if database.dialect == "sqlite" else []
-        return (*found, *_unreadable(connection), *_contradictions(connection))
+        damage = _damage(connection) if database.dialect == "sqlite" else []
+        return (*damage, *_unreadable(connection), *_contradictions(connection))
 
 
 def _damage(connection: Connection) -> list[str]:
@@ -76,8 +76,8 @@ def _unreadable(connection: Connection) -> Iterator[str]:
     for table in metadata.sorted_tables:
         # Words as they are: what a column has that is none of them is found by nobody but a reader of words.
         plain = (
-            sa.type_coerce(each, sa.Text()).label(each.name) if isinstance(each.type, Words) else each
-            for each in table.c
+            sa.type_coerce(column, sa.Text()).label(column.name) if isinstance(column.type, Words) else column
+            for column in table.c
         )
         query = sa.select(*plain).execution_options(yield_per=ROWS_AT_ONCE)
         key = [column.name for column in table.primary_key]
@@ -139,8 +139,8 @@ def _contradictions(connection: Connection) -> list[str]:
         "is live without a lease": (runs.c.status.in_(LIVE), ~has_lease),
     }
     return [
-        f"run {run_id} {what}"
-        for what, conditions in promises.items()
+        f"run {run_id} {contradiction}"
+        for contradiction, conditions in promises.items()
         for run_id in connection.execute(sa.select(runs.c.id).where(*conditions).limit(20)).scalars()
     ]
 

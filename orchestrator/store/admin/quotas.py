@@ -80,13 +80,13 @@ def usage(connection: Connection, key_ids: Sequence[str], now: float) -> dict[st
     query = sa.select(attempts.c.key_id, live.label("runs"), sa.func.sum(attempts.c.device_seconds).label("seconds"))
     recent = sa.or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > now - DAY_SECONDS)
     rows = connection.execute(query.where(attempts.c.key_id.in_(key_ids), recent).group_by(attempts.c.key_id))
-    found = {row.key_id: Usage(runs=int(row.runs), device_hours=row.seconds / HOUR_SECONDS) for row in rows}
-    return {key_id: found.get(key_id, Usage(runs=0, device_hours=0.0)) for key_id in key_ids}
+    usage_by_key = {row.key_id: Usage(runs=int(row.runs), device_hours=row.seconds / HOUR_SECONDS) for row in rows}
+    return {key_id: usage_by_key.get(key_id, Usage(runs=0, device_hours=0.0)) for key_id in key_ids}
 
 
-def keys_of(connection: Connection, found: Iterable[RunRow]) -> dict[str, str | None]:
+def keys_of(connection: Connection, run_rows: Iterable[RunRow]) -> dict[str, str | None]:
     """Return the key of each run, by the id of its experiment."""
-    rows = connection.execute(_KEYS_OF, {"ids": sorted({run.experiment_id for run in found})})
+    rows = connection.execute(_KEYS_OF, {"ids": sorted({run.experiment_id for run in run_rows})})
     return {row.id: row.key_id for row in rows}
 
 
@@ -97,21 +97,21 @@ def lock_within_quotas(
     # Nobody else's claim passes here until this transaction ends; what is read after it is what the last one left.
     if not connection.execute(_LOCK_LIMITED).all():
         return lock(database, connection, due.limit(limit), wait=False)
-    found = quotas(connection, database.read_clock(connection))
-    left = {key_id: count for key_id, quota in found.items() if (count := quota.runs_left()) is not None}
-    full, query = {key_id for key_id, count in left.items() if count == 0}, due
+    quotas_by_key = quotas(connection, database.read_clock(connection))
+    room_by_key = {key_id: count for key_id, quota in quotas_by_key.items() if (count := quota.runs_left()) is not None}
+    full, query = {key_id for key_id, count in room_by_key.items() if count == 0}, due
     chosen: list[RunRow] = []
     while True:
         if full:
-            mine = runs.c.id.in_([run.id for run in chosen])
-            theirs = sa.select(experiments.c.number).where(experiments.c.key_id.in_(sorted(full)))
-            query = due.where(sa.or_(mine, runs.c.experiment_number.not_in(theirs)))
+            is_chosen = runs.c.id.in_([run.id for run in chosen])
+            full_experiments = sa.select(experiments.c.number).where(experiments.c.key_id.in_(sorted(full)))
+            query = due.where(sa.or_(is_chosen, runs.c.experiment_number.not_in(full_experiments)))
         locked, now = lock(database, connection, query.limit(limit), wait=False)
         key_of, begun, refused = keys_of(connection, locked), Counter[str](), set[str]()
         chosen = []
         for run in locked:
             key_id = key_of[run.experiment_id]
-            if key_id is not None and key_id in left and begun[key_id] == left[key_id]:
+            if key_id is not None and key_id in room_by_key and begun[key_id] == room_by_key[key_id]:
                 refused.add(key_id)
                 continue
             chosen.append(run)

@@ -39,14 +39,14 @@ def current_revision(connection: Connection) -> str | None:
 
 def unknown_schema(current: str) -> tuple[str, str] | None:
     """Return the fault of a database of this revision, and the way out; None if this version has a way from it."""
-    known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
-    if current in (*FORMER_REVISIONS, *known):
+    revisions = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
+    if current in (*FORMER_REVISIONS, *revisions):
         return None
     if current.isdigit() and current < FORMER_REVISIONS[0]:  # revisions of this history begin with a letter
         oldest, newest = FORMER_REVISIONS
         fault = f"{current}, which is older than {oldest}, the oldest that this version can bring to its own"
         return fault, f"open it once with the last adapm-bench of the schema {newest}, then with this one"
-    fault = f"{current}, which this version does not know; its newest is {max(known)}"
+    fault = f"{current}, which this version does not know; its newest is {max(revisions)}"
     return fault, "install the newer adapm-bench that made it, or go back to a backup from before"
 
 

@@ -46,14 +46,14 @@ class DueMessage:
         return f"message {self.id} of webhook {self.webhook_id}"
 
 
-def message_id(webhook_id: str, *what: str) -> str:
+def message_id(webhook_id: str, *parts: str) -> str:
     """Return the id of the message that tells a webhook just this."""
-    return "msg_" + hashlib.sha256("\n".join((webhook_id, *what)).encode()).hexdigest()[:32]
+    return "msg_" + hashlib.sha256("\n".join((webhook_id, *parts)).encode()).hexdigest()[:32]
 
 
-def message_body(kind: MessageKind, at: float, data: EndedExperiment | None) -> str:
+def message_body(kind: MessageKind, unix_seconds: float, data: EndedExperiment | None) -> str:
     """Return the JSON of a message."""
-    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return Message(type=kind, timestamp=moment, data=data).model_dump_json()
 
 
@@ -151,17 +151,17 @@ class Messages(Outbox):
         with self._database.writing() as connection:
             if ended is not None:
                 now = self._database.read_clock(connection)
-                mine = webhooks.c.experiment_id.is_(None) | (webhooks.c.experiment_id == ended.id)
+                is_concerned = webhooks.c.experiment_id.is_(None) | (webhooks.c.experiment_id == ended.id)
                 # What ended before a webhook was there is told only to the one that asked for just that experiment.
                 # A sweep that was cancelled before its first trial has no other moment of its end.
-                told = ended.ended_at if ended.counts.total else max((row.created_at for row in endings), default=0.0)
-                recent = (webhooks.c.created_at <= told) & (told > now - KEPT_SECONDS)
+                moment = ended.ended_at if ended.counts.total else max((row.created_at for row in endings), default=0.0)
+                recent = (webhooks.c.created_at <= moment) & (moment > now - KEPT_SECONDS)
                 since = recent | webhooks.c.experiment_id.is_not(None)
                 body = message_body(MessageKind.EXPERIMENT_ENDED, ended.ended_at, ended)
-                wanted = sa.select(webhooks.c.id).where(mine, since, self._has_valid_key())
+                wanted = sa.select(webhooks.c.id).where(is_concerned, since, self._has_valid_key())
                 # Locked against a removal, which would leave a message without its webhook.
-                found = connection.execute(wanted.with_for_update(read=True, key_share=True))
-                for webhook_id in found.scalars().all():
+                webhook_rows = connection.execute(wanted.with_for_update(read=True, key_share=True))
+                for webhook_id in webhook_rows.scalars().all():
                     id = message_id(webhook_id, ended.id, repr(ended.ended_at))
                     insert_message(connection, id, webhook_id, MessageKind.EXPERIMENT_ENDED, ended.id, body, now)
             done = [row.id for row in endings]

@@ -89,8 +89,8 @@ class Webhooks:
         """Forget a webhook and its messages; returns it as it was."""
         with self._database.writing() as connection:
             # First of all, and so against a sender that adds a message meanwhile.
-            mine = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
-            connection.execute(mine.with_for_update())
+            query = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
+            connection.execute(query.with_for_update())
             record = _record(connection, webhook_id)
             connection.execute(sa.delete(webhook_messages).where(webhook_messages.c.webhook_id == record.id))
             connection.execute(sa.delete(webhooks).where(webhooks.c.id == record.id))
@@ -99,8 +99,8 @@ class Webhooks:
     def test(self, webhook_id: str, *, key: str | None = None) -> DeliveryRecord:
         """Have a test delivered; the same `key` gives the same delivery again, and one that waits is the only one."""
         with self._database.writing() as connection:
-            mine = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
-            connection.execute(mine.with_for_update(read=True, key_share=True))  # it may be about to be removed
+            query = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
+            connection.execute(query.with_for_update(read=True, key_share=True))  # it may be about to be removed
             record = _record(connection, webhook_id)
             now = self._database.read_clock(connection)
             message = webhook_messages.c
@@ -117,15 +117,15 @@ class Webhooks:
         """Return deliveries: sent, waiting and abandoned, the newest first."""
         with self._database.reading() as connection:
             record = _record(connection, webhook_id)
-            mine = _MESSAGES.where(webhook_messages.c.webhook_id == record.id)
-            newest = mine.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(limit)
+            query = _MESSAGES.where(webhook_messages.c.webhook_id == record.id)
+            newest = query.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(limit)
             return tuple(_delivery(row._mapping) for row in connection.execute(newest))
 
 
-def _require_room(connection: Connection, by: str | None) -> None:
+def _require_room(connection: Connection, owner: str | None) -> None:
     """Raise `ConflictError` if that key has as many webhooks as it may have."""
-    connection.execute(sa.select(keys.c.id).where(keys.c.id == by).with_for_update())  # two at once pass one by one
-    count = sa.select(sa.func.count()).where(webhooks.c.key_id.is_not_distinct_from(by))
+    connection.execute(sa.select(keys.c.id).where(keys.c.id == owner).with_for_update())  # two at once pass one by one
+    count = sa.select(sa.func.count()).where(webhooks.c.key_id.is_not_distinct_from(owner))
     if connection.execute(count).scalar_one() >= MOST_OF_A_KEY:
         raise ConflictError(f"this key has {MOST_OF_A_KEY} webhooks, the most that one may have; remove some first")
 

@@ -112,14 +112,14 @@ class Attempts:
             held = self._require_live(connection, run_id, attempt, token)
             if notice.step > held.run.steps_total:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
-            here = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
-            same = here & (checkpoints.c.step == notice.step)
+            in_attempt = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
+            same = in_attempt & (checkpoints.c.step == notice.step)
             if notice.val_loss is None:  # the best one of this very step is as good to go on from
                 best = sa.select(checkpoints.c.step).where(same, checkpoints.c.val_loss.is_not(None))
                 if connection.execute(best).first() is not None:
                     return
             else:  # the one that was the best before is no more; a copy of it may come late
-                better = here & (checkpoints.c.step > notice.step) & checkpoints.c.val_loss.is_not(None)
+                better = in_attempt & (checkpoints.c.step > notice.step) & checkpoints.c.val_loss.is_not(None)
                 if connection.execute(sa.select(checkpoints.c.step).where(better)).first() is not None:
                     return
                 same = same | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
@@ -142,22 +142,22 @@ class Attempts:
     def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
         with self._database.writing() as connection:
             held = lock_held_runs(self._database, connection, callers)
-            live = {each.run.id: each for each in held if each is not None and each.live}
-            new = [each for each in live.values() if each.started_at is None]
+            live = {hold.run.id: hold for hold in held if hold is not None and hold.live}
+            new = [hold for hold in live.values() if hold.started_at is None]
             if new:
-                connection.execute(_START, [self._extension(each) | {"new_started_at": each.now} for each in new])
+                connection.execute(_START, [self._extension(hold) | {"new_started_at": hold.now} for hold in new])
                 begun = [
-                    (each.run, replace(each.run, status=RunStatus.RUNNING, started_at=each.run.started_at or each.now))
-                    for each in new
-                    if each.run.status is RunStatus.LEASED
+                    (hold.run, replace(hold.run, status=RunStatus.RUNNING, started_at=hold.run.started_at or hold.now))
+                    for hold in new
+                    if hold.run.status is RunStatus.LEASED
                 ]
                 move(connection, begun, new[0].now)
             specs = trainable_specs(connection, list(live))
             return [
-                self._assignment(connection, each, specs[each.run.id])
-                if each is not None and each.live
+                self._assignment(connection, hold, specs[hold.run.id])
+                if hold is not None and hold.live
                 else LeaseLostError()
-                for each in held
+                for hold in held
             ]
 
     def _assignment(
@@ -190,19 +190,19 @@ class Attempts:
         with self._database.writing(durable=False) as connection:
             held = lock_held_runs(self._database, connection, [caller for caller, _ in beats], wait=wait)
             live = {
-                (each.run.id, each.attempt): (each, beat)
-                for each, (_, beat) in zip(held, beats, strict=True)
-                if each is not None and each.live
+                (hold.run.id, hold.attempt): (hold, beat)
+                for hold, (_, beat) in zip(held, beats, strict=True)
+                if hold is not None and hold.live
             }
             if live:
-                extended, progress = zip(*(self._heartbeat_binds(*each) for each in live.values()), strict=True)
+                extended, progress = zip(*(self._heartbeat_binds(*pair) for pair in live.values()), strict=True)
                 connection.execute(_EXTEND, extended)
                 connection.execute(_PROGRESS, progress)
                 count_change(connection)
             refused = (
                 LeaseLostError() if wait else RetryPolicy.INDIVIDUALLY
             )  # there may be such a lease, and its run be locked
-            return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
+            return [refused if hold is None else _reply(hold) if hold.live else LeaseLostError() for hold in held]
 
     def _heartbeat_binds(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
         """Return the binds of `_EXTEND` and of `_PROGRESS`."""
@@ -228,7 +228,7 @@ class Attempts:
                 _show_newest(connection, new)
                 count_change(connection)
             refused = LeaseLostError() if wait else RetryPolicy.INDIVIDUALLY
-            return [refused if each is None else None if each.live else LeaseLostError() for each in held]
+            return [refused if hold is None else None if hold.live else LeaseLostError() for hold in held]
 
     def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
         (held,) = lock_held_runs(self._database, connection, [(run_id, attempt, token)])
@@ -293,10 +293,10 @@ def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
         return {}
     this = checkpoints.c
     bounds = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
-    mine = bounds.where(this.run_id == held.run.id, this.attempt < held.attempt)
+    own_bounds = bounds.where(this.run_id == held.run.id, this.attempt < held.attempt)
     counted: dict[int, int] = {}
     bound = held.run.steps_total
-    for attempt, first, last in connection.execute(mine.group_by(this.attempt).order_by(this.attempt.desc())):
+    for attempt, first, last in connection.execute(own_bounds.group_by(this.attempt).order_by(this.attempt.desc())):
         if first <= bound:
             counted[attempt] = min(last, bound)
         bound = min(first, bound)

@@ -123,10 +123,12 @@ def record_endings(
 ) -> list[AttemptOutcome | OrchestratorError]:
     """Carry out the endings in one transaction; for each its outcome, or what refuses it."""
     with database.writing() as connection:
-        held = lock_held_runs(database, connection, [(each.run_id, each.attempt, each.token) for each in endings])
+        held = lock_held_runs(
+            database, connection, [(ending.run_id, ending.attempt, ending.token) for ending in endings]
+        )
         accepted: dict[str, tuple[Ending, HeldRun, RunRow]] = {}
         answers = [
-            _decide(connection, policy, ending, mine, accepted) for ending, mine in zip(endings, held, strict=True)
+            _decide(connection, policy, ending, hold, accepted) for ending, hold in zip(endings, held, strict=True)
         ]
         _write(connection, list(accepted.values()))
         return answers

@@ -51,8 +51,8 @@ def note_ended(connection: Connection, ended: Iterable[RunRow]) -> None:
 def read_news(connection: Connection) -> tuple[News, ...]:
     """Return the experiments with news, the oldest first."""
     query = sa.select(experiments.c.id, experiments.c.number, experiments.c.news).where(experiments.c.news > 0)
-    found = connection.execute(query.order_by(experiments.c.number))
-    return tuple(News(experiment_id=ExperimentId(row.id), number=row.number, count=row.news) for row in found)
+    rows = connection.execute(query.order_by(experiments.c.number))
+    return tuple(News(experiment_id=ExperimentId(row.id), number=row.number, count=row.news) for row in rows)
 
 
 def add_runs(
@@ -66,8 +66,8 @@ def add_runs(
 ) -> bool:
     """Queue what follows from this news; False, and nothing is done, where there is other news by now or the experiment
     was cancelled. Where nothing goes on after it, the experiment is closed and whoever follows it is told."""
-    mine = sa.update(experiments).where(experiments.c.id == news.experiment_id, experiments.c.news == news.count)
-    if connection.execute(mine.values(news=FOLLOWED)).rowcount != 1:
+    statement = sa.update(experiments).where(experiments.c.id == news.experiment_id, experiments.c.news == news.count)
+    if connection.execute(statement.values(news=FOLLOWED)).rowcount != 1:
         return False
     columns = [experiments.c[name] for name in ("number", "paused", "created_at", "growing")]
     row = connection.execute(sa.select(*columns).where(experiments.c.id == news.experiment_id)).one()
@@ -86,8 +86,8 @@ def add_runs(
 
 def close(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
     """Let an experiment get no more runs; its revision tells watchers, because no run need change with it."""
-    mine = sa.update(experiments).where(experiments.c.id == experiment_id)
-    connection.execute(mine.values(growing=False, news=FOLLOWED, revision=experiments.c.revision + 1))
+    statement = sa.update(experiments).where(experiments.c.id == experiment_id)
+    connection.execute(statement.values(growing=False, news=FOLLOWED, revision=experiments.c.revision + 1))
     notify_closed(connection, experiment_id, now)
 
 
@@ -117,13 +117,13 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
 
     To be committed before the action on the runs: then none can slip in behind the ones that were found.
     """
-    mine = experiments.c.id == validate_id(experiment_id)
-    grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
+    condition = experiments.c.id == validate_id(experiment_id)
+    grew = connection.execute(sa.select(experiments.c.growing).where(condition)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     over = bool(grew) and action is RunAction.CANCEL
     revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
-    connection.execute(sa.update(experiments).where(mine).values({**GROWTH_AFTER[action], "revision": revision}))
+    connection.execute(sa.update(experiments).where(condition).values({**GROWTH_AFTER[action], "revision": revision}))
     if over:
         notify_closed(connection, ExperimentId(experiment_id), now)
 

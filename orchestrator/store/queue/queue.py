@@ -118,10 +118,10 @@ class Queue:
         if outcome not in RELEASES:
             raise ValueError(f"a dispatcher cannot release an attempt as {outcome}; use one of {sorted(RELEASES)}")
         with self._database.writing() as connection:
-            found = lock_run(self._database, connection, run_id)
-            if found is None or found[0].status not in LIVE or found[0].attempt != attempt:
+            locked_run = lock_run(self._database, connection, run_id)
+            if locked_run is None or locked_run[0].status not in LIVE or locked_run[0].attempt != attempt:
                 return False
-            run, now = found
+            run, now = locked_run
             message = message or f"attempt {attempt} was {outcome}"
             if node_died and _lost_nodes_in_a_row(connection, run, message) + 1 >= MOST_NODES_LOST:
                 outcome = AttemptOutcome.LOST
@@ -145,10 +145,10 @@ class Queue:
             return ()
         try:
             with self._database.writing() as connection:
-                found, now = lock(self._database, connection, expired, wait=False)
+                locked_runs, now = lock(self._database, connection, expired, wait=False)
                 # Asked again under the lock: a heartbeat may have come first.
-                moments = _attempt_times(connection, [run for run in found if run.status in LIVE], "expires_at")
-                lost = [run for run in found if run.id in moments and (moments[run.id][1] or now) <= now]
+                moments = _attempt_times(connection, [run for run in locked_runs if run.status in LIVE], "expires_at")
+                lost = [run for run in locked_runs if run.id in moments and (moments[run.id][1] or now) <= now]
                 never_heard = [run for run in lost if moments[run.id][0] is None]
                 reason = f"the worker did not begin within {self._policy.start_seconds:g} s"
                 self._lose(connection, never_heard, AttemptOutcome.LOST, reason, now)
@@ -167,9 +167,9 @@ class Queue:
         """
         with self._database.writing() as connection:
             query = select_runs().where(runs.c.status.in_(LIVE)).order_by(runs.c.id)
-            found, now = lock(self._database, connection, query)
+            locked_runs, now = lock(self._database, connection, query)
             reason = "the service was stopped; the run goes on from its last checkpoint"
-            lost = [run for run in found if (run.id, run.attempt) not in spared]
+            lost = [run for run in locked_runs if (run.id, run.attempt) not in spared]
             self._lose(connection, lost, AttemptOutcome.INTERRUPTED, reason, now, held="heartbeat_at")
             return len(lost)
 
@@ -229,10 +229,10 @@ class Queue:
         self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
     ) -> tuple[tuple[Lease, NodeId], ...]:
         """Move the runs to LEASED, each with a new attempt and a new secret; those that would be refused today wait."""
-        found = trainable_specs(connection, [run.id for run, _ in fitting])
-        specs = {id: spec for id, spec in found.items() if isinstance(spec, RunSpec)}
-        refused = {id: error for id, error in found.items() if isinstance(error, ValidationError)}
-        damaged = {id: error for id, error in found.items() if isinstance(error, DamagedError)}
+        checked_specs = trainable_specs(connection, [run.id for run, _ in fitting])
+        specs = {id: spec for id, spec in checked_specs.items() if isinstance(spec, RunSpec)}
+        refused = {id: error for id, error in checked_specs.items() if isinstance(error, ValidationError)}
+        damaged = {id: error for id, error in checked_specs.items() if isinstance(error, DamagedError)}
         _postpone(connection, refused, now)
         move(connection, [(run, _failed_row(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
@@ -313,9 +313,9 @@ class Queue:
         latest = self._database.now() + longest
         query = sa.select(attempts.c.run_id).where(attempts.c.ended_at.is_(None), attempts.c.expires_at > latest)
         with self._database.reading() as connection:
-            if (found := connection.execute(query.limit(1)).first()) is None:
+            if (row := connection.execute(query.limit(1)).first()) is None:
                 return
-        log.warning("the database's clock has stepped back; leases last from now", run=found.run_id)
+        log.warning("the database's clock has stepped back; leases last from now", run=row.run_id)
         with self._database.writing() as connection:
             too_long = sa.update(attempts).where(attempts.c.ended_at.is_(None), attempts.c.expires_at > latest)
             connection.execute(too_long.values(expires_at=latest))

@@ -45,10 +45,10 @@ def apply_to_run(
     """Return the changed run; with `processes` so many train it from now on. Raises `NotFoundError`, and
     `ConflictError` if its state or its specification rules that out."""
     with database.writing() as connection:
-        found = lock_run(database, connection, run_id)
-        if found is None:
+        locked_run = lock_run(database, connection, run_id)
+        if locked_run is None:
             raise reads.missing_run_error(connection, run_id)
-        run, now = found
+        run, now = locked_run
         reads.require_experiment(connection, run.experiment_id)
         _require_trainable(connection, [run], action)
         after = _outcomes(connection, [run], action, policy, now)[0]
@@ -65,24 +65,24 @@ def apply_to_experiment(
 ) -> AnyExperiment:
     """Return the action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`,
     and `ConflictError` if the specification of one that would begin again would be refused today."""
-    mine = sa.and_(runs.c.experiment_id == validate_id(experiment_id), runs.c.status.in_(ACTIONABLE[action]))
+    condition = sa.and_(runs.c.experiment_id == validate_id(experiment_id), runs.c.status.in_(ACTIONABLE[action]))
     with database.reading() as connection:
-        steered = connection.execute(select_runs().where(mine)).all()
+        steered = connection.execute(select_runs().where(condition)).all()
         _require_trainable(connection, [RunRow(**row._mapping) for row in steered], action)
     if action in growth.GROWTH_AFTER:  # committed first: no run can slip in behind those that are found
         with database.writing() as connection:
             growth.steer_growth(connection, experiment_id, action, database.read_clock(connection))
     with database.writing() as connection:
-        known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
-        number = connection.execute(known).scalar_one_or_none()
+        number_query = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
+        number = connection.execute(number_query).scalar_one_or_none()
         if number is None:
             raise experiment_not_found(connection, experiment_id)
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
-        found, now = lock(database, connection, query.where(runs.c.status.in_(ACTIONABLE[action])))
+        locked_runs, now = lock(database, connection, query.where(runs.c.status.in_(ACTIONABLE[action])))
         reads.require_experiment(connection, experiment_id)
-        after = _outcomes(connection, found, action, policy, now)
-        move(connection, _changes(found, after), now)
+        after = _outcomes(connection, locked_runs, action, policy, now)
+        move(connection, _changes(locked_runs, after), now)
         return reads.any_experiment(connection, experiment_id)
 
 
@@ -96,13 +96,13 @@ def _set_processes(connection: Connection, before: RunRow, after: RunRow, proces
             f"run {before.id} is {before.status} with {before.processes} processes; pause it, then resume it with "
             f"{processes}"
         )
-    known = trainable_specs(connection, [before.id])[before.id]
-    if not isinstance(known, RunSpec):
-        raise ConflictError(f"run {before.id} cannot be changed: its specification {known}")
-    gpus = processes if known.resources.gpus else 0
-    resources = {**known.resources.model_dump(), "gpus": gpus, "processes": processes}
+    stored_spec = trainable_specs(connection, [before.id])[before.id]
+    if not isinstance(stored_spec, RunSpec):
+        raise ConflictError(f"run {before.id} cannot be changed: its specification {stored_spec}")
+    gpus = processes if stored_spec.resources.gpus else 0
+    resources = {**stored_spec.resources.model_dump(), "gpus": gpus, "processes": processes}
     try:
-        spec = RunSpec.model_validate({**known.model_dump(), "resources": resources})
+        spec = RunSpec.model_validate({**stored_spec.model_dump(), "resources": resources})
     except ValidationError as error:
         raise ConflictError(
             f"run {before.id} cannot be trained by {processes} processes: {first_fault(error)}"
@@ -125,10 +125,10 @@ def _set_processes(connection: Connection, before: RunRow, after: RunRow, proces
     return replace(after, cpus=cpus, gpus=gpus, processes=processes, max_seconds_from=limit_from, reason=text)
 
 
-def _require_trainable(connection: Connection, found: Iterable[RunRow], action: RunAction) -> None:
+def _require_trainable(connection: Connection, run_rows: Iterable[RunRow], action: RunAction) -> None:
     if action not in (RunAction.RESUME, RunAction.RETRY):
         return
-    waiting = [run.id for run in found if run.status in (RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED)]
+    waiting = [run.id for run in run_rows if run.status in (RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED)]
     for run_id, spec in trainable_specs(connection, waiting).items():
         if isinstance(spec, ValidationError):
             raise ConflictError(
@@ -137,13 +137,13 @@ def _require_trainable(connection: Connection, found: Iterable[RunRow], action: 
 
 
 def _outcomes(
-    connection: Connection, found: Iterable[RunRow], action: RunAction, policy: LeasePolicy, now: float
+    connection: Connection, run_rows: Iterable[RunRow], action: RunAction, policy: LeasePolicy, now: float
 ) -> list[RunRow | None]:
-    found = list(found)
-    stopping = [run.id for run in found if run.status is RunStatus.PAUSING]
+    run_rows = list(run_rows)
+    stopping = [run.id for run in run_rows if run.status is RunStatus.PAUSING]
     working = _runs_with_worker(connection, stopping) if stopping and action is RunAction.RESUME else frozenset()
     decide = ACTIONS[action]
-    return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in found]
+    return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in run_rows]
 
 
 def _runs_with_worker(connection: Connection, ids: list[RunId]) -> frozenset[str]:

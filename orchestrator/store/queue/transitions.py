@@ -94,15 +94,15 @@ def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float)
     rows = connection.execute(_HELD, {"ids": [end.run.id for end in ends]})
     before = {(row.run_id, row.attempt): float(row.device_seconds) for row in rows}
     held = [before[end.run.id, end.run.attempt] for end in ends]
-    seconds = [max(known, end.device_seconds or 0.0) for known, end in zip(held, ends, strict=True)]
+    seconds = [max(held_seconds, end.device_seconds or 0.0) for held_seconds, end in zip(held, ends, strict=True)]
     done = connection.execute(
         _END_ATTEMPT, [_attempt_binds(end, total, now) for end, total in zip(ends, seconds, strict=True)]
     )
     if done.rowcount != len(ends):
         raise LeaseLostError
     return [
-        replace(end.run, device_seconds=end.run.device_seconds + total - known)
-        for end, total, known in zip(ends, seconds, held, strict=True)
+        replace(end.run, device_seconds=end.run.device_seconds + total - held_seconds)
+        for end, total, held_seconds in zip(ends, seconds, held, strict=True)
     ]
 
 

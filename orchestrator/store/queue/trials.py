@@ -55,16 +55,16 @@ def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: 
     """Queue a trial, or find it where it is there already; None if the sweep takes no more (it was cancelled)."""
     with database.writing() as connection:
         sweep = lock_experiment(connection, sweep_id)
-        at = runs.c.experiment_number == sweep.number, runs.c.position == number
-        known = connection.execute(sa.select(runs.c.id).where(*at)).scalar_one_or_none()
-        if known is not None or not sweep.growing:
-            return None if known is None else RunId(known)
+        conditions = runs.c.experiment_number == sweep.number, runs.c.position == number
+        run_id = connection.execute(sa.select(runs.c.id).where(*conditions)).scalar_one_or_none()
+        if run_id is not None or not sweep.growing:
+            return None if run_id is None else RunId(run_id)
         now = database.read_clock(connection)
         limits, id = run_limits(spec, sweep.created_at), ExperimentId(sweep.id)
         insert_runs(connection, id, sweep.number, spec, (trial,), now, limits=limits, first=number, paused=sweep.paused)
         # From version 1 on: the sum over the runs is the experiment's version, and a page has to notice the new one.
         new = {"version": 1, "stop_early": False if spec.may_stop_early() else None}
-        connection.execute(sa.update(runs).where(*at).values(new))
+        connection.execute(sa.update(runs).where(*conditions).values(new))
         count_change(connection)
         return RunId(f"{sweep_id}-{number:04d}")
 
@@ -75,8 +75,8 @@ def ask_to_stop(database: Database, run_id: str) -> bool:
     It stays as it is for everybody else: what it has measured becomes its result, with the verdict `stopped_early`.
     """
     with database.writing() as connection:
-        found, _ = lock_ids(database, connection, [run_id])
-        run = found.get(run_id)
+        locked_runs, _ = lock_ids(database, connection, [run_id])
+        run = locked_runs.get(run_id)
         if run is None or run.status in TERMINAL or run.stop_early is None:
             return False
         stop = sa.update(runs).where(runs.c.id == run_id)
@@ -133,7 +133,7 @@ def spending(database: Database, sweep_id: str) -> Spending:
 def close(database: Database, sweep_id: str) -> None:
     """Close the sweep: no trial follows any more; may be repeated."""
     with database.writing() as connection:
-        mine = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
+        statement = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
         # Its revision lets pages and streams see that the sweep is over, with or without a run.
-        connection.execute(mine.values(growing=False, paused=False, revision=experiments.c.revision + 1))
+        connection.execute(statement.values(growing=False, paused=False, revision=experiments.c.revision + 1))
         notify_closed(connection, ExperimentId(sweep_id), database.read_clock(connection))

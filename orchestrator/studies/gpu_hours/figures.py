@@ -31,8 +31,8 @@ def _figures(part: PartResult, candidate: str) -> tuple[Figure, Figure]:
     batch, baseline_batch = (
         min(_by_seed(part, name, "micro_batch").values(), default=None) for name in (candidate, BASELINE)
     )
-    words = [f"{name:g}" if name else "does not fit" for name in (batch, baseline_batch)]
-    note = f"micro-batch {words[0]} against {words[1]}"
+    batch_texts = [f"{name:g}" if name else "does not fit" for name in (batch, baseline_batch)]
+    note = f"micro-batch {batch_texts[0]} against {batch_texts[1]}"
     lost = sum(run.was_lost() for run in part.runs_of(candidate))
     speeds, of_adamw = (_by_seed(part, name, "tokens_per_second") for name in (candidate, BASELINE))
     shares = [of_adamw[seed] / speeds[seed] for seed in sorted(speeds.keys() & of_adamw.keys())]

@@ -125,11 +125,11 @@ def measure(study: Study, result: StudyResult) -> list[Figure]:
     figures = [
         interval_figure(
             METRIC,
-            f"{role}: {kept}",
-            effects.sum_of({role: kept}),
-            note="as AdaPM's plan" if kept == PLANNED[role] else "",
+            f"{role}: {setting}",
+            effects.sum_of({role: setting}),
+            note="as AdaPM's plan" if setting == PLANNED[role] else "",
         )
-        for role, kept in effects.columns
+        for role, setting in effects.columns
         if role in PATTERNS
     ]
     return [*figures, interval_figure(METRIC, "AdaPM's plan: all roles", effects.sum_of(PLANNED))]

@@ -19,17 +19,17 @@ def measure(study: Study, result: StudyResult) -> list[Figure]:
         for fit in result.fit.fits
         if (alpha := fit.coefficients.get("alpha"))
     ]  # fmt: skip
-    mine = next((fit for fit in result.fit.fits if fit.candidate == "adapm"), None)
-    if mine is None:
+    adapm_fit = next((fit for fit in result.fit.fits if fit.candidate == "adapm"), None)
+    if adapm_fit is None:
         return figures
     distances = [
         max(abs(end / point.fitted - 1) for end in (point.loss, point.low, point.high) if end is not None)
-        for point in mine.points
-        if point.fitted is not None and not mine.no_law
+        for point in adapm_fit.points
+        if point.fitted is not None and not adapm_fit.no_law
     ]
     outcomes = [part.candidate("adapm") for part in result.parts]
     # A law is that of the runs that were trained: it says nothing of those that were lost.
-    change = mine.change if all(outcome is not None and not outcome.lost for outcome in outcomes) else None
+    change = adapm_fit.change if all(outcome is not None and not outcome.lost for outcome in outcomes) else None
     value, low, high = (change.value, change.low, change.high) if change else (None, None, None)
     note = "" if change and distances else "no law, or runs were lost"
     return [

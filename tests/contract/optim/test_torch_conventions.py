@@ -44,8 +44,8 @@ BY_LIBRARIES = {
 TAKING_SPARSE = {"sm3", "sgd", "nesterov"}
 
 
-def same_bits(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+def same_bits(model: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
 def backward(model: nn.Module, seed: int = 0) -> None:
@@ -126,8 +126,8 @@ def test_a_rate_that_is_a_tensor_is_the_rate(name: str):
         group["lr"] = torch.tensor(group["lr"], dtype=torch.float64)
     train(model, optimizer, range(2))
     train(other, twin, range(2))
-    for one, expected in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one, expected, rtol=1e-6, atol=1e-7)
+    for weight, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-7)
 
 
 @NAMES
@@ -180,8 +180,8 @@ def test_a_group_may_come_later(name: str):
     train(model, optimizer, range(2))
     before = late[1].detach().clone()
     late[1].requires_grad_(True)
-    kept = {key: value for key, value in optimizer.param_groups[0].items() if key not in ("params", "param_names")}
-    optimizer.add_param_group({**kept, "params": [late], "lr": RATE / 2})
+    options = {key: value for key, value in optimizer.param_groups[0].items() if key not in ("params", "param_names")}
+    optimizer.add_param_group({**options, "params": [late], "lr": RATE / 2})
     train(model, optimizer, range(2, 5))
     assert not torch.equal(late[1], before) and late[1].isfinite().all()
 

@@ -50,14 +50,14 @@ def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store)
     store.attempts.record_stop(run_id, 1, lease.token, stopped)
     run = store.runs.get(run_id)
     assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, TimeLimit.MAX_RUN_SECONDS)
-    told = run.reason
-    assert told is not None
-    assert re.fullmatch(r"stopped after 4\d\d s: max_run_seconds allows 400 s", told)
+    explanation = run.reason
+    assert explanation is not None
+    assert re.fullmatch(r"stopped after 4\d\d s: max_run_seconds allows 400 s", explanation)
     (attempt,) = store.runs.attempts(run_id)
-    assert (attempt.outcome, attempt.message) == (AttemptOutcome.STOPPED, f"cancel at step 3; {told}")
+    assert (attempt.outcome, attempt.message) == (AttemptOutcome.STOPPED, f"cancel at step 3; {explanation}")
     assert [(event.to_status, event.reason) for event in store.runs.events(run_id)][-2:] == [
-        (RunStatus.CANCELLING, told),
-        (RunStatus.CANCELLED, told),
+        (RunStatus.CANCELLING, explanation),
+        (RunStatus.CANCELLED, explanation),
     ]
 
 
@@ -104,10 +104,12 @@ def test_the_deadline_stops_what_trains_and_keeps_the_rest_from_beginning(store:
     live_for(store, lease, 300)
     assert store.queue.stop_late() == ()
     live_for(store, lease, 100)
-    assert sorted(store.queue.stop_late()) == [(each, TimeLimit.DEADLINE_SECONDS) for each in (trains, waits, rests)]
-    found = [store.runs.get(each) for each in (trains, waits, rests)]
-    assert [run.status for run in found] == [RunStatus.CANCELLING, RunStatus.CANCELLED, RunStatus.CANCELLED]
-    assert {(run.reason or "").partition(":")[0] for run in found} == {"the deadline of its experiment has passed"}
+    assert sorted(store.queue.stop_late()) == [
+        (run_id, TimeLimit.DEADLINE_SECONDS) for run_id in (trains, waits, rests)
+    ]
+    records = [store.runs.get(run_id) for run_id in (trains, waits, rests)]
+    assert [run.status for run in records] == [RunStatus.CANCELLING, RunStatus.CANCELLED, RunStatus.CANCELLED]
+    assert {(run.reason or "").partition(":")[0] for run in records} == {"the deadline of its experiment has passed"}
     assert store.claim(cpus=8, limit=8) == ()
 
 

@@ -191,9 +191,9 @@ class QueueMachine(RuleBasedStateMachine):
     def runs_left(self, owner: str) -> int:
         """Return how many runs of a key may begin: the use of its attempts is the store's word, which has its own
         rule."""
-        mine = [id for id, run in self.model.items() if run.owner == owner]
-        at_work = sum(self.model[id].status in LIVE for id in mine)
-        seconds = sum(self.services.runs.get(id).device_seconds for id in mine)
+        run_ids = [id for id, run in self.model.items() if run.owner == owner]
+        at_work = sum(self.model[id].status in LIVE for id in run_ids)
+        seconds = sum(self.services.runs.get(id).device_seconds for id in run_ids)
         quota = QUOTAS[owner]
         assert quota.runs_at_once is not None
         used_up = quota.device_hours_a_day is not None and seconds / 3600 >= quota.device_hours_a_day
@@ -203,13 +203,13 @@ class QueueMachine(RuleBasedStateMachine):
     def claim(self, limit: int) -> MultipleResults[Lease]:
         due = [id for id, run in self.model.items() if run.status in CLAIMABLE and run.due_tick <= self.tick]
         due.sort(key=lambda id: self.model[id].order)
-        left = {owner: self.runs_left(owner) for owner in QUOTAS}
+        allowances = {owner: self.runs_left(owner) for owner in QUOTAS}
         allowed = []
         for id in due:
             owner = self.model[id].owner
-            if owner is None or left[owner] > 0:
+            if owner is None or allowances[owner] > 0:
                 allowed.append(id)
-                left |= {} if owner is None else {owner: left[owner] - 1}
+                allowances |= {} if owner is None else {owner: allowances[owner] - 1}
         claimed = claim(self.queue, cpus=99, limit=limit)
         assert [lease.run_id for lease in claimed] == allowed[:limit], "the most urgent first, then in turns"
         for lease in claimed:
@@ -371,24 +371,28 @@ class QueueMachine(RuleBasedStateMachine):
         with self.database.reading() as connection:
             rows = {row.id: row for row in connection.execute(sa.select(runs))}
             tries = list(connection.execute(sa.select(attempts).order_by(attempts.c.run_id, attempts.c.attempt)))
-            told = list(connection.execute(sa.select(events).order_by(events.c.run_id, events.c.sequence)))
+            event_rows = list(connection.execute(sa.select(events).order_by(events.c.run_id, events.c.sequence)))
             recorded = [row.run_id for row in connection.execute(sa.select(results))]
             sent = [row.run_id for row in connection.execute(sa.select(outbox).where(outbox.c.run_id.is_not(None)))]
         assert rows.keys() == self.model.keys()
         for id, run in self.model.items():
             row = rows[id]
-            mine = [each for each in tries if each.run_id == id]
-            line = [each for each in told if each.run_id == id]
+            attempt_rows = [attempt_row for attempt_row in tries if attempt_row.run_id == id]
+            line = [event_row for event_row in event_rows if event_row.run_id == id]
             assert (row.status, row.attempt, row.failures) == (run.status, run.attempt, run.failures)
             assert (row.micro_batch_sequences or 8) == run.micro_batch
-            assert row.device_seconds == pytest.approx(sum(each.device_seconds for each in mine))
-            for each in mine:
-                reported = run.device_seconds[each.attempt]
-                held = each.ended_at - each.started_at if each.ended_at and each.started_at else 0.0
-                assert reported <= each.device_seconds <= max(reported, held)
-            assert [each.attempt for each in mine] == list(range(1, run.attempt + 1))
-            assert sum(each.ended_at is None for each in mine) == (run.status in LIVE)
-            assert [each.sequence for each in line] == list(range(1, len(line) + 1))
+            assert row.device_seconds == pytest.approx(sum(attempt_row.device_seconds for attempt_row in attempt_rows))
+            for attempt_row in attempt_rows:
+                reported = run.device_seconds[attempt_row.attempt]
+                held = (
+                    attempt_row.ended_at - attempt_row.started_at
+                    if attempt_row.ended_at and attempt_row.started_at
+                    else 0.0
+                )
+                assert reported <= attempt_row.device_seconds <= max(reported, held)
+            assert [attempt_row.attempt for attempt_row in attempt_rows] == list(range(1, run.attempt + 1))
+            assert sum(attempt_row.ended_at is None for attempt_row in attempt_rows) == (run.status in LIVE)
+            assert [event_row.sequence for event_row in line] == list(range(1, len(line) + 1))
             assert all(b.from_status is a.to_status and b.to_status in MOVES[a.to_status] for a, b in pairwise(line))
             assert line[-1].to_status is run.status
         assert sorted(recorded) == sorted(id for id, run in self.model.items() if run.status is RunStatus.SUCCEEDED)
@@ -400,8 +404,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def ended_as(self, lease: Lease, outcome: AttemptOutcome) -> bool:
         """Whether this attempt has ended in that way, so that saying it again is a repetition."""
-        found = [each for each in self.services.runs.attempts(lease.run_id) if each.attempt == lease.attempt]
-        return found[0].outcome is outcome
+        records = [record for record in self.services.runs.attempts(lease.run_id) if record.attempt == lease.attempt]
+        return records[0].outcome is outcome
 
     def accepted(self, expected: bool, call: Callable[[], object]) -> bool:
         """Make the call; it must be accepted or refused as expected."""

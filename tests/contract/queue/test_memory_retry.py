@@ -31,18 +31,18 @@ def start(store: Store) -> tuple[Lease, int | None]:
 def test_each_try_takes_half_of_the_one_before_down_to_one_sequence(store: Store, asked: int | None) -> None:
     """Four attempts, none of them held against the run; the fifth word of the kind is a failure like any other."""
     run_id = submit(store, Execution(micro_batch_sequences=asked))
-    told = []
+    micro_batches = []
     for _ in range(4):
         lease, micro_batch = start(store)
-        told.append(micro_batch)
+        micro_batches.append(micro_batch)
         store.attempts.fail(run_id, lease.attempt, lease.token, TOO_LARGE)
         store.pass_time(10)
-    assert told == [None, 4, 2, 1]
+    assert micro_batches == [None, 4, 2, 1]
     run = store.runs.get(run_id)
     assert (run.status, run.attempt, run.micro_batch_sequences) == (RunStatus.RETRY_WAIT, 4, 1)
     reasons = [event.reason for event in store.runs.events(run_id) if event.to_status is RunStatus.RETRY_WAIT]
     assert reasons[0] == "out of memory; the next attempt takes micro-batches of 4 sequences"
-    assert [each.outcome for each in store.runs.attempts(run_id)] == [AttemptOutcome.BROKEN] * 4
+    assert [attempt.outcome for attempt in store.runs.attempts(run_id)] == [AttemptOutcome.BROKEN] * 4
     assert run.device_seconds == 8.0, "every try is paid for"
     lease, _ = start(store)
     store.attempts.finish(run_id, lease.attempt, lease.token, result())

@@ -48,7 +48,7 @@ def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(st
     submit(store, "urgent", 2, priority=1)
     submit(store, "newcomer", 2)
     places = {run.id: store.runs.queue_position(run.id) for run in store.runs.page()}
-    assert {place.waiting for place in places.values()} == {7}
+    assert {position.waiting for position in places.values()} == {7}
     order = sorted(places, key=lambda id: places[id].position or 0)
     assert [places[id].position for id in order] == list(range(1, 8))
     assert [lease.run_id for lease in store.claim(cpus=99, limit=99)] == order
@@ -71,10 +71,10 @@ def test_the_estimate_is_the_pace_of_the_last_runs(store: Store) -> None:
     standing = store.runs.queue_position(store.runs.page()[4].id)
     assert (standing.position, standing.waiting) == (2, 2)
     assert standing.starts_in_seconds == pytest.approx(60, abs=5)
-    assert [one.starts_in_seconds for one in store.monitor.activity().waiting] == pytest.approx([30, 60], abs=5)
+    assert [run.starts_in_seconds for run in store.monitor.activity().waiting] == pytest.approx([30, 60], abs=5)
     dispatcher.resign()
     assert store.runs.queue_position(store.runs.page()[4].id) == not_begun
-    assert [one.starts_in_seconds for one in store.monitor.activity().waiting] == [None, None]
+    assert [run.starts_in_seconds for run in store.monitor.activity().waiting] == [None, None]
 
 
 def test_what_does_not_wait_has_no_place(store: Store) -> None:

@@ -52,7 +52,7 @@ def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(
         (entry, *_) = outbox.due()
         assert entry.experiment_id == broken
         outbox.postpone(entry.id, "MLflow is away\x00")
-        assert [each.experiment_id for each in outbox.due()] == [fine]
+        assert [entry.experiment_id for entry in outbox.due()] == [fine]
         store.database.clock_offset_seconds += pause - 0.5
         assert len(outbox.due()) == 1
         store.database.clock_offset_seconds += 0.6

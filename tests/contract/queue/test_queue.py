@@ -136,16 +136,16 @@ def test_a_claim_places_every_run_on_a_node_that_has_room_for_it(store: Store) -
     submit(store, seeds=(1, 2, 3), cpus=2)
     placed = store.queue.claim(FreeCapacity(nodes((3, 0), (3, 0))), 10)
     assert [node for _, node in placed] == ["n0", "n1"]
-    assert [(each.run_id, each.attempt, each.node) for each in store.queue.live_attempts()] == [
+    assert [(record.run_id, record.attempt, record.node) for record in store.queue.live_attempts()] == [
         (lease.run_id, 1, node) for lease, node in placed
     ]
 
 
 def test_an_interruption_spares_what_was_adopted(store: Store) -> None:
-    kept, lost = submit(store)
+    survivor, lost = submit(store)
     first, _ = start(store), start(store)
     assert store.queue.interrupt_all(spared={(first.run_id, 1)}) == 1
-    assert [status(store, run_id) for run_id in (kept, lost)] == ["running", "queued"]
+    assert [status(store, run_id) for run_id in (survivor, lost)] == ["running", "queued"]
 
 
 def test_only_the_hash_of_a_token_is_stored(store: Store) -> None:
@@ -377,14 +377,14 @@ def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_oth
     def lose(message: str) -> RunStatus:
         lease = start(store)
         store.queue.release(run_id, lease.attempt, AttemptOutcome.INTERRUPTED, message, node_died=message == "node")
-        found = status(store, run_id)
+        run_status = status(store, run_id)
         store.pass_time(60)
-        return found
+        return run_status
 
     few = ["node"] * (MOST_NODES_LOST - 1)
     assert {lose(message) for message in (*few, "the service was stopped", *few)} == {RunStatus.QUEUED}
     assert lose("node") is RunStatus.RETRY_WAIT
-    outcomes = [each.outcome for each in store.runs.attempts(run_id)]
+    outcomes = [attempt.outcome for attempt in store.runs.attempts(run_id)]
     assert outcomes == [AttemptOutcome.INTERRUPTED] * (2 * len(few) + 1) + [AttemptOutcome.LOST]
 
 
@@ -409,9 +409,9 @@ def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Stor
         assert store.queue.interrupt_all() == 1
         assert status(store, run_id) is RunStatus.QUEUED
     lease = claim(store)
-    told = store.attempts.hello(run_id, lease.attempt, lease.token)
-    assert told.checkpoint == notice.model_copy(update={"attempt": POLICY.max_failures + 1})
-    assert told.counted_steps == {attempt: attempt for attempt in range(1, lease.attempt)}
+    reply = store.attempts.hello(run_id, lease.attempt, lease.token)
+    assert reply.checkpoint == notice.model_copy(update={"attempt": POLICY.max_failures + 1})
+    assert reply.counted_steps == {attempt: attempt for attempt in range(1, lease.attempt)}
     assert store.runs.get(run_id).device_seconds == 2 * (POLICY.max_failures + 1)
 
 
@@ -425,9 +425,9 @@ def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(stor
             store.attempts.checkpoint(run_id, attempt, lease.token, notice)
         assert store.queue.interrupt_all() == 1
     lease = claim(store)
-    told = store.attempts.hello(run_id, lease.attempt, lease.token)
-    assert (told.checkpoint and told.checkpoint.step, told.counted_steps) == (15, {3: 15})
-    assert store.attempts.hello(run_id, lease.attempt, lease.token) == told
+    reply = store.attempts.hello(run_id, lease.attempt, lease.token)
+    assert (reply.checkpoint and reply.checkpoint.step, reply.counted_steps) == (15, {3: 15})
+    assert store.attempts.hello(run_id, lease.attempt, lease.token) == reply
 
 
 def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None:
@@ -531,6 +531,6 @@ def test_what_is_to_be_told_waits_for_no_clock(store: Store, tmp_path: Path) -> 
     assert outbox.due() == (entry,)
     outbox.postpone(entry.id, "away")
     assert outbox.due() == ()
-    assert {each.id for each in messages.due(9)} <= {tried, fresh} and messages.due(9)
+    assert {message.id for message in messages.due(9)} <= {tried, fresh} and messages.due(9)
     messages.confirm(fresh)
-    assert [each.id for each in messages.due(9)] == [tried]
+    assert [message.id for message in messages.due(9)] == [tried]

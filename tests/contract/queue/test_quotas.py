@@ -22,7 +22,7 @@ def key(store: Store, **quota: float) -> str:
 
 
 def record(store: Store, key_id: str) -> KeyRecord:
-    return next(each for each in store.keyring.list_keys() if each.id == key_id)
+    return next(key_record for key_record in store.keyring.list_keys() if key_record.id == key_id)
 
 
 def submit(store: Store, by: str | None, runs: int = 4, priority: int = 0) -> str:
@@ -41,11 +41,11 @@ def finish(store: Store, lease: Lease, device_seconds: float = 0.0) -> None:
 
 def test_a_key_that_waits_holds_nobody_up(store: Store) -> None:
     """Its runs are not runnable: those behind them start, in one claim, however many are passed over."""
-    mine = submit(store, key(store, runs_at_once=1), runs=20, priority=5)
+    limited = submit(store, key(store, runs_at_once=1), runs=20, priority=5)
     another = submit(store, key(store, runs_at_once=3), runs=20, priority=4)
     nobodys = submit(store, None, runs=5)
     leases = store.claim(cpus=99, limit=8)
-    assert owners(leases) == [mine] + [another] * 3 + [nobodys] * 4
+    assert owners(leases) == [limited] + [another] * 3 + [nobodys] * 4
     assert owners(store.claim(cpus=99, limit=8)) == [nobodys]
 
 
@@ -99,40 +99,40 @@ def test_a_revoked_key_has_its_quota_still(store: Store) -> None:
 
 
 def test_a_waiting_run_says_which_quota_it_waits_for(store: Store) -> None:
-    mine, nobodys = submit(store, key(store, runs_at_once=1), runs=2), submit(store, None, runs=2)
+    limited, nobodys = submit(store, key(store, runs_at_once=1), runs=2), submit(store, None, runs=2)
     store.claim(cpus=2, limit=2)
-    held, free = (store.runs.queue_position(f"{each}-0001") for each in (mine, nobodys))
+    held, free = (store.runs.queue_position(f"{experiment_id}-0001") for experiment_id in (limited, nobodys))
     assert held.waits_for == "waits for the quota of the key 'Ada': 1 of 1 run at work"
     assert (held.position, held.starts_in_seconds, free.waits_for) == (1, None, None)
 
 
 def test_a_waiting_run_says_that_the_device_hours_are_used_up(store: Store) -> None:
-    mine = submit(store, key(store, device_hours_a_day=0.5), runs=2)
+    limited = submit(store, key(store, device_hours_a_day=0.5), runs=2)
     finish(store, store.claim(cpus=1, limit=1)[0], device_seconds=1_800)
     reason = "waits for the quota of the key 'Ada': 0.5 of 0.5 device-hours of 24 hours are used"
-    assert store.runs.queue_position(f"{mine}-0001").waits_for == reason
+    assert store.runs.queue_position(f"{limited}-0001").waits_for == reason
 
 
 def test_the_runs_of_a_repeated_submission_stay_with_the_key_that_made_them(store: Store) -> None:
-    one, other = key(store, runs_at_once=1), key(store)
+    owner, other = key(store, runs_at_once=1), key(store)
     spec = comparison_spec()
-    first = store.experiments.submit(spec, "same", by=one)
+    first = store.experiments.submit(spec, "same", by=owner)
     again = store.experiments.submit(spec, "same", by=other)
-    assert (again.created, again.experiment.key_id) == (False, one)
+    assert (again.created, again.experiment.key_id) == (False, owner)
     assert first.experiment.id == again.experiment.id
 
 
 def test_two_dispatchers_at_once_do_not_pass_a_quota_together(store: Store) -> None:
     submit(store, key(store, runs_at_once=3), runs=40)
-    others = [Queue(store.database, POLICY) for _ in range(4)]
-    together = Barrier(len(others))
+    queues = [Queue(store.database, POLICY) for _ in range(4)]
+    together = Barrier(len(queues))
 
     def grab(queue: Queue) -> list[Lease]:
         together.wait(30)
         return [lease for _ in range(5) for lease in claim(queue, cpus=99, limit=2)]
 
-    with ThreadPoolExecutor(len(others)) as threads:
-        taken = [lease for found in threads.map(grab, others) for lease in found]
+    with ThreadPoolExecutor(len(queues)) as threads:
+        taken = [lease for leases in threads.map(grab, queues) for lease in leases]
     assert len(taken) == 3
     live = sa.select(sa.func.count()).select_from(attempts).where(attempts.c.ended_at.is_(None))
     with store.database.reading() as connection:

@@ -38,7 +38,7 @@ def together(*calls: Callable[[], object]) -> list[object]:
         except LeaseLostError as error:
             outcomes[position] = error
 
-    threads = [threading.Thread(target=run, args=each) for each in enumerate(calls)]
+    threads = [threading.Thread(target=run, args=arguments) for arguments in enumerate(calls)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -103,16 +103,16 @@ def test_heartbeats_that_come_together_are_answered_each_by_itself(store: Store)
                     lease.run_id,
                     1,
                     lease.token,
-                    Heartbeat(step=step, device_seconds=place),
+                    Heartbeat(step=step, device_seconds=index),
                 )
-                for place, lease in enumerate(leases)
+                for index, lease in enumerate(leases)
             ]
         )
         assert replies[:-1] == [HeartbeatReply(command=Command.CONTINUE)] * 4 + [HeartbeatReply(command=Command.CANCEL)]
         assert isinstance(replies[-1], LeaseLostError)
-    for place, lease in enumerate(alive):
+    for index, lease in enumerate(alive):
         run = store.runs.get(lease.run_id)
-        assert (run.step, run.device_seconds) == (5, place)
+        assert (run.step, run.device_seconds) == (5, index)
     assert store.runs.get(dead.run_id).step == 0
 
 
@@ -125,20 +125,20 @@ def test_points_that_come_together_go_each_to_their_run_and_once(store: Store) -
     *alive, dead = leases
     store.queue.release(dead.run_id, 1, AttemptOutcome.LOST, "its process died")
 
-    def bring(place: int, number: int) -> None:
-        points = [Point(step=step, tokens=step, train_loss=float(place)) for step in (2 * number + 1, 2 * number + 2)]
-        lease = leases[place]
+    def bring(index: int, number: int) -> None:
+        points = [Point(step=step, tokens=step, train_loss=float(index)) for step in (2 * number + 1, 2 * number + 2)]
+        lease = leases[index]
         store.attempts.append_points(lease.run_id, 1, lease.token, PointsBatch.from_points(number, points))
 
     for number in range(3):
-        outcomes = together(*[partial(bring, place, number) for place in (0, 0, 1, 2, 3)])
+        outcomes = together(*[partial(bring, index, number) for index in (0, 0, 1, 2, 3)])
         assert outcomes[:-1] == [None] * 4
         assert isinstance(outcomes[-1], LeaseLostError)
-    for place, lease in enumerate(alive):
+    for index, lease in enumerate(alive):
         columns = store.runs.series(lease.run_id)
         assert columns.step.tolist() == [1, 2, 3, 4, 5, 6]
-        assert set(columns.values["train_loss"].tolist()) == {float(place)}
-        assert store.runs.get(lease.run_id).last_train_loss == place
+        assert set(columns.values["train_loss"].tolist()) == {float(index)}
+        assert store.runs.get(lease.run_id).last_train_loss == index
     assert store.runs.points(dead.run_id) == ()
 
 
@@ -148,8 +148,8 @@ def test_one_locked_run_does_not_keep_the_reports_of_others_waiting(postgresql: 
     with postgresql.database() as database:
         store = open_store(database)
         store.experiments.submit(comparison_spec(seeds=range(3)))
-        locked, *others = store.claim(cpus=3, gpus=0, limit=3)
-        for lease in (locked, *others):
+        locked, *other_leases = store.claim(cpus=3, gpus=0, limit=3)
+        for lease in (locked, *other_leases):
             store.attempts.hello(lease.run_id, 1, lease.token)
         beat = Heartbeat(step=3)
         with ThreadPoolExecutor(2) as pool:
@@ -157,7 +157,7 @@ def test_one_locked_run_does_not_keep_the_reports_of_others_waiting(postgresql: 
                 assert lock(database, connection, select_runs().where(tables.runs.c.id == locked.run_id))[0]
                 waiting = pool.submit(store.attempts.heartbeat, locked.run_id, 1, locked.token, beat)
                 for _ in range(ROUNDS):
-                    for lease in others:
+                    for lease in other_leases:
                         beaten = pool.submit(store.attempts.heartbeat, lease.run_id, 1, lease.token, beat)
                         assert beaten.result(timeout=60) == HeartbeatReply(command=Command.CONTINUE)
                 assert not waiting.done()
@@ -201,8 +201,8 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
 def test_two_submits_with_one_key_make_one_experiment(store: Store) -> None:
     for number in range(ROUNDS):
         submissions = together(*[partial(store.experiments.submit, comparison_spec(), f"key {number}")] * 3)
-        assert len({each.experiment.id for each in submissions}) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
-        assert sum(each.created for each in submissions) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
+        assert len({receipt.experiment.id for receipt in submissions}) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
+        assert sum(receipt.created for receipt in submissions) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
     assert len(store.experiments.page()) == ROUNDS
 
 
@@ -251,11 +251,11 @@ def test_many_finishes_at_once_never_lock_each_other_out(store: Store) -> None:
     store.experiments.submit(comparison_spec(seeds=tuple(range(runs))))
     leases = store.claim(cpus=runs, gpus=0, limit=runs)
 
-    def carry_out(mine: slice) -> int:
-        for lease in leases[mine]:
+    def carry_out(share: slice) -> int:
+        for lease in leases[share]:
             store.attempts.hello(lease.run_id, 1, lease.token)
             store.attempts.finish(lease.run_id, 1, lease.token, result())
-        return len(leases[mine])
+        return len(leases[share])
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(carry_out, [slice(start, None, 8) for start in range(8)])) == runs

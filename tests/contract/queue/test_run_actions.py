@@ -275,4 +275,4 @@ def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> Non
     store.runs.apply(run_id, RunAction.RETRY)
     last = start(store)
     store.attempts.finish(run_id, last.attempt, last.token, result())
-    assert [each.outcome for each in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]
+    assert [attempt.outcome for attempt in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]

@@ -16,8 +16,8 @@ from tests.factories.stores import batch, comparison_spec
 
 def test_a_new_experiment_is_answered_as_it_is_read(store: Store) -> None:
     spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=(1, 2, 3))
-    for each in (spec, spec.model_copy(update={"priority": 7})):
-        submission = store.experiments.submit(each)
+    for variant in (spec, spec.model_copy(update={"priority": 7})):
+        submission = store.experiments.submit(variant)
         assert submission.created
         assert submission.experiment == store.experiments.get(submission.experiment.id)
 
@@ -29,8 +29,8 @@ def test_runs_read_back_have_the_specifications_that_were_planned(store: Store) 
     runs = store.runs.page(experiment_id=submission.experiment.id)
     specs = [run.spec for run in runs if run.spec]
     assert specs == [planned.spec for planned in spec.first_runs()]
-    assert [each.content_hash() for each in specs] == [planned.spec.content_hash() for planned in spec.first_runs()]
-    assert all(each.workload is specs[0].workload for each in specs)
+    assert [spec.content_hash() for spec in specs] == [planned.spec.content_hash() for planned in spec.first_runs()]
+    assert all(spec.workload is specs[0].workload for spec in specs)
 
 
 def test_a_fault_that_nobody_foresaw_leaves_nothing_behind(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_many_threads_submit_at_once_and_each_experiment_is_there_once(store: St
         answers = list(threads.map(lambda call: store.experiments.submit(*call), calls))
     assert sum(answer.created for answer in answers) == 4 + 8 + 1
     ids = {answer.experiment.id for answer in answers}
-    assert ids == {each.id for each in store.experiments.page()}
+    assert ids == {experiment.id for experiment in store.experiments.page()}
     with store.database.reading() as connection:
         page = reads.run_page(connection)
     assert len(page) == 12 * len(small.first_runs()) + len(large.first_runs())
@@ -77,10 +77,12 @@ def test_series_of_many_runs_are_those_of_each(store: Store, monkeypatch: pytest
             store.attempts.append_points(lease.run_id, lease.attempt, lease.token, sent)
     asked = [lease.run_id for lease in leases]
     with store.database.reading() as connection:
-        found = {id: list(columns.points()) for id, columns in series.read_many(connection, asked, ("train_loss",))}
+        points_by_run = {
+            id: list(columns.points()) for id, columns in series.read_many(connection, asked, ("train_loss",))
+        }
         alone = {id: list(series.read(connection, id, ("train_loss",)).points()) for id in asked}
-    assert found == {id: points for id, points in alone.items() if points}
-    assert len(found) == 3
+    assert points_by_run == {id: points for id, points in alone.items() if points}
+    assert len(points_by_run) == 3
 
 
 def key_of(store: Store, label: str) -> str:
@@ -94,8 +96,8 @@ def test_a_key_has_so_many_waiting_runs_and_no_more(store: Store) -> None:
     made = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
     with pytest.raises(ConflictError, match=r"may have 5 waiting runs, and has room for 2 more; this experiment has 3"):
         store.experiments.submit(comparison_spec(seeds=range(3)), by=ada)
-    for by, runs in ((ada, 2), (bob, 5), (None, 9)):
-        store.experiments.submit(comparison_spec(seeds=range(runs)), by=by)
+    for key, runs in ((ada, 2), (bob, 5), (None, 9)):
+        store.experiments.submit(comparison_spec(seeds=range(runs)), by=key)
     assert len(store.experiments.page(limit=9)) == 4
     again = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
     assert again.experiment.id == made.experiment.id

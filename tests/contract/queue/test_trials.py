@@ -84,8 +84,8 @@ def test_a_trial_is_added_once_whatever_it_is_asked_with(store: Store):
 def test_drivers_that_race_add_one_run(store: Store):
     sweep_id = begun(store)
     for number in range(ROUNDS):
-        found = together(*[partial(add, store, sweep_id, number)] * 2)
-        assert found[0] == found[1]
+        run_ids = together(*[partial(add, store, sweep_id, number)] * 2)
+        assert run_ids[0] == run_ids[1]
     assert [run.position for run in all_of(store, sweep_id)] == list(range(ROUNDS))
 
 
@@ -193,7 +193,7 @@ def test_a_trial_that_was_cancelled_says_nothing_of_its_hyperparameters(store: S
     run_id = add(store, begun(store), 0)
     assert run_id is not None
     store.runs.apply(run_id, RunAction.CANCEL)
-    assert [told.faultless for told in reports(store.database, run_id, 10)] == [False]
+    assert [report.faultless for report in reports(store.database, run_id, 10)] == [False]
 
 
 def test_a_glance_sees_what_is_new(store: Store):

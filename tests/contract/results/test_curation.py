@@ -54,7 +54,7 @@ def later(store: Store, seconds: float) -> None:
 
 
 def names(store: Store, **how: object) -> list[str]:
-    return [each.name for each in store.experiments.page(**how)]  # type: ignore[arg-type]
+    return [experiment.name for experiment in store.experiments.page(**how)]  # type: ignore[arg-type]
 
 
 def rows(store: Store) -> dict[str, int]:
@@ -128,14 +128,14 @@ def test_experiments_of_any_source_are_found_and_labelled_alike(store: Store) ->
     """Whoever edits meanwhile, in one transaction each; a told one may be named, a deleted one is none of another."""
     measured = submit(store)
     store.external_runs.append("one", told_lines({0: 1.0}))
-    told = store.external_runs.experiment("a study").id
-    for experiment_id, asked in ((measured, measured), (told, told), (told, "a study")):
+    logged_id = store.external_runs.experiment("a study").id
+    for experiment_id, asked in ((measured, measured), (logged_id, logged_id), (logged_id, "a study")):
         store.experiments.change_labels(asked, LabelChange(remove=("a", "b", "c", "d")))
         with ThreadPoolExecutor(4) as pool:
             changes = (LabelChange(add=(label,)) for label in "abcd")
             list(pool.map(lambda change, asked=asked: store.experiments.change_labels(asked, change), changes))
-        found = store.experiments.find(asked)
-        assert (found.id, found.labels) == (experiment_id, ("a", "b", "c", "d"))
+        record = store.experiments.find(asked)
+        assert (record.id, record.labels) == (experiment_id, ("a", "b", "c", "d"))
         with pytest.raises(ConflictError, match="24 labels, of at most 20"):
             store.experiments.change_labels(asked, LabelChange(add=tuple(map(str, range(20)))))
         assert store.experiments.find_any(asked).labels == ("a", "b", "c", "d")
@@ -151,8 +151,8 @@ def test_experiments_of_any_source_are_found_and_labelled_alike(store: Store) ->
 def test_experiments_are_listed_by_their_labels_page_by_page(store: Store) -> None:
     ids = [submit(store, name=f"number {number}") for number in range(5)]
     for number, experiment_id in enumerate(ids):
-        words = ("all", "even") if number % 2 == 0 else ("all",)
-        store.experiments.annotate(experiment_id, AnnotationChange(labels=words))
+        label_set = ("all", "even") if number % 2 == 0 else ("all",)
+        store.experiments.annotate(experiment_id, AnnotationChange(labels=label_set))
     assert names(store, labels=("even",)) == ["number 4", "number 2", "number 0"]
     assert names(store, labels=("even", "all"), limit=2) == ["number 4", "number 2"]
     assert names(store, labels=("even", "all"), before=ids[2]) == ["number 0"]
@@ -214,10 +214,10 @@ def test_a_run_that_is_retried_while_its_experiment_is_deleted_is_lost_to_neithe
         store.experiments.apply(experiment_id, RunAction.CANCEL)
         outcomes: list[str] = []
 
-        def attempt(act: Callable[[], object], word: str, told: list[str]) -> None:
+        def attempt(act: Callable[[], object], word: str, answers: list[str]) -> None:
             try:
                 act()
-                told.append(word)
+                answers.append(word)
             except (ConflictError, DeletedError):
                 pass
 
@@ -252,20 +252,20 @@ def test_an_idempotency_key_stays_taken_until_its_experiment_is_removed(store: S
 def test_mlflow_is_told_nothing_of_a_deleted_experiment_until_it_is_restored(store: Store) -> None:
     experiment_id = ended(store)
     outbox = ExportOutbox(store.database)
-    told = outbox.due()
-    assert len(told) == store.monitor.metrics().export_backlog == 2
+    entries = outbox.due()
+    assert len(entries) == store.monitor.metrics().export_backlog == 2
     store.experiments.delete(experiment_id)
     assert (outbox.due(), store.monitor.metrics().export_backlog) == ((), 0)
     store.experiments.restore(experiment_id)
-    assert outbox.due() == told
+    assert outbox.due() == entries
 
 
 def test_after_its_time_a_deleted_experiment_is_removed_with_its_files(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    kept, experiment_id = ended(store, "kept"), ended(store)
+    kept_id, experiment_id = ended(store, "kept"), ended(store)
     before = rows(store)
     store.experiments.annotate(experiment_id, AnnotationChange(labels=("paper",), note="words"))
-    for id in (kept, experiment_id):
+    for id in (kept_id, experiment_id):
         (folder / f"{id}-0000" / "checkpoints").mkdir(parents=True)
         (folder / f"{id}-0000" / "checkpoints" / "step-3.pt").write_bytes(b"state")
     counted = store.monitor.metrics()
@@ -277,7 +277,7 @@ def test_after_its_time_a_deleted_experiment_is_removed_with_its_files(store: St
         store.experiments.restore(experiment_id)
     assert remove_deleted(store.database, folder) == (experiment_id,)
     assert remove_deleted(store.database, folder) == ()
-    assert [path.name for path in folder.iterdir()] == [f"{kept}-0000"]
+    assert [path.name for path in folder.iterdir()] == [f"{kept_id}-0000"]
     with pytest.raises(NotFoundError, match="there is no experiment"):
         store.experiments.get_any(experiment_id, deleted_too=True)
     after = rows(store)
@@ -334,7 +334,7 @@ def test_a_folder_that_cannot_be_removed_keeps_its_rows(
 
     monkeypatch.setattr(removal, "_remove_folder", refuse)
     assert remove_deleted(store.database, tmp_path / "runs") == (second,)
-    assert [each.id for each in store.experiments.page(deleted=True)] == [first]
+    assert [experiment.id for experiment in store.experiments.page(deleted=True)] == [first]
     monkeypatch.undo()
     assert remove_deleted(store.database, tmp_path / "runs") == (first,)
 
@@ -407,7 +407,7 @@ def test_no_two_clones_have_the_same_fresh_seeds(store: Store) -> None:
     store.experiments.apply(two.id, RunAction.CANCEL)
     store.experiments.delete(two.id)
     three = store.experiments.clone(one.id, fresh_seeds=1).experiment
-    assert [each.spec.seeds for each in (one, two, three)] == [(9, 10), (11, 12), (13,)]
+    assert [clone.spec.seeds for clone in (one, two, three)] == [(9, 10), (11, 12), (13,)]
     again = store.experiments.clone(source.id, fresh_seeds=2, key="one")
     assert (again.created, again.experiment.id) == (False, one.id)
 
@@ -422,8 +422,8 @@ def test_no_statement_names_all_of_many_experiments(store: Store, tmp_path: Path
             del clone["number"]
         connection.execute(sa.insert(experiments), clones)
         ids = [clone["id"] for clone in clones]
-    for each in ids:
-        (tmp_path / each / "checkpoints").mkdir(parents=True)
+    for clone_id in ids:
+        (tmp_path / clone_id / "checkpoints").mkdir(parents=True)
     with counted_work() as work:
         assert store.experiments.clone("clone-7", fresh_seeds=1).experiment.spec.seeds == (3,)
         assert prune(store.database, tmp_path, "none") == ()
@@ -442,9 +442,9 @@ def test_too_few_fresh_seeds_for_a_sequential_comparison_are_refused_with_the_nu
     source = store.experiments.submit(spec.model_copy(update={"sequential": Sequential()})).experiment
     with pytest.raises(
         ConflictError, match=r"on 2 fresh seeds would be refused today: .*first_seeds \(3\).*at most 64"
-    ) as told:
+    ) as refusal:
         store.experiments.clone(source.id, fresh_seeds=2)
-    assert "ask for another number" in str(told.value)
+    assert "ask for another number" in str(refusal.value)
     assert len(store.experiments.clone(source.id, fresh_seeds=4).experiment.spec.seeds) == 4
     fields = spec.model_dump(mode="json") | {"seeds": [1, 2, 3], "sequential": {}}
     with pytest.raises(

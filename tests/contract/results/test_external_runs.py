@@ -35,12 +35,12 @@ def external(database: Database) -> ExternalRuns:
 
 
 def test_the_same_lines_again_change_nothing_and_a_gap_is_not_taken(external: ExternalRuns) -> None:
-    first, rest = batch({0: 5.0, 10: 4.0}), batch({20: 3.0, 30: 2.0}, first_line=2)
-    assert external.append("one", rest).lines == 0, "the lines before it are not there"
+    first, second = batch({0: 5.0, 10: 4.0}), batch({20: 3.0, 30: 2.0}, first_line=2)
+    assert external.append("one", second).lines == 0, "the lines before it are not there"
     assert external.append("one", first).lines == 2
-    assert external.append("one", rest).lines == 4
+    assert external.append("one", second).lines == 4
     seen, series = external.run("one"), external.series("one")
-    for again in (first, rest, batch({10: 4.0, 20: 3.0}, first_line=1), batch({}, first_line=0)):
+    for again in (first, second, batch({10: 4.0, 20: 3.0}, first_line=1), batch({}, first_line=0)):
         assert external.append("one", again).lines == 4
     assert external.run("one") == seen and external.series("one") == series
     assert series.steps == {"val_loss": (0, 10, 20, 30)} and series.values == {"val_loss": (5.0, 4.0, 3.0, 2.0)}
@@ -64,9 +64,9 @@ def test_a_damaged_row_fails_alone(external: ExternalRuns, database: Database) -
     with pytest.raises(DamagedError, match=r"the stored metrics of external run bad .* delete the run"):
         external.append("bad", batch({1: 2.0}, first_line=1, run=header(experiment="bad")))
     assert external.append("good", batch({1: 2.0}, first_line=1, run=header(experiment="good"))).lines == 2
-    found = " ".join(faults(database))
-    assert all(f"external_runs bad: the stored {name}" in found for name in broken)
-    assert "the stored labels" in found
+    text = " ".join(faults(database))
+    assert all(f"external_runs bad: the stored {name}" in text for name in broken)
+    assert "the stored labels" in text
 
 
 def test_many_who_send_the_same_spool_at_once_make_one_run(external: ExternalRuns) -> None:
@@ -74,8 +74,8 @@ def test_many_who_send_the_same_spool_at_once_make_one_run(external: ExternalRun
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda piece: external.append("one", piece), pieces * 4))
     external.append("one", pieces[0])
-    (found,) = external.runs("a study")
-    assert found.lines == 50 and len(external.series("one").steps["val_loss"]) == 50
+    (record,) = external.runs("a study")
+    assert record.lines == 50 and len(external.series("one").steps["val_loss"]) == 50
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_leaves_out_what_was_beyond_it(external: ExternalRuns) -> None:
@@ -93,21 +93,21 @@ def test_a_run_that_goes_on_from_a_checkpoint_leaves_out_what_was_beyond_it(exte
     assert dict(zip(series.steps["val_loss"], series.values["val_loss"], strict=True)) == {
         10: 4.0, 20: 2.9, 30: 2.5,
     }  # fmt: skip
-    found = external.run("one")
-    assert found.state is ExternalState.FINISHED and found.metrics["val_loss"].left_out == 1
+    record = external.run("one")
+    assert record.state is ExternalState.FINISHED and record.metrics["val_loss"].left_out == 1
 
 
 def sessions_of(random: Random) -> list[list[SpoolLine]]:
     """Sessions of one run: some go on, some go back, also within one process, some overlap in time with the one
     before."""
-    sessions, at, step = [], BEGAN, 0
+    sessions, now, step = [], BEGAN, 0
     for _ in range(random.choice([1, 1, 2, 3, 5])):
-        began = at = at + random.choice([-3.0, 1.0, 50.0])
+        began = now = now + random.choice([-3.0, 1.0, 50.0])
         step = max(step + random.randint(-12, 6), 0)
         lines = [SpoolLine(at=began, state=ExternalState.RUNNING)]
         for _ in range(random.randint(0, 12)):
-            at, step = at + 1.0, max(step + random.choice([1, 1, 1, -2]), 0)
-            lines.append(SpoolLine(at=at, step=step, metrics={random.choice("ab"): random.random()}))
+            now, step = now + 1.0, max(step + random.choice([1, 1, 1, -2]), 0)
+            lines.append(SpoolLine(at=now, step=step, metrics={random.choice("ab"): random.random()}))
         sessions.append(lines)
     return sessions
 
@@ -118,10 +118,10 @@ def slow_series(sessions: list[list[SpoolLine]]) -> dict[str, dict[int, float]]:
         [SourcePoint(at=line.at, step=line.step, metrics=line.metrics) for line in lines if line.step is not None]
         for lines in sessions
     ]
-    found: dict[str, dict[int, float]] = {}
+    values_by_metric: dict[str, dict[int, float]] = {}
     for (step, name), value in joined_values(points, is_one_training=True).items():
-        found.setdefault(name, {})[step] = value
-    return found
+        values_by_metric.setdefault(name, {})[step] = value
+    return values_by_metric
 
 
 def test_an_evaluation_of_checkpoints_after_the_training_leaves_the_training_as_it_is(external: ExternalRuns) -> None:
@@ -180,19 +180,19 @@ def test_what_is_imported_again_corrects_and_leaves_nothing_out(external: Extern
 def test_torn_lines_and_figures_that_are_not_finite_are_kept_as_such(external: ExternalRuns) -> None:
     lines = (None, *batch({0: math.inf, 5: 3.0, 10: math.nan}).lines)
     external.append("one", LinesBatch(run=header(), part="first", lines=lines))
-    found, series = external.run("one"), external.series("one")
-    assert (found.torn_lines, found.lines) == (1, 4)
-    assert (found.metrics["val_loss"].first, found.metrics["val_loss"].last) == (None, None)
+    record, series = external.run("one"), external.series("one")
+    assert (record.torn_lines, record.lines) == (1, 4)
+    assert (record.metrics["val_loss"].first, record.metrics["val_loss"].last) == (None, None)
     assert series.values["val_loss"][:2] == (math.inf, 3.0) and math.isnan(series.values["val_loss"][2])
 
 
 @pytest.mark.parametrize("field", [{"experiment": "another"}, {"candidate": "lion"}, {"lr": 1.0}, {"seed": 2}])
 def test_a_run_stays_what_it_was_said_to_be(external: ExternalRuns, field: dict[str, object]) -> None:
     external.append("one", batch({0: 1.0}))
-    told = {"candidate": "muon"} | field
+    fields = {"candidate": "muon"} | field
     with pytest.raises(ConflictError, match="external run one has another"):
-        external.append("one", batch({1: 0.5}, part="second", run=header(**told)))  # type: ignore[arg-type]
-    assert [one.name for one in external.experiments()] == ["a study"], "what was refused left nothing"
+        external.append("one", batch({1: 0.5}, part="second", run=header(**fields)))  # type: ignore[arg-type]
+    assert [experiment.name for experiment in external.experiments()] == ["a study"], "what was refused left nothing"
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_experiments_are_listed_and_found_by_id_and_name(external: ExternalRuns)
     for number in range(2):
         external.append(f"run-{number}", batch({0: 1.0}, run=header(f"candidate {number}")), by="key")
     external.append("other", batch({0: 1.0}, run=header(experiment="newer")))
-    newer, found = external.experiments()
-    assert (newer.name, found.name, found.runs, found.key_id) == ("newer", "a study", 2, "key")
-    assert found.by_state == {ExternalState.RUNNING: 2} and set(found.candidates) == {"candidate 0", "candidate 1"}
-    assert external.experiment(found.id) == external.experiment("a study") == found
+    newer, study = external.experiments()
+    assert (newer.name, study.name, study.runs, study.key_id) == ("newer", "a study", 2, "key")
+    assert study.by_state == {ExternalState.RUNNING: 2} and set(study.candidates) == {"candidate 0", "candidate 1"}
+    assert external.experiment(study.id) == external.experiment("a study") == study
     for missing in ("none", "\x00"):
         with pytest.raises(NotFoundError, match="no experiment of external runs"):
             external.experiment(missing)
@@ -235,7 +235,7 @@ def test_labels_are_added_and_taken_away_by_several_at_once(external: ExternalRu
     assert external.experiment("a study").labels == ("a", "b", "Ä")
     again = LabelChange(add=("b",), remove=("a", "never there"))
     assert external.change_labels(external.experiment("a study").id, again).labels == ("b", "Ä")
-    assert [one.name for one in external.experiments(labels=("b", "Ä"), limit=1)] == ["a study"]
+    assert [experiment.name for experiment in external.experiments(labels=("b", "Ä"), limit=1)] == ["a study"]
     assert external.experiments(labels=("b", "a")) == () and len(external.experiments()) == 2
     external.change_labels("another", LabelChange(add=tuple(map(str, range(20)))))
     with pytest.raises(ConflictError, match="21 labels"):
@@ -328,9 +328,9 @@ def test_an_experiment_goes_with_its_last_run(external: ExternalRuns) -> None:
     external.append("two", batch({0: 1.0}))
     external.append("other", batch({0: 1.0}, run=header(experiment="another")))
     external.delete_run("one")
-    assert [one.runs for one in external.experiments()] == [1, 1]
+    assert [experiment.runs for experiment in external.experiments()] == [1, 1]
     external.delete_run("two")
-    assert [one.name for one in external.experiments()] == ["another"]
+    assert [experiment.name for experiment in external.experiments()] == ["another"]
     assert external.append("two", batch({0: 1.0})).lines == 1
 
 
@@ -351,7 +351,7 @@ def test_a_deletion_holds_others_up_for_a_few_rows_at_a_time(external: ExternalR
         external.delete_experiment("a study")
     assert sum(work.changed_rows) >= 2 * 700 + 701
     assert max(work.changed_rows) < ROWS_AT_ONCE + 5, "with the experiment and the count of changes"
-    assert [one.name for one in external.experiments()] == ["another"]
+    assert [experiment.name for experiment in external.experiments()] == ["another"]
     assert external.series("other").values == {"val_loss": (1.0,)}
 
 
@@ -366,14 +366,16 @@ def test_experiments_and_runs_come_in_pages(external: ExternalRuns, database: Da
     with counted_work() as work:
         first = external.experiments(limit=100)
         second = external.experiments(limit=100, before=first[-1].id)
-    assert [one.name for one in (*first, *second)] == [str(number) for number in range(1_199, 999, -1)]
+    assert [experiment.name for experiment in (*first, *second)] == [str(number) for number in range(1_199, 999, -1)]
     assert max(work.parameters) <= 101
-    assert [one.name for one in external.experiments(limit=1, labels=("paper",))] == ["9"]
-    assert [one.name for one in external.experiments(limit=9, labels=("paper",), before="id-0009")] == ["7"]
+    assert [experiment.name for experiment in external.experiments(limit=1, labels=("paper",))] == ["9"]
+    assert [experiment.name for experiment in external.experiments(limit=9, labels=("paper",), before="id-0009")] == [
+        "7"
+    ]
     with pytest.raises(NotFoundError, match="begin with the first page"):
         external.experiments(before="gone")
-    found, everything = external.runs("7", limit=2), external.runs("7")
-    assert found + external.runs("7", limit=9, after=found[-1].id) == everything and len(everything) == 5
+    page, everything = external.runs("7", limit=2), external.runs("7")
+    assert page + external.runs("7", limit=9, after=page[-1].id) == everything and len(everything) == 5
 
 
 def test_series_are_those_that_are_asked_for_and_no_more_than_an_answer_may_have(external: ExternalRuns) -> None:

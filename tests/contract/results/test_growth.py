@@ -41,10 +41,12 @@ def tuned(trials: int = 3, optimizers: tuple[str, ...] = ("adamw",), **tuning: A
     return comparison_spec(optimizers=optimizers, learning_rates=(2e-3,), seeds=(1, 2), tuning=Tuning(**fields))
 
 
-def scaled(at: str, transfer: str | None) -> ScalingSpec:
+def scaled(tuned_at: str, transfer: str | None) -> ScalingSpec:
     """Return a scaling experiment of one candidate, tuned by three trials at the smallest of three sizes or at each."""
     candidate = {"optimizer": "adamw", "learning_rates": [2e-3]}
-    return scaling_spec(candidates=[candidate], tuning={"seeds": [0], "trials": 3, "at": at, "transfer": transfer})
+    return scaling_spec(
+        candidates=[candidate], tuning={"seeds": [0], "trials": 3, "at": tuned_at, "transfer": transfer}
+    )
 
 
 def loss(lease: Lease) -> float:
@@ -69,12 +71,12 @@ def finish_all(store: Store, count: int) -> None:
         finish(store, lease)
 
 
-def grid_of(found: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
-    return [(run.candidate, run.lr, run.seed) for run in found]
+def grid_of(records: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
+    return [(run.candidate, run.lr, run.seed) for run in records]
 
 
-def cells_of(found: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
-    return [(run.model, run.lr, run.seed) for run in found]
+def cells_of(records: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
+    return [(run.model, run.lr, run.seed) for run in records]
 
 
 def test_a_tuned_comparison_begins_with_trials_and_goes_on_with_the_settings_found(store: Store) -> None:
@@ -107,9 +109,9 @@ def test_a_trial_follows_from_those_before_it_and_the_planned_figures_never_fall
             planned.add(now.runs_planned())
             totals.add(now.progress.steps_total)
             shares.append(now.progress.steps_done / now.progress.steps_total)
-    found = store.runs.page(experiment_id=experiment.id)
-    assert [run.seed for run in found] == [0, 0, 0, 0, 0, 1, 2]
-    assert len({run.lr for run in found[:5]}) == 5
+    records = store.runs.page(experiment_id=experiment.id)
+    assert [run.seed for run in records] == [0, 0, 0, 0, 0, 1, 2]
+    assert len({run.lr for run in records[:5]}) == 5
     assert (planned, totals) == ({7}, {70})
     assert shares == sorted(shares) and shares[-1] == 1
 
@@ -120,8 +122,8 @@ def test_a_candidate_does_not_wait_for_the_others(store: Store) -> None:
         if lease.spec.optimizer.name == "adapm":
             finish(store, lease)
     store.follow()
-    found = store.runs.page(experiment_id=experiment.id)
-    assert grid_of(found[6:]) == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
+    records = store.runs.page(experiment_id=experiment.id)
+    assert grid_of(records[6:]) == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
     assert store.experiments.get(experiment.id).counts.growing
 
 
@@ -135,8 +137,8 @@ def test_whoever_follows_an_experiment_is_told_that_nothing_follows(store: Store
     store.follow()
     assert store.experiments.get(experiment.id).counts.done()
     assert store.monitor.version() > version
-    (told,) = ExportOutbox(store.database).due()[len(before) :]
-    assert (told.kind, told.experiment_id) == (OutboxKind.EXPERIMENT_SUBMITTED, experiment.id)
+    (entry,) = ExportOutbox(store.database).due()[len(before) :]
+    assert (entry.kind, entry.experiment_id) == (OutboxKind.EXPERIMENT_SUBMITTED, experiment.id)
 
 
 def test_of_two_that_follow_the_same_news_exactly_one_adds_runs(store: Store) -> None:
@@ -209,7 +211,7 @@ def test_what_goes_wrong_with_one_experiment_stops_no_other_and_is_tried_again(
     monkeypatch.setattr(ComparisonSpec, "follow_up_runs", fail_once)
     for _ in range(2):
         follow_ups.follow()
-    assert [store.experiments.get(each).counts.total for each in (broken, whole)] == [3, 5]
+    assert [store.experiments.get(experiment_id).counts.total for experiment_id in (broken, whole)] == [3, 5]
     assert len(tries) == 1, "without news it would go wrong again"
     finish(store, leases[2])
     follow_ups.follow()
@@ -327,10 +329,10 @@ def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store, at: str, 
     for lease in (*leases[:3], *leases[:3]):
         finish(store, lease)
     store.follow()
-    found = cells_of(store.runs.page(experiment_id=experiment.id))[len(leases) :]
+    cells = cells_of(store.runs.page(experiment_id=experiment.id))[len(leases) :]
     nano = [("gpt2-nano", 2e-3, 1), ("gpt2-nano", 2e-3, 2)]
-    assert found[:2] == nano
-    assert found[2:] == ([] if transfer is None else [
+    assert cells[:2] == nano
+    assert cells[2:] == ([] if transfer is None else [
         (model, lr, seed) for model, lr in (("gpt2-micro", 1.2e-3), ("gpt2-tiny", 7.5e-4)) for seed in (1, 2)
     ])  # fmt: skip
     assert store.experiments.get(experiment.id).counts.growing is (at == "each-size")

@@ -52,7 +52,7 @@ def check_study(runs: list[MappedRun], *, shift: int = 0) -> None:
         assert (run.header.experiment, run.header.lr, run.header.config["n_layer"]) == ("a study", config["lr"], 2)
         assert name in str(run.header.config[IMPORTED])
         for metric, later in (("val_loss", shift), ("train_loss", 0)):
-            expected = {step + later: told[metric] for step, told in points}
+            expected = {step + later: metrics[metric] for step, metrics in points}
             assert values(run, metric) == pytest.approx(expected, rel=1e-6), (
                 f"{name} {metric}"
             )  # TensorBoard's are float32
@@ -119,8 +119,8 @@ def test_mlflow_reads_what_mlflow_writes(tmp_path: Path, monkeypatch: pytest.Mon
 
     store = tmp_path / "mlruns"
     write_mlflow_runs(MlflowClient(store.as_uri()))
-    found = read("mlflow", store)
-    runs = mapped(found, "mlflow")
+    source_runs = read("mlflow", store)
+    runs = mapped(source_runs, "mlflow")
     check_study(runs)
     assert all(run.header.tags == ("team=fixture",) and run.state is ExternalState.FINISHED for run in runs)
     assert values(runs[0], "system/cpu_utilization_percentage") == {0: 50.0}
@@ -231,15 +231,15 @@ STREAM_WRITERS: dict[str, Callable[[Path, list[SourcePoint]], None]] = {
 
 def history_of(random: Random) -> list[list[SourcePoint]]:
     """Sessions that go on, go back, leave gaps, overlap, or count from 0; no step comes twice running."""
-    sessions, at, step, value = [], 1.7e9, -1, 0
+    sessions, now, step, value = [], 1.7e9, -1, 0
     for _ in range(random.randint(1, 4)):
-        at += random.choice([-3.0, 1.0, 50.0])
+        now += random.choice([-3.0, 1.0, 50.0])
         points = []
         is_counted = random.random() < 0.5
         for number in range(random.randint(1, 7)):
             later = number if is_counted else max(step + random.choice([1, 1, 2, 3, -4, -9]), 0)
-            step, at, value = later if later != step else step + 1, at + 1.0, value + 1
-            points.append(SourcePoint(at=at, step=step, metrics={"val_loss": float(value)}))
+            step, now, value = later if later != step else step + 1, now + 1.0, value + 1
+            points.append(SourcePoint(at=now, step=step, metrics={"val_loss": float(value)}))
         sessions.append(points)
     return sessions
 
@@ -256,9 +256,9 @@ def test_every_reader_makes_of_any_history_what_the_slow_twin_does(source: str, 
         else:
             sessions = [[point for points in sessions for point in points]]
             STREAM_WRITERS[source](Path(folder), sessions[0])
-        (found,) = read(source, folder)
+        (source_run,) = read(source, folder)
         fields = {"candidate": "name", "val_loss": "eval_loss" if source == "trainer_state" else "val_loss"}
-        run = apply_mapping(found, FieldMapping(fields=fields, constants={}), source, "a study")
+        run = apply_mapping(source_run, FieldMapping(fields=fields, constants={}), source, "a study")
     expected = joined_values(sessions, counts_steps=source == "wandb")
     assert {(step, "val_loss"): value for step, value in values(run, "val_loss").items()} == expected
 
@@ -273,10 +273,13 @@ def test_mlflow_makes_of_any_history_what_the_slow_twin_does(tmp_path: Path) -> 
     histories = {str(seed): [point for points in history_of(Random(seed)) for point in points] for seed in range(20)}
     for name, points in histories.items():
         run = client.create_run(experiment, run_name=name)
-        metrics = [Metric("val_loss", point.metrics["val_loss"], at, point.step) for at, point in enumerate(points)]
+        metrics = [
+            Metric("val_loss", point.metrics["val_loss"], timestamp, point.step)
+            for timestamp, point in enumerate(points)
+        ]
         client.log_batch(run.info.run_id, metrics=metrics)
-    for found in read("mlflow", store):
-        run = apply_mapping(found, FieldMapping(fields={"candidate": "name"}, constants={}), "mlflow", "a study")
+    for source_run in read("mlflow", store):
+        run = apply_mapping(source_run, FieldMapping(fields={"candidate": "name"}, constants={}), "mlflow", "a study")
         expected = joined_values([histories.pop(run.name)])
         assert {(step, "val_loss"): value for step, value in values(run, "val_loss").items()} == expected
     assert not histories
@@ -295,10 +298,10 @@ def test_values_without_a_step_are_numbered_in_time_and_a_database_stays_as_it_i
         client.log_batch(run.info.run_id, metrics=[Metric("lr", 0.5, 2000, 0)])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     request = ReadRequest(places=[f"sqlite:///{store}"], only={"project": "want*"})
-    (found,) = read_runs(READERS["mlflow"], request)
-    (run,) = mapped([found], "mlflow")
+    (source_run,) = read_runs(READERS["mlflow"], request)
+    (run,) = mapped([source_run], "mlflow")
     assert [*values(run, "val_loss").items()] == [(0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)]
-    assert "without a step" in run.notes[0] and found.facts["project"] == "wanted"
+    assert "without a step" in run.notes[0] and source_run.facts["project"] == "wanted"
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     with pytest.raises(SourceError, match="does not exist"):
         read("mlflow", f"sqlite:///{tmp_path / 'none.db'}")

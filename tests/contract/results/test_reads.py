@@ -24,8 +24,8 @@ def test_pages_of_runs_go_through_all_experiments_without_gap_or_repetition(stor
     pages = [store.runs.page(limit=4)]
     while pages[-1] and len(pages) < 10:
         pages.append(store.runs.page(limit=4, after=pages[-1][-1].id))
-    found = [(run.experiment_id, run.position) for page in pages for run in page]
-    assert found == [(new, n) for n in range(5)] + [(old, n) for n in range(5)]
+    positions = [(run.experiment_id, run.position) for page in pages for run in page]
+    assert positions == [(new, n) for n in range(5)] + [(old, n) for n in range(5)]
 
 
 def test_runs_are_found_by_experiment_and_state(store: Store) -> None:
@@ -48,10 +48,10 @@ def test_a_page_behind_something_that_does_not_exist_is_not_found(store: Store) 
 
 
 def test_a_page_of_an_experiments_runs_begins_after_none_of_anothers(store: Store) -> None:
-    one, other = (store.experiments.submit(comparison_spec(seeds=range(2))).experiment.id for _ in range(2))
-    assert len(store.runs.page(experiment_id=one, after=f"{one}-0000")) == 1
-    with pytest.raises(NotFoundError, match=f"experiment '{one}' has no run '{other}-0000'"):
-        store.runs.page(experiment_id=one, after=f"{other}-0000")
+    first_id, other = (store.experiments.submit(comparison_spec(seeds=range(2))).experiment.id for _ in range(2))
+    assert len(store.runs.page(experiment_id=first_id, after=f"{first_id}-0000")) == 1
+    with pytest.raises(NotFoundError, match=f"experiment '{first_id}' has no run '{other}-0000'"):
+        store.runs.page(experiment_id=first_id, after=f"{other}-0000")
 
 
 def test_sorted_pages_go_through_all_runs_with_unknown_values_last(store: Store) -> None:
@@ -66,9 +66,9 @@ def test_sorted_pages_go_through_all_runs_with_unknown_values_last(store: Store)
         pages = [store.runs.page(sort=sort, limit=2)]
         while pages[-1] and len(pages) < 10:
             pages.append(store.runs.page(sort=sort, limit=2, after=pages[-1][-1].id))
-        found = [run for page in pages for run in page]
-        assert [run.last_val_loss for run in found] == expected + [None] * 7
-        assert len({run.id for run in found}) == 12
+        records = [run for page in pages for run in page]
+        assert [run.last_val_loss for run in records] == expected + [None] * 7
+        assert len({run.id for run in records}) == 12
 
 
 def test_every_sort_key_is_a_total_order(store: Store) -> None:

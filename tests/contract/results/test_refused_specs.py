@@ -26,8 +26,8 @@ def lose_the_optimizer(store: Store, experiment_id: str) -> None:
     """Make the specification unknown, as if the experiment had been submitted while `LOST` was allowed."""
     with store.database.writing() as connection:
         for table, key in ((experiments, experiments.c.id), (run_specs, run_specs.c.run_id)):
-            mine = key.startswith(experiment_id)
-            for id, text in connection.execute(sa.select(key, table.c.spec).where(mine)).all():
+            condition = key.startswith(experiment_id)
+            for id, text in connection.execute(sa.select(key, table.c.spec).where(condition)).all():
                 values = written(table, text.replace('"adamw"', f'"{LOST}"'))
                 connection.execute(sa.update(table).where(key == id).values(values))
 
@@ -65,8 +65,8 @@ def test_it_is_leased_once_it_is_allowed_again(store: Store, lost: str, monkeypa
     with store.database.writing() as connection:
         query = sa.select(run_specs.c.spec).where(run_specs.c.run_id == f"{lost}-0000")
         text = connection.execute(query).scalar_one().replace(f'"{LOST}"', '"adamw"')
-        mine = sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000")
-        connection.execute(mine.values(written(run_specs, text)))
+        statement = sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000")
+        connection.execute(statement.values(written(run_specs, text)))
     store.pass_time(REFUSED_SECONDS + 1)
     (lease,) = store.claim(cpus=4, limit=4)
     assert store.runs.get(lease.run_id).reason is None

@@ -54,7 +54,7 @@ UNREADABLE = ("{", "", "nothing", '{"width": 1e999}', "[" * 20_000)
 def fill(store: Store) -> list[Values]:
     """Runs of both origins with odd values, and what a twin knows of them."""
     store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), seeds=range(3)))
-    known: list[Values] = []
+    twin_rows: list[Values] = []
     for run, loss in zip(store.runs.page(), LOSSES, strict=True):
         reason = "It IS so" if run.seed else None
         change = sa.update(runs).where(runs.c.id == run.id).values(last_val_loss=loss, reason=reason)
@@ -67,7 +67,7 @@ def fill(store: Store) -> list[Values]:
             "seed": run.seed,
             "origin": "bench",
         }
-        known.append({**own, "reason": reason, "val_loss": loss, "metric.val_loss": loss})
+        twin_rows.append({**own, "reason": reason, "val_loss": loss, "metric.val_loss": loss})
     for number, (config, loss) in enumerate(zip(CONFIGS, (1.5, math.nan, 2.5, 3.5, 3.5, 0.0, 1.0), strict=True)):
         lr = None if number == 3 else 0.1 * number + 0.1
         begun = header(f"Muon {number}", lr=lr, seed=number, config=config)
@@ -80,47 +80,49 @@ def fill(store: Store) -> list[Values]:
             for name, value in config.items()
         }
         read = {name: value for name, value in texts.items() if not isinstance(value, list)}
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": f"run-{number}",
             "candidate": f"Muon {number}",
             "lr": lr,
             "seed": number,
             "origin": "external",
         }
-        known.append({**told, **read, "val_loss": loss, "metric.val_loss": loss})
-    return known
+        twin_rows.append({**fields, **read, "val_loss": loss, "metric.val_loss": loss})
+    return twin_rows
 
 
 def conditions() -> st.SearchStrategy[str]:
     operators = st.sampled_from(("=", "!=", "<", "<=", ">", ">=", "~", "!~"))
-    words = st.one_of(st.sampled_from(VALUES), st.floats(-3, 70).map(lambda value: f"{value:.3g}"))
-    return st.builds(lambda *parts: " ".join(parts), st.sampled_from(NAMES), operators, words)
+    operands = st.one_of(st.sampled_from(VALUES), st.floats(-3, 70).map(lambda value: f"{value:.3g}"))
+    return st.builds(lambda *parts: " ".join(parts), st.sampled_from(NAMES), operators, operands)
 
 
 FILTERS = st.recursive(
     conditions(),
     lambda inner: st.one_of(
-        inner.map(lambda one: f"not ({one})"),
-        st.tuples(inner, st.sampled_from(("and", "OR")), inner).map(lambda each: f"({each[0]}) {each[1]} ({each[2]})"),
+        inner.map(lambda condition: f"not ({condition})"),
+        st.tuples(inner, st.sampled_from(("and", "OR")), inner).map(
+            lambda parts: f"({parts[0]}) {parts[1]} ({parts[2]})"
+        ),
     ),
     max_leaves=4,
 )
 
 
 def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: Store) -> None:
-    known = fill(store)
+    twin_rows = fill(store)
 
     def ids(query: TableQuery, size: int = 5) -> list[str]:
-        found: list[str] = []
+        row_ids: list[str] = []
         after = None
-        while len(found) < 100:
+        while len(row_ids) < 100:
             asked = TableQuery(**vars(query) | {"limit": size, "after": after})
             rows = store.run_table.page(asked)
-            found += [row.id for row in rows]
+            row_ids += [row.id for row in rows]
             if len(rows) < size:
-                return found
+                return row_ids
             after = rows[-1].cursor()
-        return found
+        return row_ids
 
     @settings(max_examples=60, deadline=timedelta(seconds=20), suppress_health_check=[HealthCheck.too_slow])
     @given(FILTERS, st.sampled_from(NAMES), st.booleans())
@@ -131,20 +133,22 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
             return  # what cannot be understood has a test of its own
         assert asked is not None
         query = read_query(where=text, sort=f"-{sort}" if descending else sort, columns=NAMES)
-        found = ids(query)
-        assert sorted(found) == sorted(str(run["id"]) for run in known if fits(run, asked)), text
-        assert found == ids(query, 100), "pages show each run once, in the order of one long page"
+        run_ids = ids(query)
+        assert sorted(run_ids) == sorted(str(run["id"]) for run in twin_rows if fits(run, asked)), text
+        assert run_ids == ids(query, 100), "pages show each run once, in the order of one long page"
         query = read_query(where=text, group=sort)
         groups = store.run_table.groups(query)
-        assert sum(each.runs for each in groups) == len(found)
-        for each in groups:
-            narrowed = read_query(where=f"({text}) and {group_filter(query.group, each)}")
-            assert len(ids(narrowed)) == each.runs
+        assert sum(group_row.runs for group_row in groups) == len(run_ids)
+        for group_row in groups:
+            narrowed = read_query(where=f"({text}) and {group_filter(query.group, group_row)}")
+            assert len(ids(narrowed)) == group_row.runs
 
     check()
     for group in store.run_table.groups(read_query(group="candidate")):
-        mine = read_query(where=group_filter((find_field("candidate"),), group), columns=["val_loss"], limit=1000)
-        rows = store.run_table.page(mine)
+        group_query = read_query(
+            where=group_filter((find_field("candidate"),), group), columns=["val_loss"], limit=1000
+        )
+        rows = store.run_table.page(group_query)
         assert {row.is_external for row in rows} == {group.origin == "external"}, "one origin each"
         losses = [row.values[0] for row in rows if isinstance(row.values[0], float)]
         assert (group.best, group.worst) == (min(losses, default=None), max(losses, default=None))
@@ -156,14 +160,16 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
     with pytest.raises(FilterError, match="gone"):
         store.run_table.page(read_query(after="external:run-0-0"))
     with store.database.writing() as connection:
-        for name, document in zip(known[6:], UNREADABLE, strict=False):
+        for name, document in zip(twin_rows[6:], UNREADABLE, strict=False):
             broken = sa.update(external_runs).where(external_runs.c.id == name["id"]).values(config=document)
             connection.execute(broken)
     for text, expected in (("config.kind ~ a", {"run-6"}), ("config.width < 100", set())):
         narrowed = read_query(where=text, sort="config.width", columns=["config.kind", "config.width"])
         assert set(ids(narrowed)) == expected
     assert {"run-0", "run-1", "run-2", "run-4", "run-5"} < set(ids(read_query(where="config.width = null")))
-    assert sum(each.runs for each in store.run_table.groups(read_query(group="config.kind"))) == len(known)
+    assert sum(group_row.runs for group_row in store.run_table.groups(read_query(group="config.kind"))) == len(
+        twin_rows
+    )
     (experiment,) = store.experiments.page()
     for run in store.runs.page():
         store.runs.apply(run.id, RunAction.CANCEL)

@@ -44,8 +44,8 @@ def lease(store: Store) -> Lease:
 
 
 def send(store: Store, lease: Lease, *batches: PointsBatch) -> None:
-    for each in batches:
-        store.attempts.append_points(lease.run_id, lease.attempt, lease.token, each)
+    for points_batch in batches:
+        store.attempts.append_points(lease.run_id, lease.attempt, lease.token, points_batch)
 
 
 def losses(store: Store, lease: Lease) -> dict[int, float | None]:

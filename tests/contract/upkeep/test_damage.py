@@ -159,9 +159,9 @@ def test_damaged_points_are_left_out_and_counted(store: Store) -> None:
         store.attempts.append_points(lease.run_id, 1, lease.token, batch(1, range(6, 9)))
     bad, good = leases
     with store.database.writing() as connection:
-        mine = (chunks.c.run_id == bad.run_id) & (chunks.c.sequence == 0)
-        data = connection.execute(sa.select(chunks.c.data).where(mine)).scalar_one()
-        connection.execute(sa.update(chunks).where(mine).values(data=data[:-3]))
+        condition = (chunks.c.run_id == bad.run_id) & (chunks.c.sequence == 0)
+        data = connection.execute(sa.select(chunks.c.data).where(condition)).scalar_one()
+        connection.execute(sa.update(chunks).where(condition).values(data=data[:-3]))
     for lease in leases:
         store.attempts.finish(lease.run_id, 1, lease.token, result())
     assert [point.step for point in store.runs.points(bad.run_id)] == [6, 7, 8]

@@ -22,8 +22,8 @@ def ring(database: Database) -> Keyring:
 def test_a_key_opens_what_it_was_made_for_and_only_its_hash_is_kept(ring: Keyring, database: Database) -> None:
     assert not ring.has_keys()
     made = ring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER))
-    found = SECRET.fullmatch(made.secret)
-    assert found is not None and found["id"] == made.key.id
+    match = SECRET.fullmatch(made.secret)
+    assert match is not None and match["id"] == made.key.id
     opened = ring.open_with(made.secret)
     assert opened is not None and (opened.label, opened.scope) == ("Ada", "submitter")
     assert ring.has_keys()
@@ -46,8 +46,8 @@ def test_what_is_no_key_opens_nothing(ring: Keyring, secret: str) -> None:
 
 
 def test_the_secret_of_one_key_does_not_open_another(ring: Keyring) -> None:
-    one, other = (ring.create(KeyRequest(label="x")).secret for _ in range(2))
-    assert ring.open_with(one[:16] + other[16:]) is None
+    first, other = (ring.create(KeyRequest(label="x")).secret for _ in range(2))
+    assert ring.open_with(first[:16] + other[16:]) is None
 
 
 def test_a_key_expires_by_the_clock_of_the_database(ring: Keyring, database: Database) -> None:
@@ -142,13 +142,13 @@ def test_the_audit_log_forgets_what_is_old(database: Database) -> None:
     database.clock_offset_seconds += 8 * DAY_SECONDS
     log = AuditLog(database, keep_days=7)
     log.add(line("/new"))
-    assert [each.target for each in log.page(limit=9)] == ["/new"]
+    assert [entry.target for entry in log.page(limit=9)] == ["/new"]
 
 
 def test_the_audit_log_keeps_no_control_characters_and_no_novels(database: Database) -> None:
     log = AuditLog(database)
     log.add(line("/\x00\x1b[2J" + "x" * 9_000))
-    (told,) = log.page(limit=9)
-    assert told.target.isprintable() and len(told.target) == 500
+    (entry,) = log.page(limit=9)
+    assert entry.target.isprintable() and len(entry.target) == 500
     with database.reading() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(audit)).scalar_one() == 1

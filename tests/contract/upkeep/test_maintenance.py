@@ -166,13 +166,15 @@ def test_the_best_checkpoint_of_every_run_is_kept_where_it_is_wanted(store: Stor
             (folder / f"{name}-{step:09d}.{ending}").touch()
         notice = CheckpointNotice(step=step, path=name, size_bytes=1, sha256="a", val_loss=loss)
         store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
-    assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [20, 30]
+    assert [checkpoint.step for checkpoint in store.runs.checkpoints(lease.run_id)] == [20, 30]
     for path in folder.glob("best-000000010.*"):
         path.unlink()  # as its worker does
     store.attempts.finish(lease.run_id, 1, lease.token, result(steps=100))
     assert prune(store.database, tmp_path, "best") == (lease.run_id,)
     assert sorted(path.name for path in folder.iterdir()) == ["best-000000030.json", "best-000000030.pt"]
-    assert [(each.step, each.val_loss) for each in store.runs.checkpoints(lease.run_id)] == [(30, 2.0)]
+    assert [(checkpoint.step, checkpoint.val_loss) for checkpoint in store.runs.checkpoints(lease.run_id)] == [
+        (30, 2.0)
+    ]
     assert prune(store.database, tmp_path, "best") == ()
     assert prune(store.database, tmp_path, "last") == (lease.run_id,)
     assert not folder.exists()

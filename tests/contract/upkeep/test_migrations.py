@@ -51,13 +51,13 @@ def make_former(database: Database) -> None:
 
 def split_statements(script: str) -> list[str]:
     """The statements of a dump; each ends with a semicolon at the end of a line, outside of a function's body."""
-    found, begun = [], ""
+    sql_statements, begun = [], ""
     for line in script.splitlines(keepends=True):
         begun += line
         if line.endswith(";\n") and begun.count("$$") % 2 == 0:
-            found.append(begun)
+            sql_statements.append(begun)
             begun = ""
-    return found
+    return sql_statements
 
 
 @pytest.mark.parametrize("former", [None, *FORMER_REVISIONS])
@@ -128,19 +128,21 @@ def test_what_a_former_database_had_of_campaigns_and_endings_is_kept(empty: Data
         " VALUES ('experiment_submitted', 'other', 1.0, 3.0, 2)",
         *(f"INSERT INTO webhook_endings VALUES ({id}, '{name}', 1.5)" for id, name in ((1, "other"), (2, "removed"))),
     ]
-    for entry, place in ((1, None), (2, 1), (3, 2)):
-        body = json.dumps({"number": entry, **({"place": place} if place else {})})
+    for entry, rank in ((1, None), (2, 1), (3, 2)):
+        body = json.dumps({"number": entry, **({"place": rank} if rank else {})})
         rows.append(f"INSERT INTO campaign_entries VALUES (1, {entry}, '{body}', '', NULL)")
     with empty.writing() as connection:
         for row in rows:
             connection.exec_driver_sql(row)
     empty.migrate()
     with empty.reading() as connection:
-        kept = connection.exec_driver_sql("SELECT growing, news, note, noted_at FROM experiments ORDER BY number").all()
+        experiment_rows = connection.exec_driver_sql(
+            "SELECT growing, news, note, noted_at FROM experiments ORDER BY number"
+        ).all()
         columns = "kind, experiment_id, created_at, available_at, tries"
         entries = connection.exec_driver_sql(f"SELECT {columns} FROM outbox ORDER BY id").all()
     note = 'mine\n\nTry 2 of campaign old (c1):\n\n    {"gain":0.02}\n    {"number": 3, "place": 2}'
-    assert [tuple(row) for row in kept] == [(False, -4, note, 1.0), (True, 4, None, None)]
+    assert [tuple(row) for row in experiment_rows] == [(False, -4, note, 1.0), (True, 4, None, None)]
     assert [tuple(row) for row in entries] == [
         ("experiment_submitted", "other", 1.0, 3.0, 2),
         ("experiment_ended", "other", 1.5, 1.5, 0),

@@ -26,9 +26,9 @@ def small(preset: ModelPreset) -> ModelPreset:
     extra = {key: SMALL_SIZES.get(key, value) for key, value in preset.extra.items()}
     if "num_key_value_heads" in extra:
         extra["num_key_value_heads"] = 2 if shared else 4
-    kept = {key: value for key, value in extra.items() if not key.startswith(("rope", "rms"))}
+    options = {key: value for key, value in extra.items() if not key.startswith(("rope", "rms"))}
     sizes: dict[str, Any] = {"layers": 1, "heads": 4, "hidden_size": 32, "max_positions": 32, "vocabulary_size": 64}
-    return replace(preset, **sizes, name="", source="", vocabulary_of_tokenizer=False, extra=kept)
+    return replace(preset, **sizes, name="", source="", vocabulary_of_tokenizer=False, extra=options)
 
 
 ARCHITECTURES: dict[str, ModelPreset] = {}
@@ -49,12 +49,12 @@ def built(architecture: str) -> nn.Module:
 def pairs() -> list[tuple[str, str]]:
     """Architectures and who trains them: AdaPM and AdaPM-mini all, everybody else the mixture of experts, whose
     parameters alone have three dimensions, and one of the others in turn."""
-    dense = [each for each in ARCHITECTURES if each != "mixtral-tiny"]
-    chosen = [(each, name) for each in ARCHITECTURES for name in ADAPM]
-    others = [name for name in names() if name not in ADAPM]
+    dense = [architecture for architecture in ARCHITECTURES if architecture != "mixtral-tiny"]
+    chosen = [(architecture, name) for architecture in ARCHITECTURES for name in ADAPM]
+    other_names = [name for name in names() if name not in ADAPM]
     return chosen + [
         pair
-        for number, name in enumerate(others)
+        for number, name in enumerate(other_names)
         for pair in ((dense[number % len(dense)], name), ("mixtral-tiny", name))
     ]
 

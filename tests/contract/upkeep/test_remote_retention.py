@@ -48,10 +48,10 @@ def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int]
     names = _files("step", 10, 20, 30) + _files("best", 5, 15)
     told: Told = {"step": RemoteCheckpoint(step=20, attempt=1, kind="step")}
     gone = remote_surplus(names, RunStatus.FAILED, told, keep)
-    left = sorted(set(names) - set(gone))
+    remaining_names = sorted(set(names) - set(gone))
     # What is newer than the service knows stays beside the last one that it knows.
     newer = [30] if steps else []
-    assert left == sorted(_files("step", *steps, *newer) + _files("best", *best))
+    assert remaining_names == sorted(_files("step", *steps, *newer) + _files("best", *best))
 
 
 def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Store, tmp_path: Path) -> None:
@@ -67,14 +67,14 @@ def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Stor
     store.database.clock_offset_seconds += 1000
     (second,) = store.claim(cpus=1, limit=1)
     store.attempts.hello(run_id, 2, second.token)
-    left = _files("step", 490, 900) + _files("best", 400, 900)
+    leftovers = _files("step", 490, 900) + _files("best", 400, 900)
     begun = _files("step", 480, 600, attempt=2) + _files("best", 600, attempt=2)
-    for name in left + begun:
+    for name in leftovers + begun:
         remote.subfolder(run_id).write(name, b"{}")
     assert prune_remote(store.database, remote, "best") == 0  # nothing of the second attempt was told of yet
     for notice in (_notice(480), _notice(600, val_loss=2.0)):
         store.attempts.checkpoint(run_id, 2, second.token, notice)
-    assert prune_remote(store.database, remote, "best") == len(left)
+    assert prune_remote(store.database, remote, "best") == len(leftovers)
     assert sorted(remote.subfolder(run_id).sizes()) == sorted(begun)
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
     monkeypatch.setattr("orchestrator.retention.checkpoints.kept_checkpoints", retried_meanwhile)
     assert prune_remote(store.database, remote, "none") == 0
     assert _steps(remote, lease.run_id) == [10]
-    assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [10]
+    assert [checkpoint.step for checkpoint in store.runs.checkpoints(lease.run_id)] == [10]
 
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
@@ -160,7 +160,7 @@ def test_a_late_copy_of_an_older_best_does_not_replace_the_newer_one(store: Stor
     store.attempts.hello(lease.run_id, 1, lease.token)
     for notice in (_notice(10, val_loss=3.0), _notice(20, val_loss=2.0), _notice(10, val_loss=3.0)):
         store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
-    assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [20]
+    assert [checkpoint.step for checkpoint in store.runs.checkpoints(lease.run_id)] == [20]
 
 
 def _put(folder: RemoteFolder, *stems: str) -> None:

@@ -86,8 +86,8 @@ def signed_in(services: Services, key_id: str) -> dict[str, str]:
 def routes_of(app: FastAPI) -> set[str]:
     """Every `METHOD /path` that the application answers, whatever it is made of."""
 
-    def walk(found) -> Iterator[str]:
-        for route in found:
+    def walk(members) -> Iterator[str]:
+        for route in members:
             if isinstance(route, routing._IncludedRouter):
                 yield from walk(route.effective_candidates())
             else:
@@ -98,7 +98,7 @@ def routes_of(app: FastAPI) -> set[str]:
 
 
 def test_every_route_is_placed_once(house: House):
-    placed = [place.route for place in GUARDED_ROUTES]
+    placed = [guarded_route.route for guarded_route in GUARDED_ROUTES]
     assert len(placed) == len(set(placed))
     assert routes_of(house.app) == set(placed), "place it in api/auth/scopes.py"
 
@@ -112,19 +112,19 @@ def test_every_operation_of_the_document_is_placed_and_says_what_it_asks_for(hou
     }
     assert len(operations) > 40
     for route, operation in operations.items():
-        place = find_route(*route.split(" "))
-        assert place is not None and place.route == route
-        scope = place.access.scope()
+        guarded_route = find_route(*route.split(" "))
+        assert guarded_route is not None and guarded_route.route == route
+        scope = guarded_route.access.scope()
         assert operation.get("x-scope") == (scope.value if scope else None)
-        assert ("401" in operation["responses"]) == (place.access is not Access.OPEN)
+        assert ("401" in operation["responses"]) == (guarded_route.access is not Access.OPEN)
         assert ("403" in operation["responses"]) >= (scope is not None and scope is not Scope.VIEWER)
     assert document["components"]["securitySchemes"]["Key"]["scheme"] == "bearer"
 
 
 @pytest.mark.parametrize("caller", CALLERS)
-@pytest.mark.parametrize("place", GUARDED_ROUTES, ids=lambda place: place.route)
+@pytest.mark.parametrize("place", GUARDED_ROUTES, ids=lambda guarded_route: guarded_route.route)
 def test_who_gets_in_is_what_the_table_says(house: House, place, caller: str):
-    path = re.sub(r"\{(\w+)\}", lambda found: house.names[found[1]], place.route.partition(" ")[2])
+    path = re.sub(r"\{(\w+)\}", lambda match: house.names[match[1]], place.route.partition(" ")[2])
     answer = house.client.request(place.method, path, headers=house.headers[caller], content="[")
     assert answer.status_code != 500
     if place.access is Access.OPEN:

@@ -25,8 +25,8 @@ TEXTS = {"value", "title", "aria-label", "data-label", "placeholder", "content"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedFolder]:
-    with opened(unpacked(tmp_path_factory.mktemp("below"))) as found:
-        yield found
+    with opened(unpacked(tmp_path_factory.mktemp("below"))) as opened_folder:
+        yield opened_folder
 
 
 @pytest.fixture(params=["stripped", "left on"])
@@ -34,12 +34,12 @@ def client(folder: OpenedFolder, request: pytest.FixtureRequest) -> Iterator[Tes
     """A browser that sees the service below `ROOT`: the proxy takes the path off and says so, or does neither."""
     says_so = request.param == "stripped"
     app = ForwardedMiddleware(folder.app, "testclient", "" if says_so else ROOT)
-    with client_of(app) as found:
+    with client_of(app) as test_client:
         if says_so:
-            found.headers["X-Forwarded-Prefix"] = ROOT
-            plain = found.request
-            found.request = lambda method, url, **rest: plain(method, url.removeprefix(ROOT), **rest)  # type: ignore[method-assign]
-        yield found
+            test_client.headers["X-Forwarded-Prefix"] = ROOT
+            plain = test_client.request
+            test_client.request = lambda method, url, **options: plain(method, url.removeprefix(ROOT), **options)  # type: ignore[method-assign]
+        yield test_client
 
 
 class Addresses(HTMLParser):
@@ -73,16 +73,16 @@ def test_every_page_leads_below_the_path(client: TestClient):
         if not answer.headers.get("content-type", "").startswith("text/html"):
             continue
         page = Addresses(answer.text)
-        outside = [each for each in page.found if not each.startswith(f"{ROOT}/")]
+        outside = [url for url in page.found if not url.startswith(f"{ROOT}/")]
         assert not outside, (address, outside[:5])
-        assets |= {each for each in page.found if "/static/" in each}
+        assets |= {url for url in page.found if "/static/" in url}
         for link in page.links:
             target = urljoin(address, link)
             if target.startswith(ROOT) and sort_of(target) not in seen and "/v1/" not in target:
                 seen.add(sort_of(target))
                 waiting.append(target)
     assert {f"{ROOT}{path}" for path in ("/experiments/*", "/runs/*", "/studies/*", "/memory", "/new")} <= seen
-    assert [client.get(each).status_code for each in sorted(assets)] == [200] * len(assets)
+    assert [client.get(asset).status_code for asset in sorted(assets)] == [200] * len(assets)
 
 
 def test_redirects_and_locations_lead_below_the_path(client: TestClient):
@@ -129,4 +129,4 @@ def test_the_client_works_below_the_path(tmp_path: Path):
     with served(tmp_path, root_path=ROOT) as site, Client(site.url) as client:
         experiment_id = client.submit(comparison_fields()).experiment.id
         site.player.finish()
-        assert [each.id for each in client.watch(experiment_id)] == [experiment_id]
+        assert [experiment.id for experiment in client.watch(experiment_id)] == [experiment_id]

@@ -22,7 +22,7 @@ Cli = Callable[..., Result]
 @pytest.fixture
 def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *words, **more: CliRunner().invoke(main, list(words), catch_exceptions=False, **more)
+    return lambda *arguments, **more: CliRunner().invoke(main, list(arguments), catch_exceptions=False, **more)
 
 
 @pytest.fixture
@@ -88,25 +88,27 @@ def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service
     assert deleted["undo_until"] == pytest.approx(deleted["deleted_at"] + 7 * 86_400)
     gone = http.get(path)
     assert (gone.status_code, gone.json()["type"]) == (404, "urn:adapm-bench:problem:deleted")
-    for place in ("comparison", "document.json", "report", "exports/results.csv", "figures/curves.svg", "stream"):
-        assert http.get(f"{path}/{place}").status_code == 404
+    for resource in ("comparison", "document.json", "report", "exports/results.csv", "figures/curves.svg", "stream"):
+        assert http.get(f"{path}/{resource}").status_code == 404
     assert http.get(f"/v1/runs/{experiment_id}-0000").status_code == 404
     assert http.post(f"/v1/runs/{experiment_id}-0000/retry").status_code == 404
-    assert experiment_id in [each["id"] for each in http.get("/v1/experiments?deleted=true").json()["items"]]
+    assert experiment_id in [
+        experiment["id"] for experiment in http.get("/v1/experiments?deleted=true").json()["items"]
+    ]
     assert experiment_id not in http.get("/v1/experiments").text
     assert http.post(f"{path}/restore").json()["deleted_at"] is None
     assert http.get(path).status_code == 200
-    told = [(line.action, line.outcome) for line in service.audit.page(limit=3)]
-    assert told[0] == ("POST /v1/experiments/{experiment_id}/restore", 200)
-    assert ("DELETE /v1/experiments/{experiment_id}", 200) in told
+    entries = [(line.action, line.outcome) for line in service.audit.page(limit=3)]
+    assert entries[0] == ("POST /v1/experiments/{experiment_id}/restore", 200)
+    assert ("DELETE /v1/experiments/{experiment_id}", 200) in entries
 
 
 def test_the_audit_log_names_each_of_several_that_a_page_changes(http: httpx2.Client, service: Service) -> None:
     ids = [http.post("/v1/experiments", json=comparison_fields()).json()["experiment"]["id"] for _ in range(2)]
     chosen = {"experiments": ids, "action": "label", "label": "both"}
     assert http.post("/selection", data=chosen, headers={"Origin": service.url}).status_code == 303
-    told = {(line.action, line.target) for line in service.audit.page(limit=2)}
-    assert told == {("POST /selection", f"/experiments/{each}") for each in ids}
+    entries = {(line.action, line.target) for line in service.audit.page(limit=2)}
+    assert entries == {("POST /selection", f"/experiments/{experiment_id}") for experiment_id in ids}
 
 
 def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service) -> None:
@@ -156,7 +158,7 @@ def test_more_seeds_train_each_candidate_at_its_judged_setting(http: httpx2.Clie
     assert early.status_code == 409
     end_all(service)
     made = http.post(f"/v1{path}", json=wanted).json()["experiment"]
-    assert [each["learning_rates"] for each in made["spec"]["candidates"]] == [[0.002], [0.002]]
+    assert [candidate["learning_rates"] for candidate in made["spec"]["candidates"]] == [[0.002], [0.002]]
     assert (made["spec"]["seeds"], made["spec"]["tuning"], made["counts"]["total"]) == ([8, 9], None, 4)
     end_all(service)
     answer = http.get(f"/v1/experiments/{made['id']}/comparison").json()
@@ -196,8 +198,8 @@ def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, c
 
     def annotate_second(experiment_id: str, change: Any, revision: int | None) -> Any:
         if not overtaken:
-            theirs = {"labels": [*client.experiment(experiment_id).labels, "theirs"]}
-            overtaken.append(annotate(experiment_id, theirs, None))
+            their_change = {"labels": [*client.experiment(experiment_id).labels, "theirs"]}
+            overtaken.append(annotate(experiment_id, their_change, None))
         return annotate(experiment_id, change, revision)
 
     client._annotate = annotate_second  # type: ignore[method-assign]
@@ -223,8 +225,8 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     cli("edit", cancelled, "--note", "what we saw\nand why")
     assert "\nwhat we saw\nand why\n" in cli("show", cancelled).stdout
     (tmp_path / "note.txt").write_text("from a file\n")
-    told = json.loads(cli("edit", cancelled, "--note-file", str(tmp_path / "note.txt"), "--json").stdout)
-    assert (told["note"]["text"], told["labels"]) == ("from a file", ["cli"])
+    answer = json.loads(cli("edit", cancelled, "--note-file", str(tmp_path / "note.txt"), "--json").stdout)
+    assert (answer["note"]["text"], answer["labels"]) == ("from a file", ["cli"])
     assert cli("edit", cancelled, "--note-file", "-", input="piped").exit_code == 0
     view = cli("show", cancelled).stdout
     assert "labels            cli" in view and "\npiped\n" in view
@@ -237,8 +239,8 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
 def test_an_empty_text_takes_no_note_away(cli: Cli, client: Client, cancelled: str, tmp_path: Any) -> None:
     client.write_note(cancelled, "kept")
     (tmp_path / "note.txt").write_text(" \n")
-    for words in (("--note", ""), ("--note", " "), ("--note-file", "-"), ("--note-file", str(tmp_path / "note.txt"))):
-        refused = cli("edit", cancelled, *words, input="")
+    for options in (("--note", ""), ("--note", " "), ("--note-file", "-"), ("--note-file", str(tmp_path / "note.txt"))):
+        refused = cli("edit", cancelled, *options, input="")
         assert (refused.exit_code, refused.stdout, "--clear-note" in refused.stderr) == (2, "", True)
     note = client.experiment(cancelled).note
     assert note is not None and note.text == "kept"
@@ -253,8 +255,8 @@ def test_the_command_line_deletes_restores_and_clones(cli: Cli, service: Service
     assert cancelled in cli("ls", "--deleted").stdout
     assert "was deleted" in cli("show", cancelled).stderr
     assert cli("delete", cancelled, "--undo").stdout == f"experiment {cancelled}: 4: 4 cancelled\n"
-    told = json.loads(cli("clone", cancelled, "--name", "named", "--json").stdout)
-    assert (told["experiment"]["name"], told["experiment"]["cloned_from"]) == ("named", cancelled)
+    receipt = json.loads(cli("clone", cancelled, "--name", "named", "--json").stdout)
+    assert (receipt["experiment"]["name"], receipt["experiment"]["cloned_from"]) == ("named", cancelled)
     assert cli("clone", cancelled).stdout.startswith("submitted ")
-    assert f"clone of          {cancelled}" in cli("show", told["experiment"]["id"]).stdout
+    assert f"clone of          {cancelled}" in cli("show", receipt["experiment"]["id"]).stdout
     assert json.loads(cli("delete", cancelled, "--yes", "--json").stdout)["deleted_at"] > 0

@@ -30,8 +30,8 @@ ORIGIN = {"Origin": "http://127.0.0.1"}
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Services]:
-    with open_services(tmp_path) as (found, _):
-        yield found
+    with open_services(tmp_path) as (bench, _):
+        yield bench
 
 
 @pytest.fixture
@@ -93,11 +93,11 @@ def test_a_key_is_looked_up_once_in_two_seconds(services: Services, keys):
     callers = Callers(Counting(services.database), clock)
 
     async def asks() -> list[bool]:
-        found = [await callers.key(secret) is not None for _ in range(5)]
+        answers = [await callers.key(secret) is not None for _ in range(5)]
         services.keyring.revoke(keys[Scope.VIEWER].split("_")[1])
-        found.append(await callers.key(secret) is not None)
+        answers.append(await callers.key(secret) is not None)
         clock.now += BELIEVED_SECONDS
-        return [*found, await callers.key(secret) is not None]
+        return [*answers, await callers.key(secret) is not None]
 
     assert asyncio.run(asks()) == [True] * 6 + [False]
     assert len(asked) == 2
@@ -107,11 +107,11 @@ def test_a_key_is_looked_up_once_in_two_seconds(services: Services, keys):
 def test_a_look_up_that_a_revocation_overtakes_is_not_believed(services: Services, keys):
     class Overtaken(Keyring):
         def open_with(self, secret: str) -> KeyRecord | None:
-            found = super().open_with(secret)
-            if found is not None:
-                self.revoke(found.id)
+            record = super().open_with(secret)
+            if record is not None:
+                self.revoke(record.id)
                 callers.forget()
-            return found
+            return record
 
     callers = Callers(Overtaken(services.database), Clock())
     secret = PresentedSecret(secret=keys[Scope.VIEWER], by_cookie=False)
@@ -262,9 +262,9 @@ def test_all_addresses_of_one_customer_are_one_caller():
     assert [throttle.take(f"2001:db8:0:1::{number:x}") for number in range(4)] == [None, None, 1, 1]
     assert throttle.wait("2001:db8:0:1:ffff::1%eth0") == 1
     assert throttle.wait("2001:db8:0:2::1") is None
-    assert [throttle.take(each) for each in ("192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207")] == [None, None, 1]
+    assert [throttle.take(host) for host in ("192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207")] == [None, None, 1]
     assert throttle.wait("::ffff:192.0.2.8") is None
-    assert [throttle.take(each) for each in ("0123456789", "9876543210", "unknown", "testclient")] == [None] * 4
+    assert [throttle.take(host) for host in ("0123456789", "9876543210", "unknown", "testclient")] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -399,5 +399,5 @@ def test_an_open_event_stream_ends_with_its_key(service: Service, monkeypatch: p
         service.keyring.revoke(made.key.id)
         time.sleep(0.1)
         service.experiments.apply(experiment_id, RunAction.CANCEL)
-        rest = "".join(lines)
-    assert rest.count("event: changed") == 0
+        remainder = "".join(lines)
+    assert remainder.count("event: changed") == 0

@@ -72,11 +72,11 @@ def test_a_chart_that_cannot_be_drawn_is_a_problem(http: httpx2.Client, query: s
 
 def test_lists_are_sorted_and_filtered_page_by_page(http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
     first = http.get("/v1/runs", params={"sort": "-seed", "model": "gpt2-tiny", "limit": 2}).json()
-    rest = http.get("/v1/runs", params={"sort": "-seed", "limit": 2, "after": first["next"]}).json()
-    assert [run["seed"] for run in first["items"] + rest["items"]] == [3, 2, 1]
+    second = http.get("/v1/runs", params={"sort": "-seed", "limit": 2, "after": first["next"]}).json()
+    assert [run["seed"] for run in first["items"] + second["items"]] == [3, 2, 1]
     assert http.get("/v1/runs", params={"sort": "spec"}).status_code == 422
-    found = http.get("/v1/runs", params={"candidate": FORMULA, "status": "succeeded"}).json()["items"]
-    assert [run["id"] for run in found] == [leases[0].run_id]
+    runs = http.get("/v1/runs", params={"candidate": FORMULA, "status": "succeeded"}).json()["items"]
+    assert [run["id"] for run in runs] == [leases[0].run_id]
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def run(tmp_path: Path) -> Iterator[tuple[TestClient, str, Path]]:
         ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        for step, place in ((3, f"{folder}/checkpoints"), (4, "/elsewhere/checkpoints")):
-            path = f"{place}/step-{step:09d}.pt"
+        for step, directory in ((3, f"{folder}/checkpoints"), (4, "/elsewhere/checkpoints")):
+            path = f"{directory}/step-{step:09d}.pt"
             notice = CheckpointNotice(step=step, path=path, size_bytes=len(STATE), sha256="5f" * 32, attempt=1)
             services.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
         with TestClient(create_app(services), base_url="http://127.0.0.1") as client:
@@ -42,23 +42,23 @@ def run(tmp_path: Path) -> Iterator[tuple[TestClient, str, Path]]:
 
 def test_what_is_listed_comes_as_it_is(run: tuple[TestClient, str, Path]) -> None:
     client, run_id, _ = run
-    listed = {each["name"]: each for each in client.get(f"/v1/runs/{run_id}/files").json()["items"]}
+    listed = {file["name"]: file for file in client.get(f"/v1/runs/{run_id}/files").json()["items"]}
     assert list(listed) == [
         "specification.json", "attempt-1.log", "attempt-1-process-1.log", "step-000000003.pt", "step-000000004.pt"
     ]  # fmt: skip
-    for name, each in listed.items():
+    for name, file in listed.items():
         answer = client.get(f"/v1/runs/{run_id}/files/{name}")
         if name == "step-000000004.pt":
-            assert (each["is_here"], each["place"]) == (False, "/elsewhere/checkpoints/step-000000004.pt")
+            assert (file["is_here"], file["place"]) == (False, "/elsewhere/checkpoints/step-000000004.pt")
             assert answer.status_code == 404
             continue
         assert answer.headers["content-disposition"] == f'attachment; filename="{run_id}-{name}"'
         assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert len(answer.content) == each["size_bytes"] == int(answer.headers["content-length"])
+        assert len(answer.content) == file["size_bytes"] == int(answer.headers["content-length"])
     assert client.get(f"/v1/runs/{run_id}/files/step-000000003.pt").content == STATE
-    told = RunSpec.model_validate_json(client.get(f"/v1/runs/{run_id}/files/specification.json").content)
-    assert told.model_dump(mode="json") == client.get(f"/v1/runs/{run_id}").json()["spec"]
+    spec = RunSpec.model_validate_json(client.get(f"/v1/runs/{run_id}/files/specification.json").content)
+    assert spec.model_dump(mode="json") == client.get(f"/v1/runs/{run_id}").json()["spec"]
     page = client.get(f"/runs/{run_id}").text
     assert f'href="/v1/runs/{run_id}/files/step-000000003.pt"' in page
     assert "/files/step-000000004.pt" not in page
@@ -75,7 +75,7 @@ def test_no_link_is_followed_and_no_other_file_is_reached(run: tuple[TestClient,
     os.link(secret, folder / "logs" / "attempt-2.log")
     (folder / "logs" / "attempt-3.log").mkdir()
     os.mkfifo(folder / "logs" / "attempt-4.log")
-    listed = {each["name"]: each for each in client.get(f"/v1/runs/{run_id}/files").json()["items"]}
+    listed = {file["name"]: file for file in client.get(f"/v1/runs/{run_id}/files").json()["items"]}
     assert set(listed) == {
         "specification.json", "attempt-1-process-1.log", "step-000000003.pt", "step-000000004.pt"
     }  # fmt: skip

@@ -79,14 +79,14 @@ def with_nul(value: Any) -> Iterator[Any]:
     if isinstance(value, str):
         yield f"{value}\0"
     elif isinstance(value, dict):
-        yield from ({**value, name: changed} for name, each in value.items() for changed in with_nul(each))
+        yield from ({**value, name: changed} for name, part in value.items() for changed in with_nul(part))
     elif isinstance(value, list):
-        for position, each in enumerate(value):
-            yield from ([*value[:position], changed, *value[position + 1 :]] for changed in with_nul(each))
+        for position, part in enumerate(value):
+            yield from ([*value[:position], changed, *value[position + 1 :]] for changed in with_nul(part))
 
 
 def filled(path: str, names: dict[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "x"), path)
+    return re.sub(r"\{(\w+)\}", lambda match: names.get(match[1], "x"), path)
 
 
 def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Services, Queue]):

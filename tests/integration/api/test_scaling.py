@@ -41,8 +41,8 @@ def play(service: Service, *, diverged: bool = False, exponent: float = 0.08) ->
 
 @pytest.fixture(scope="module")
 def client(service: Service) -> Iterator[Client]:
-    with Client(service.url, timeout_seconds=300) as found:
-        yield found
+    with Client(service.url, timeout_seconds=300) as rest_client:
+        yield rest_client
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +145,8 @@ def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Cl
     flat = client.submit(scaling_spec(name="flat", seeds=[1, 2, 3])).experiment.id
     play(service, exponent=0.0)
     report = client.fit([flat], predict=["gpt2-124m", 10**9])
-    assert all(each.no_law for each in report.fits)
-    assert all((each.predictions, each.curves) == ((), ()) for each in report.fits)
+    assert all(fit.no_law for fit in report.fits)
+    assert all((fit.predictions, fit.curves) == ((), ()) for fit in report.fits)
     written = cli("export", flat, "--format", "report", "-o", tmp_path)
     assert written.exit_code == 0
     page = get(service, f"/experiments/{flat}").text
@@ -170,13 +170,13 @@ def test_the_report_is_one_file_that_lets_nothing_in(id: str, cli, tmp_path: Pat
 def test_the_document_has_provenance_answer_and_runs(client: Client, id: str, cli, tmp_path: Path) -> None:
     assert cli("export", id, "--format", "json", "--out", tmp_path).exit_code == 0
     text = (tmp_path / f"{id}.json").read_text()
-    found = ExperimentDocument.model_validate(json.loads(text, parse_constant=pytest.fail))
-    assert found.provenance.spec_hash == client.experiment(id).spec_hash
-    assert (len(found.cells), len(found.runs), found.provenance.data_hashes) == (4, 48, ("data",))
-    assert found.fit is not None
+    document = ExperimentDocument.model_validate(json.loads(text, parse_constant=pytest.fail))
+    assert document.provenance.spec_hash == client.experiment(id).spec_hash
+    assert (len(document.cells), len(document.runs), document.provenance.data_hashes) == (4, 48, ("data",))
+    assert document.fit is not None
     assert "@misc{zhang-2510.09103," in (tmp_path / f"{id}.bib").read_text()
     assert cli("export", id, "--figures", "svg", "--out", tmp_path).exit_code == 0
-    assert {each.name for each in tmp_path.glob("*.svg")} == {f"{id}-law.svg", f"{id}-residuals.svg"}
+    assert {figure.name for figure in tmp_path.glob("*.svg")} == {f"{id}-law.svg", f"{id}-residuals.svg"}
 
 
 def test_an_experiment_without_a_trained_model_is_sentences_everywhere(service: Service, client: Client, cli) -> None:

@@ -34,20 +34,20 @@ def play(service: Service, parameters: int) -> None:
 
 
 def fields(name: str) -> dict[str, Any]:
-    candidates = [{"optimizer": each, "learning_rates": [0.002]} for each in ("adamw", "adapm")]
+    candidates = [{"optimizer": optimizer, "learning_rates": [0.002]} for optimizer in ("adamw", "adapm")]
     return comparison_fields(name=name, candidates=candidates, seeds=[1, 2, 3], tuning={"seeds": [0], "trials": 3})
 
 
 @pytest.fixture(scope="module")
 def ids(service: Service) -> tuple[str, ...]:
     """Four finished tuned comparisons, one for each size; what tells their workloads apart is the clipping."""
-    found = []
+    experiment_ids = []
     for size in SIZES:
         asked = fields(f"{HOSTILE} {size}")
         asked["workload"] |= {"clip_grad_norm": 1e-6 * size}
-        found.append(service.experiments.submit(ComparisonSpec.model_validate(asked)).experiment.id)
+        experiment_ids.append(service.experiments.submit(ComparisonSpec.model_validate(asked)).experiment.id)
         play(service, size)
-    return tuple(found)
+    return tuple(experiment_ids)
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("latex", "tex"), ("markdown", "md"), ("csv", "csv")])

@@ -50,11 +50,11 @@ def test_changes_are_told_as_they_happen(service: Service):
     with ExitStack() as stack:
         response = listening(stack, service, experiment_id)
         assert response.headers["Content-Type"].startswith("text/event-stream")
-        told = events(response)
-        first = next(told)
+        changes = events(response)
+        first = next(changes)
         assert (first["counts"], first["done"]) == (counts("queued"), False)
         service.experiments.apply(experiment_id, RunAction.CANCEL)
-        second = next(told)
+        second = next(changes)
     assert second["version"] > first["version"]
     assert (second["counts"], second["done"]) == (counts("cancelled"), True)
 
@@ -73,9 +73,9 @@ def test_an_open_stream_ends_when_the_service_stops(tmp_path_factory):
     with ExitStack() as stack:
         with serving(tmp_path_factory.mktemp("stopping")) as service:
             experiment_id = submitted(service)
-            told = events(listening(stack, service, experiment_id))
-            next(told)
-        assert list(told) == []
+            changes = events(listening(stack, service, experiment_id))
+            next(changes)
+        assert list(changes) == []
 
 
 def coming_back(service: Service, experiment_id: str, last: int | None, then: Callable[[], object]) -> int:
@@ -136,10 +136,10 @@ class Watcher:
         """Return when just that was yielded."""
 
         def has_seen() -> bool:
-            lives, found = self.thread.is_alive(), tuple(self.seen)  # in this order: what it saw last is among them
-            assert found == tuple(seen[: len(found)])
-            assert lives or len(found) == len(seen), "the watcher gave up"
-            return len(found) == len(seen)
+            lives, numbers = self.thread.is_alive(), tuple(self.seen)  # in this order: what it saw last is among them
+            assert numbers == tuple(seen[: len(numbers)])
+            assert lives or len(numbers) == len(seen), "the watcher gave up"
+            return len(numbers) == len(seen)
 
         until(has_seen, f"{seen} were seen")
 

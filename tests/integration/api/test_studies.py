@@ -32,14 +32,14 @@ def service(tmp_path: Path) -> Iterator[Service]:
 def test_every_study_is_told_with_specifications_that_can_be_submitted(client: Client) -> None:
     """The list and each study agree; an experiment that is submitted under its key is found."""
     listed = client.studies()
-    assert tuple(each.name for each in listed) == names()
-    one = client.study("gradient-sparsity")
-    assert one == next(each for each in listed if each.name == "gradient-sparsity")
-    (planned,) = one.scale(StudyScale.TINY).experiments
+    assert tuple(study.name for study in listed) == names()
+    sparsity_study = client.study("gradient-sparsity")
+    assert sparsity_study == next(study for study in listed if study.name == "gradient-sparsity")
+    (planned,) = sparsity_study.scale(StudyScale.TINY).experiments
     assert planned.experiment_id is None
     made = client.submit(planned.spec, key=planned.key).experiment
-    (found,) = client.study("gradient-sparsity").scale(StudyScale.TINY).experiments
-    assert (found.experiment_id, found.done) == (made.id, False)
+    (entry,) = client.study("gradient-sparsity").scale(StudyScale.TINY).experiments
+    assert (entry.experiment_id, entry.done) == (made.id, False)
     again = client.submit(planned.spec, key=f"{planned.key}-2").experiment
     (newest,) = client.study("momentum-spectrum").scale(StudyScale.TINY).experiments
     assert newest.experiment_id == again.id, "the newest one counts, for every study that shares it"
@@ -47,14 +47,14 @@ def test_every_study_is_told_with_specifications_that_can_be_submitted(client: C
 
 def test_a_study_of_ones_own_is_told_like_every_other(client: Client, service: Service, tmp_path: Path) -> None:
     """Over REST and as a page; its experiment is found by its key."""
-    mine = study("lion").model_copy(update={"name": "lion-of-mine", "source": "a talk"})
-    register(tmp_path / "studies", mine)
-    assert tuple(one.name for one in client.studies()) == (*names(), "lion-of-mine")
+    own_study = study("lion").model_copy(update={"name": "lion-of-mine", "source": "a talk"})
+    register(tmp_path / "studies", own_study)
+    assert tuple(study.name for study in client.studies()) == (*names(), "lion-of-mine")
     (planned,) = client.study("lion-of-mine").scale(StudyScale.TINY).experiments
     assert planned.spec.seeds == tuple(range(1, 11))
     made = client.submit(planned.spec, key=planned.key).experiment
     page = look(f"{service.url}/studies/lion-of-mine").text
-    assert mine.source in page and f"/experiments/{made.id}" in page
+    assert own_study.source in page and f"/experiments/{made.id}" in page
 
 
 def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:

@@ -41,8 +41,8 @@ def swept(service: Service, client: Client) -> str:
     return sweep_id
 
 
-def cli(service: Service, *words: str) -> tuple[int, str]:
-    ended = CliRunner().invoke(main, [*words, "--url", service.url])
+def cli(service: Service, *arguments: str) -> tuple[int, str]:
+    ended = CliRunner().invoke(main, [*arguments, "--url", service.url])
     return ended.exit_code, ended.output
 
 
@@ -95,10 +95,10 @@ def test_the_command_line_compares_the_best_once(service: Service, swept: str) -
 
 
 def test_a_sweep_is_kept_as_a_document(swept: str, client: Client) -> None:
-    kept = json.loads(client.document(swept, "document.json"))
-    assert kept["comparison"] is None
-    assert len(kept["runs"]) == 4
-    assert len(kept["sweep"]["trials"]) == 4
+    content = json.loads(client.document(swept, "document.json"))
+    assert content["comparison"] is None
+    assert len(content["runs"]) == 4
+    assert len(content["sweep"]["trials"]) == 4
 
 
 @pytest.mark.parametrize("document", ["sweeps.md", "index.md"])

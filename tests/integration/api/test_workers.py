@@ -76,8 +76,8 @@ def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: 
             )
         run = http.get(f"/v1/runs/{lease.run_id}").json()
         assert (run["status"], run["result"]) == ("succeeded", result.model_dump(mode="json"))
-        kept = http.get(f"/v1/runs/{lease.run_id}/points", params={"after_step": 7}).json()
-        assert kept == {"items": [point.model_dump(mode="json") for point in points[8:]], "next": None}
+        page = http.get(f"/v1/runs/{lease.run_id}/points", params={"after_step": 7}).json()
+        assert page == {"items": [point.model_dump(mode="json") for point in points[8:]], "next": None}
         (attempt,) = http.get(f"/v1/runs/{lease.run_id}/attempts").json()["items"]
         assert attempt["outcome"] == "succeeded"
     comparison = http.get(f"/v1/experiments/{experiment_id}/comparison").json()
@@ -101,10 +101,10 @@ def test_observations_travel_with_points_and_are_paged_by_step(service: Service,
     assert http.post(path(lease, "points"), json=body, headers=bearer(lease.token)).status_code == 204
     where = f"/v1/runs/{lease.run_id}/observations"
     first = http.get(where, params={"steps": 3}).json()
-    rest = http.get(where, params={"steps": 3, "after_step": first["next"]}).json()
-    assert (first["items"], rest) == (seen[:6], {"items": seen[6:], "next": None})
+    second = http.get(where, params={"steps": 3, "after_step": first["next"]}).json()
+    assert (first["items"], second) == (seen[:6], {"items": seen[6:], "next": None})
     with Client(service.url) as client:
-        assert [one.model_dump() for one in client.observations(lease.run_id)] == seen
+        assert [observation.model_dump() for observation in client.observations(lease.run_id)] == seen
 
 
 VERBS: dict[str, dict[str, Any]] = {

@@ -22,11 +22,11 @@ def test_every_setting_says_its_value_and_where_it_is_from(monkeypatch: pytest.M
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
     Path("adapm-bench.toml").write_text("slots = 3\n")
     shown = RUNNER.invoke(main, ["doctor", "--settings", "--json"])
-    found = {one["name"]: (one["value"], one["source"]) for one in json.loads(shown.output)}
-    assert found["database_url"] == ("postgresql://bench:***@db/bench", "ADAPM_BENCH_DATABASE_URL")
-    assert found["slots"] == (3, "slots in adapm-bench.toml")
-    assert found["port"] == (8321, "default")
-    assert found["url"] == (None, "default")
-    assert found["key"] == ("***", "ADAPM_BENCH_KEY")
-    assert found["own_optimizers"] == (None, "default")
+    settings = {setting["name"]: (setting["value"], setting["source"]) for setting in json.loads(shown.output)}
+    assert settings["database_url"] == ("postgresql://bench:***@db/bench", "ADAPM_BENCH_DATABASE_URL")
+    assert settings["slots"] == (3, "slots in adapm-bench.toml")
+    assert settings["port"] == (8321, "default")
+    assert settings["url"] == (None, "default")
+    assert settings["key"] == ("***", "ADAPM_BENCH_KEY")
+    assert settings["own_optimizers"] == (None, "default")
     assert "secret" not in shown.output + RUNNER.invoke(main, ["doctor", "--settings"]).output

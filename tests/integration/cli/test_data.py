@@ -35,8 +35,8 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def services(*words: str | Path) -> Result:
-    return CliRunner().invoke(main, ["data", *map(str, words)])
+def services(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["data", *map(str, arguments)])
 
 
 def listed() -> list[dict[str, Any]]:
@@ -49,13 +49,13 @@ def test_what_was_replaced_or_skipped_is_said(corpus: Path, tokenizer: str) -> N
     """A document ends where it ends, and nowhere else: as many ends as documents are stored."""
     with corpus.open("a") as file:
         file.write('\n{"body": "half \\ud83d an emoji, \\u0000 and more"}\n{"body": null}')
-    words = ("prepare", "own/web", "--from", corpus, "--column", "body", "--tokenizer", tokenizer)
+    command = ("prepare", "own/web", "--from", corpus, "--column", "body", "--tokenizer", tokenizer)
     for _ in range(2):  # prepared, and found prepared
-        done = services(*words)
+        done = services(*command)
         assert done.exit_code == 0, done.stderr
         assert "U+FFFD: 2 characters" in done.stderr
         assert "skipped: 1 document" in done.stderr
-    manifest = json.loads(services(*words, "--json").stdout)
+    manifest = json.loads(services(*command, "--json").stdout)
     assert (manifest["documents"], manifest["replaced_characters"], manifest["skipped_documents"]) == (301, 2, 1)
     shards = Path(listed()[0]["folder"]).glob("*.bin")
     ends = sum(int((np.fromfile(path, "<u2") == manifest["end_of_text"]).sum()) for path in shards)
@@ -98,10 +98,10 @@ def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path:
 
 def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> None:
     """The same files again are taken at once; others are refused, under this tokenizer and under another."""
-    words = ("prepare", "own/mine", "--from", corpus, "--column", "body")
-    assert services(*words).stdout == services(*words).stdout != ""
+    command = ("prepare", "own/mine", "--from", corpus, "--column", "body")
+    assert services(*command).stdout == services(*command).stdout != ""
     corpus.write_text(corpus.read_text().replace("self", "this"))
-    same, other = services(*words), services(*words, "--tokenizer", "bpe-300")
+    same, other = services(*command), services(*command, "--tokenizer", "bpe-300")
     assert (same.exit_code, other.exit_code) == (1, 1)
     assert "own-mine-byte" in same.stderr
     assert "own/mine" in other.stderr
@@ -109,20 +109,22 @@ def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> 
 
 
 def test_another_data_folder_is_prepared_listed_and_verified(corpus: Path, tmp_path: Path, data_folder: Path) -> None:
-    there = ("--data", tmp_path / "there")
-    done = services("prepare", "own/mine", "--from", corpus, "--column", "body", *there)
+    options = ("--data", tmp_path / "there")
+    done = services("prepare", "own/mine", "--from", corpus, "--column", "body", *options)
     folder = tmp_path / "there" / "datasets" / "own-mine-byte"
     assert done.stderr.startswith(f"preparing {folder}\n") and folder.is_dir()
-    assert [each["folder"] for each in json.loads(services("ls", "--json", *there).stdout)["prepared"]] == [str(folder)]
-    assert services("ls", "--verify", *there).exit_code == 0
+    assert [dataset["folder"] for dataset in json.loads(services("ls", "--json", *options).stdout)["prepared"]] == [
+        str(folder)
+    ]
+    assert services("ls", "--verify", *options).exit_code == 0
     assert listed() == [] and not data_folder.exists()
 
 
 def test_few_held_out_tokens_are_told(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When they are prepared, and of a specification that takes more of them."""
-    words = ("--from", corpus, "--column", "body")
-    few = services("prepare", "own/few", *words)
-    enough = services("prepare", "own/half", *words, "--validation-percent", "50")
+    options = ("--from", corpus, "--column", "body")
+    few = services("prepare", "own/few", *options)
+    enough = services("prepare", "own/half", *options, "--validation-percent", "50")
     assert "3,315 tokens" in few.stderr
     assert (few.exit_code, enough.exit_code, enough.stderr.count("\n")) == (0, 0, 1), "one line says where"
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
@@ -141,8 +143,8 @@ def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkey
     make_repository(tmp_path / "c4", "c4")
     entry = datasets.dataset("c4")
     assert entry is not None and entry.hub is not None
-    here = replace(entry, hub=replace(entry.hub, repository=str(tmp_path / "c4")))
-    monkeypatch.setattr(datasets, "DATASETS", (here,))
+    local_entry = replace(entry, hub=replace(entry.hub, repository=str(tmp_path / "c4")))
+    monkeypatch.setattr(datasets, "DATASETS", (local_entry,))
     done = services("prepare", "c4", "--tokens", "0.02M", "--validation-percent", "10", "--json")
     assert done.exit_code == 0, done.stderr
     manifest = json.loads(done.stdout)
@@ -162,14 +164,14 @@ def test_ls_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, c
     other.unlink()
     (folder / "tokenizer.json").write_text("{}")
 
-    found = services("ls", "--verify")
-    assert found.exit_code == 1
+    result = services("ls", "--verify")
+    assert result.exit_code == 1
     for part in (f"{shard} has SHA-256", f"{other} is missing", "tokenizer.json"):
-        assert part in found.stderr
-    assert found.stderr.count(f"Delete the folder {folder}") == 3
-    told = services("ls", "--verify", "--json")
-    assert told.exit_code == 1
-    assert [len(entry["faults"]) for entry in json.loads(told.stdout)["prepared"]] == [3, 0]
+        assert part in result.stderr
+    assert result.stderr.count(f"Delete the folder {folder}") == 3
+    listing = services("ls", "--verify", "--json")
+    assert listing.exit_code == 1
+    assert [len(entry["faults"]) for entry in json.loads(listing.stdout)["prepared"]] == [3, 0]
 
 
 @pytest.mark.parametrize(
@@ -190,10 +192,10 @@ def test_ls_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, c
 def test_what_cannot_be_prepared_ends_with_a_sentence(
     words: list[str], code: int, said: str, corpus: Path, data_folder: Path
 ) -> None:
-    found = services("prepare", *(str(corpus) if word == "CORPUS" else word for word in words))
-    assert (found.exit_code, found.stdout) == (code, "")
-    assert said in found.stderr
-    assert len([line for line in found.stderr.splitlines() if not line.startswith("preparing ")]) == 1
+    result = services("prepare", *(str(corpus) if word == "CORPUS" else word for word in words))
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+    assert len([line for line in result.stderr.splitlines() if not line.startswith("preparing ")]) == 1
     assert listed() == []
 
 

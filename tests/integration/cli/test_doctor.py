@@ -34,20 +34,20 @@ from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import PostgresqlServer
 
 
-def bench(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def bench(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The doctor in a process of its own, with no setting but these."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("ADAPM_BENCH_")}
-    environment = kept | {"PYTHONPATH": str(REPOSITORY)} | variables
-    command = [sys.executable, "-m", "api.cli", "doctor", *words]
+    other_variables = {name: text for name, text in os.environ.items() if not name.startswith("ADAPM_BENCH_")}
+    environment = other_variables | {"PYTHONPATH": str(REPOSITORY)} | variables
+    command = [sys.executable, "-m", "api.cli", "doctor", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
 
 
 def test_a_check_that_hangs_crashes_or_raises_is_a_finding_and_the_others_go_on():
     odd_checks = "tests.fakes.odd_checks"
-    found = list(examine(["crash", "stumble", "chatter"], odd_checks))
-    assert [(check.name, check.ok) for check in found] == [("crash", False), ("stumble", False), ("chatter", True)]
-    assert "SIGSEGV" in found[0].found
-    assert [check.found for check in found[1:]] == ["ValueError: first line", "sound"]
+    findings = list(examine(["crash", "stumble", "chatter"], odd_checks))
+    assert [(check.name, check.ok) for check in findings] == [("crash", False), ("stumble", False), ("chatter", True)]
+    assert "SIGSEGV" in findings[0].found
+    assert [check.found for check in findings[1:]] == ["ValueError: first line", "sound"]
     (hung,) = examine(["hang"], odd_checks, seconds=0.5)
     assert not hung.ok and hung.found.startswith("no answer within")
 
@@ -66,9 +66,9 @@ def test_every_fault_has_a_check_of_its_own(tmp_path: Path):
             ADAPM_BENCH_PORT=str(taken.getsockname()[1]),
             TMPDIR=str(tmp_path / ("long" * 10)),
         )
-    found = {check["name"]: check for check in json.loads(result.stdout)}
+    check_by_name = {check["name"]: check for check in json.loads(result.stdout)}
     assert (result.returncode, result.stderr) == (1, "")
-    assert {name: check["ok"] for name, check in found.items() if name != "NVML"} == {
+    assert {name: check["ok"] for name, check in check_by_name.items() if name != "NVML"} == {
         "settings": True,
         "Python": True,
         "data folder": False,
@@ -79,11 +79,11 @@ def test_every_fault_has_a_check_of_its_own(tmp_path: Path):
         "PyTorch": True,
         "Ray": True,  # a folder for temporary files that is too long for sockets is passed over for /tmp
     }
-    assert {name for name, check in found.items() if check["way_out"]} == {
-        name for name, check in found.items() if not check["ok"]
+    assert {name for name, check in check_by_name.items() if check["way_out"]} == {
+        name for name, check in check_by_name.items() if not check["ok"]
     }
-    assert "in use" in found["service"]["found"]
-    assert "ADAPM_BENCH_DATABASE_URL" in found["settings"]["found"]
+    assert "in use" in check_by_name["service"]["found"]
+    assert "ADAPM_BENCH_DATABASE_URL" in check_by_name["settings"]["found"]
 
 
 def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -212,9 +212,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def look(place: Path | str) -> str:
+def look(address: Path | str) -> str:
     """Return the check's result for that file or URL."""
-    return checks.database(Settings(database_url=place if isinstance(place, str) else f"sqlite:///{place}"))
+    return checks.database(Settings(database_url=address if isinstance(address, str) else f"sqlite:///{address}"))
 
 
 def test_a_sound_file_and_a_file_that_will_be_made(file: Path, tmp_path: Path):

@@ -55,11 +55,11 @@ def shell_commands(document: Path) -> list[str]:
     fenced = "".join(re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
     indented = "".join(re.findall(r"^    adapm-bench.*\n", text, flags=re.MULTILINE))
     lines = (fenced + dedent(indented)).replace(" && ", "\n")
-    found = re.findall(r"^(?:\.venv/bin/)?adapm-bench (.*)$", lines, flags=re.MULTILINE)
-    return [re.sub(r"\s+# .*", "", line).strip() for line in found]
+    commands = re.findall(r"^(?:\.venv/bin/)?adapm-bench (.*)$", lines, flags=re.MULTILINE)
+    return [re.sub(r"\s+# .*", "", line).strip() for line in commands]
 
 
-PAGES = {document.name: found for document in DOCUMENTS if (found := shell_commands(document))}
+PAGES = {document.name: commands for document in DOCUMENTS if (commands := shell_commands(document))}
 
 
 def elsewhere(command: str) -> str | None:
@@ -157,8 +157,8 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
             Path(target).write_text(done.stdout)
         if done.exit_code != 0:
             failed[command] = done.output
-        if said := re.search(r"^submitted (\w+)", done.output, flags=re.MULTILINE):
-            ids["ID"] = said[1]
+        if match := re.search(r"^submitted (\w+)", done.output, flags=re.MULTILINE):
+            ids["ID"] = match[1]
         if command.startswith("keys create"):  # the first one opens the service to the next commands
             os.environ.setdefault("ADAPM_BENCH_KEY", done.stdout.strip())
             ids["ID"] = json.loads(CliRunner().invoke(main, ["keys", "ls", "--json"]).stdout)[0]["id"]

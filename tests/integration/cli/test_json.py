@@ -49,13 +49,13 @@ def test_every_verb_takes_json():
 def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tmp_path: Path):
     experiment = service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
     report = tmp_path / f"{experiment.id}-report.html"
-    told = cli("export", experiment.id, "--format", "report", "-o", tmp_path, "--json").stdout
-    assert json.loads(told) == [{"file": str(report), "bytes": report.stat().st_size}]
-    told = json.loads(cli("export", experiment.id, "--out", tmp_path, "--json").stdout)
-    assert [Path(each["file"]).name for each in told] == [
+    answer = cli("export", experiment.id, "--format", "report", "-o", tmp_path, "--json").stdout
+    assert json.loads(answer) == [{"file": str(report), "bytes": report.stat().st_size}]
+    answer = json.loads(cli("export", experiment.id, "--out", tmp_path, "--json").stdout)
+    assert [Path(file["file"]).name for file in answer] == [
         f"{experiment.id}-{name}.parquet" for name in ("results", "series")
     ]
-    assert all(each["bytes"] == Path(each["file"]).stat().st_size > 0 for each in told)
+    assert all(file["bytes"] == Path(file["file"]).stat().st_size > 0 for file in answer)
 
 
 def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
@@ -74,13 +74,13 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
     monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
     monkeypatch.setattr("api.cli.experiments.demo.time.time_ns", lambda: "played")
-    said = cli("demo", "--again").stdout
-    found = service.analysis.compare(experiment.id)
-    rows = {row.candidate: row for row in found.rows}
+    output = cli("demo", "--again").stdout
+    comparison = service.analysis.compare(experiment.id)
+    rows = {row.candidate: row for row in comparison.rows}
     assert rows["adapm"].conclusion is Conclusion.BETTER
-    assert not any(row.edge_of_grid for row in found.rows)
-    assert " ".join(conclusion(found).split()) in " ".join(said.split())
-    assert f"/experiments/{experiment.id}" in said.split("Its page: ")[1]
+    assert not any(row.edge_of_grid for row in comparison.rows)
+    assert " ".join(conclusion(comparison).split()) in " ".join(output.split())
+    assert f"/experiments/{experiment.id}" in output.split("Its page: ")[1]
     assert len(list(service.runs.read_all(experiment.id))) == DEMO.run_count()
 
 

@@ -28,15 +28,15 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"ADAPM_BENCH_{name}")
 
 
-def say(*words: str, status: int = 0) -> Result:
-    said = CliRunner().invoke(main, list(words))
-    assert said.exit_code == status, said.output
-    return said
+def say(*arguments: str, status: int = 0) -> Result:
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == status, result.output
+    return result
 
 
-def make(*words: str) -> str:
+def make(*options: str) -> str:
     """A new key, alone on standard output, so that it can go into a file."""
-    secret = say("keys", "create", *words).stdout.strip()
+    secret = say("keys", "create", *options).stdout.strip()
     assert SECRET.fullmatch(secret)
     return secret
 
@@ -60,19 +60,19 @@ def test_the_first_key_is_made_on_the_data_folder(tmp_path: Path):
 
 def test_the_first_key_says_before_it_is_made_that_it_closes_the_service(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
-    words = ("keys", "create", "--data", str(tmp_path / "d"), "--label", "x")
+    command = ("keys", "create", "--data", str(tmp_path / "d"), "--label", "x")
     monkeypatch.setattr("api.cli.admin.keys._is_interactive", lambda: True)
-    undone = say(*words, status=2)
+    undone = say(*command, status=2)
     assert undone.stdout == "" and "without a key" in undone.stderr
     assert "without --url" in undone.stderr and "--scope admin" in undone.stderr
     assert json.loads(say("keys", "ls", "--data", str(tmp_path / "d"), "--json").stdout) == []
-    assert "first key" in say(*words, "--yes").stderr
-    assert "first key" not in say(*words).stderr
+    assert "first key" in say(*command, "--yes").stderr
+    assert "first key" not in say(*command).stderr
 
 
 def test_what_makes_no_sense_is_refused_with_the_option(tmp_path: Path):
-    said = say("keys", "create", "--data", str(tmp_path), "--label", "x", "--expires-in-days", "-1", status=2)
-    assert "--expires-in-days" in said.stderr
+    result = say("keys", "create", "--data", str(tmp_path), "--label", "x", "--expires-in-days", "-1", status=2)
+    assert "--expires-in-days" in result.stderr
     assert "no key 'nothing'" in say("keys", "revoke", "nothing", "--data", str(tmp_path), status=1).stderr
 
 
@@ -101,8 +101,8 @@ def test_an_admin_makes_keys_over_the_service_and_others_are_told_why_not(tmp_pa
 def test_a_key_file_that_cannot_be_used_is_named_and_not_shown(tmp_path: Path):
     (tmp_path / "bad").write_text("two words")
     for name in ("bad", "none"):
-        said = say("--key-file", str(tmp_path / name), "ls", "--url", "http://127.0.0.1:9", status=2)
-        assert name in said.stderr and "two words" not in said.output
+        result = say("--key-file", str(tmp_path / name), "ls", "--url", "http://127.0.0.1:9", status=2)
+        assert name in result.stderr and "two words" not in result.output
 
 
 @pytest.mark.parametrize("fields", [{"host": "0.0.0.0"}, {"host": "::"}, {"allowed_hosts": "localhost, bench.example"}])
@@ -166,18 +166,18 @@ def test_no_secret_is_kept_in_the_database_or_in_a_log(
         monkeypatch.setenv("ADAPM_BENCH_KEY", wrong)
         say("ls", "--url", service.url, status=1)
     printed = capfd.readouterr()
-    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"Ada" in kept and "ZeroDivisionError" in printed.out + printed.err
+    stored_bytes = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"Ada" in stored_bytes and "ZeroDivisionError" in printed.out + printed.err
     for secret in (admin, wrong, session):
         # A key's last part opens what the whole does; a session's token may have a `_` anywhere.
         for part in (secret, secret if secret == session else secret.split("_", 2)[2]):
-            assert part.encode() not in kept
+            assert part.encode() not in stored_bytes
             assert part not in printed.out + printed.err
 
 
 def test_the_service_does_not_inherit_its_operators_key(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ADAPM_BENCH_KEY", "adapm_x")
     monkeypatch.setenv("ADAPM_BENCH_KEY_FILE", "x")
-    told = children_environment(Settings(host="10.0.0.1", slots=3))
-    assert (told["ADAPM_BENCH_HOST"], told["ADAPM_BENCH_SLOTS"]) == ("10.0.0.1", "3")
-    assert not {"ADAPM_BENCH_KEY", "ADAPM_BENCH_KEY_FILE"} & told.keys()
+    environment = children_environment(Settings(host="10.0.0.1", slots=3))
+    assert (environment["ADAPM_BENCH_HOST"], environment["ADAPM_BENCH_SLOTS"]) == ("10.0.0.1", "3")
+    assert not {"ADAPM_BENCH_KEY", "ADAPM_BENCH_KEY_FILE"} & environment.keys()

@@ -52,8 +52,8 @@ def test_one_that_breaks_some_is_told_which(services: Services):
     assert checked.exit_code == 1
     broken = {finding["promise"]: finding["found"] for finding in json.loads(checked.stdout) if not finding["kept"]}
     assert {"Weight decay shrinks matrices, and leaves vectors alone."} < set(broken)
-    found = broken["A resumed run gives the bits of one that never stopped."]
-    assert found.endswith(", 0 loaded")
+    detail = broken["A resumed run gives the bits of one that never stopped."]
+    assert detail.endswith(", 0 loaded")
 
 
 def test_it_trains_like_any_other(services: Services, tmp_path: Path):

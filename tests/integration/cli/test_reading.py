@@ -39,10 +39,10 @@ def lease(service: Service) -> Lease:
 
 def test_an_export_makes_a_file_for_each_table(cli: Cli, lease: Lease, tmp_path: Path) -> None:
     experiment = lease.run_id.rpartition("-")[0]
-    told = cli("export", experiment, "--out", tmp_path / "out").stdout
+    output = cli("export", experiment, "--out", tmp_path / "out").stdout
     for table, rows in (("results", 2), ("series", 5)):
         path = tmp_path / "out" / f"{experiment}-{table}.parquet"
-        assert f"{path}  {path.stat().st_size:,} bytes" in told
+        assert f"{path}  {path.stat().st_size:,} bytes" in output
         assert pyarrow.parquet.read_metadata(path).num_rows == rows
     refused = cli("export", "nothing", "--out", tmp_path / "out")
     assert (refused.exit_code, refused.stdout) == (1, "")
@@ -51,8 +51,8 @@ def test_an_export_makes_a_file_for_each_table(cli: Cli, lease: Lease, tmp_path:
 def test_runs_of_all_experiments_are_listed_filtered_and_written_as_csv(
     cli: Cli, lease: Lease, service: Service
 ) -> None:
-    told = external_batch({0: 5.0, 9: 2.5}, run=header("=muon", lr=0.5, config={"width": 64}))
-    service.external_runs.append("mine", told)
+    lines_batch = external_batch({0: 5.0, 9: 2.5}, run=header("=muon", lr=0.5, config={"width": 64}))
+    service.external_runs.append("mine", lines_batch)
     listed = cli("runs", "--where", "lr<0.4 or origin=external", "--columns", "candidate,lr,config.width", "--sort=-lr")
     assert listed.exit_code == 0 and listed.stdout.splitlines()[2].split() == ["mine", "=muon", "0.5", "64"]
     assert len(listed.stdout.splitlines()) == 2 + 1 + len(service.runs.page())
@@ -86,21 +86,23 @@ def test_logged_experiments_stand_in_the_list_and_have_labels(cli: Cli, lease: L
     assert cli("edit", "a study", "--unlabel", "lion").stdout.endswith(": paper\n")
     assert cli("edit", "no study", "--label", "paper").exit_code == 1
     assert cli("edit", "a study", "--note", "none here").exit_code == 2
-    assert [one["name"] for one in json.loads(cli("ls", "--source", "logged", "--json").stdout)] == ["a study"]
+    assert [experiment["name"] for experiment in json.loads(cli("ls", "--source", "logged", "--json").stdout)] == [
+        "a study"
+    ]
     assert "a study" in cli("ls", "--label", "paper").stdout
     assert "a study" not in cli("ls", "--source", "bench").stdout
     assert json.loads(cli("ls", "--source", "imported", "--json").stdout) == []
     shown = json.loads(cli("show", "a study", "--json").stdout)
     assert json.loads(cli("show", shown["experiment"]["id"][:6], "--json").stdout) == shown, "the beginning of its id"
-    assert shown["experiment"]["origin"] == "external" and [one["id"] for one in shown["runs"]] == ["mine"]
+    assert shown["experiment"]["origin"] == "external" and [run["id"] for run in shown["runs"]] == ["mine"]
     assert cli("cancel", "a study").exit_code == 2, "it is never queued"
     assert cli("compare", "a study", "--cell", "x").exit_code == 2
     assert cli("compare", service.experiments.page()[0].id, "--metric", "loss").exit_code == 2
     with Client(service.url) as client:
-        assert [one.name for one in client.external_experiments(labels=["paper"])] == ["a study"]
+        assert [experiment.name for experiment in client.external_experiments(labels=["paper"])] == ["a study"]
         assert client.external_experiments(labels=["paper", "lion"]) == ()
         service.external_runs.append("other", external_batch({0: 5.0}, run=header(experiment="newer")))
-        assert [one.name for one in client.external_experiments(limit=1)] == ["newer"]
+        assert [experiment.name for experiment in client.external_experiments(limit=1)] == ["newer"]
         client.delete_external_experiment("newer")
     assert cli("delete", "a study").exit_code == 2, "nobody is there to confirm it"
     assert cli("delete", "a study", "--yes").stdout.endswith("is deleted for good\n")
@@ -113,8 +115,8 @@ def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: L
     path.write_text("".join(f"line {number}\n" for number in range(5_000)) + "\x1b[31mRuntimeError: boom\n")
     result = cli("logs", lease.run_id, "--tail", 2)
     assert result.stdout.splitlines() == ["line 4999", "?[31mRuntimeError: boom"]
-    told = json.loads(cli("logs", lease.run_id, "--tail", 1, "--json").stdout)
-    assert told == {"run": lease.run_id, "attempt": 1, "lines": ["\x1b[31mRuntimeError: boom"]}
+    log = json.loads(cli("logs", lease.run_id, "--tail", 1, "--json").stdout)
+    assert log == {"run": lease.run_id, "attempt": 1, "lines": ["\x1b[31mRuntimeError: boom"]}
     assert cli("logs", lease.run_id, "--search", "LINE 300", "--tail", 2).stdout.splitlines() == [
         "line 3008",
         "line 3009",
@@ -140,7 +142,7 @@ def test_the_log_of_a_machine_that_is_lost_is_read_from_its_copy(
         missing = CliRunner().invoke(main, ["logs", lease.run_id])
         assert missing.exit_code == 1 and "file://" in missing.stderr
         RemoteFolder(url).write(f"{lease.run_id}/logs/attempt-1.log", b"first words\nlast words\n")
-        told = CliRunner().invoke(main, ["logs", lease.run_id, "--tail", "1"])
-        assert told.stdout == "last words\n"
+        result = CliRunner().invoke(main, ["logs", lease.run_id, "--tail", "1"])
+        assert result.stdout == "last words\n"
         assert "last words" in httpx2.get(f"{service.url}/runs/{lease.run_id}", timeout=60).text
     assert not (tmp_path / "runs").exists()

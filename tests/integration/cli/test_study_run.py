@@ -28,7 +28,9 @@ STEPS = 40
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service whose runs are trained, each in a process of its own, and which knows the shorter study."""
-    studies = tuple(shortened(each) if each.name == "gradient-sparsity" else each for each in registry.all_studies())
+    studies = tuple(
+        shortened(study) if study.name == "gradient-sparsity" else study for study in registry.all_studies()
+    )
     monkeypatch.setattr(registry, "_shipped_studies", lambda: studies)
     (tmp_path / "service").mkdir()
     with serving(tmp_path / "service") as running, trained(running):
@@ -71,28 +73,30 @@ def trained(service: Service) -> Iterator[None]:
 def test_three_studies_end_with_verdicts_and_a_report(service: Service, tmp_path: Path) -> None:
     """Counted, computed and trained; a second run finds the experiment and trains nothing."""
 
-    def study(*words: object) -> str:
-        return said(*words).stdout
+    def study(*arguments: object) -> str:
+        return said(*arguments).stdout
 
-    def said(*words: object) -> Result:
-        result = CliRunner().invoke(main, ["study", *map(str, words), "--data", str(tmp_path)], catch_exceptions=False)
+    def said(*arguments: object) -> Result:
+        result = CliRunner().invoke(
+            main, ["study", *map(str, arguments), "--data", str(tmp_path)], catch_exceptions=False
+        )
         assert result.exit_code == 0, result.output
         return result
 
-    told = study("run", "memory-table", "debias-theorem", "gradient-sparsity", "--url", service.url)
-    assert "own result: supported" in told
-    assert "own result: contradicted" in told
-    assert "gradient-sparsity: submitted" in told
+    text = study("run", "memory-table", "debias-theorem", "gradient-sparsity", "--url", service.url)
+    assert "own result: supported" in text
+    assert "own result: contradicted" in text
+    assert "gradient-sparsity: submitted" in text
     again = said("run", "gradient-sparsity", "--url", service.url, "--json")
     assert "gradient-sparsity: using" in again.stderr
     assert "3/3 runs, 100%" in again.stderr
     (answer,) = json.loads(again.stdout)
     assert (answer["study"], answer["scale"]) == ("gradient-sparsity", "tiny")
     assert answer["finding"]["answer"] in ("supported", "contradicted", "undecided")
-    kept = read_result(result_path(tmp_path / "studies", "gradient-sparsity", StudyScale.TINY))
-    assert kept is not None
-    assert [run.ended for run in kept.parts[0].runs] == ["converged"] * 3
-    assert set(kept.parts[0].runs[0].observed) >= {"embedding", "query", "attention output"}
+    record = read_result(result_path(tmp_path / "studies", "gradient-sparsity", StudyScale.TINY))
+    assert record is not None
+    assert [run.ended for run in record.parts[0].runs] == ["converged"] * 3
+    assert set(record.parts[0].runs[0].observed) >= {"embedding", "query", "attention output"}
     row = next(line for line in study("report").splitlines() if "](#gradient-sparsity)" in line)
     assert "| tiny |" in row
     assert all(measure["verdict"] is None or measure["verdict"] in row for measure in answer["finding"]["measures"])
@@ -100,17 +104,17 @@ def test_three_studies_end_with_verdicts_and_a_report(service: Service, tmp_path
 
 def test_a_plan_that_the_service_has_otherwise_is_trained_anew(tmp_path: Path) -> None:
     """As where one of the two is of another version."""
-    mine = registry.study("gradient-sparsity")
+    own_study = registry.study("gradient-sparsity")
     with serving(tmp_path) as running, Client(running.url) as client:
         runner = StudyRunner(scale=StudyScale.TINY, folder=tmp_path)
-        theirs = runner.submit(client, mine)
-        assert runner.submit(client, mine) == theirs
-        other = shortened(mine)
-        found = runner.submit(client, other)
-        assert found != theirs
+        own_ids = runner.submit(client, own_study)
+        assert runner.submit(client, own_study) == own_ids
+        other = shortened(own_study)
+        other_ids = runner.submit(client, other)
+        assert other_ids != own_ids
         ((part, spec),) = other.experiments(StudyScale.TINY).items()
-        client.cancel_experiment(found[part])
-        assert runner.submit(client, other) == found
-        again = client.experiment(found[part])
+        client.cancel_experiment(other_ids[part])
+        assert runner.submit(client, other) == other_ids
+        again = client.experiment(other_ids[part])
         assert again.spec == spec
         assert again.counts.by_status == {RunStatus.QUEUED: again.counts.total}, "what was cancelled goes on"

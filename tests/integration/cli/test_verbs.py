@@ -26,7 +26,7 @@ def cli(service: Service, monkeypatch):
     """Call `adapm-bench` with words, against the service."""
     monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
     monkeypatch.delenv("COLUMNS", raising=False)
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    return lambda *arguments: CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def pure_json(result: Result) -> Any:
 
 def unique_beginning(id: str, service: Service) -> str:
     """The shortest beginning that no other experiment's id has."""
-    others = {one.id for one in service.experiments.page(limit=500)} - {id}
-    return next(id[:length] for length in range(1, len(id)) if not any(o.startswith(id[:length]) for o in others))
+    other_ids = {experiment.id for experiment in service.experiments.page(limit=500)} - {id}
+    return next(id[:length] for length in range(1, len(id)) if not any(o.startswith(id[:length]) for o in other_ids))
 
 
 def test_the_beginning_of_an_id_stands_for_it_wherever_an_id_is_asked_for(cli, experiment_id: str, service: Service):
@@ -71,10 +71,12 @@ def test_an_id_that_is_none_says_which_may_have_been_meant(cli, experiment_id: s
         result = cli("show", id)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "did you mean" in result.stderr and meant in result.stderr
-    while len({one.id[0] for one in service.experiments.page(limit=500)}) == len(service.experiments.page(limit=500)):
+    while len({experiment.id[0] for experiment in service.experiments.page(limit=500)}) == len(
+        service.experiments.page(limit=500)
+    ):
         fields = comparison_fields(name=f"number {len(service.experiments.page(limit=500))}")
         service.experiments.submit(ComparisonSpec.model_validate(fields))
-    firsts = [one.id[0] for one in service.experiments.page(limit=500)]
+    firsts = [experiment.id[0] for experiment in service.experiments.page(limit=500)]
     common = next(letter for letter in firsts if firsts.count(letter) > 1)
     before = [run.status for run in service.runs.page()]
     for verb in ("show", "cancel"):
@@ -97,8 +99,8 @@ def test_submit_says_the_id_and_what_is_next(cli, tmp_path: Path, service: Servi
 @pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml"])
 def test_validate_takes_every_kind_and_stores_nothing(cli, service: Service, name: str):
     before = len(service.experiments.page())
-    found = pure_json(cli("validate", REPOSITORY / "docs" / name, "--json"))
-    assert found["kind"] in name.replace("example.yaml", "comparison").replace("search", "comparison")
+    answer = pure_json(cli("validate", REPOSITORY / "docs" / name, "--json"))
+    assert answer["kind"] in name.replace("example.yaml", "comparison").replace("search", "comparison")
     assert len(service.experiments.page()) == before
 
 
@@ -157,7 +159,7 @@ def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Servi
     run = service.runs.page(experiment_id=experiment_id)[0]
     shown = pure_json(cli("show", experiment_id, "--json"))
     assert shown["experiment"]["id"] == experiment_id
-    assert [run["id"] for run in shown["runs"]] == [one.id for one in service.runs.page(experiment_id=experiment_id)]
+    assert [run["id"] for run in shown["runs"]] == [run.id for run in service.runs.page(experiment_id=experiment_id)]
     story = pure_json(cli("show", run.id, "--json"))
     assert (story["run"]["id"], story["attempts"], len(story["events"])) == (run.id, [], 1)
     assert "4: 4 queued" in cli("show", experiment_id).stdout
@@ -191,8 +193,8 @@ def test_what_hinders_all_runs_is_said_by_verbs_that_queue_and_by_watch(tmp_path
     reason = "no run is begun: the disk of"
     with serving(tmp_path, free_bytes=2**53) as service:
         monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-        said = CliRunner().invoke(main, ["submit", str(written(tmp_path, comparison_fields()))])
-        assert said.exit_code == 0 and reason in said.stderr and reason not in said.stdout
+        result = CliRunner().invoke(main, ["submit", str(written(tmp_path, comparison_fields()))])
+        assert result.exit_code == 0 and reason in result.stderr and reason not in result.stdout
         (experiment,) = service.experiments.page()
         (first, *_) = service.runs.page(experiment_id=experiment.id)
         cancelled = CliRunner().invoke(main, ["cancel", first.id])
@@ -278,8 +280,8 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
     path = written(tmp_path, {"workload": {"model": "gpt2-tiny", "budget": {"steps": 0}}, "seed": -1})
     result = CliRunner().invoke(main, ["run", str(path)])
     assert (result.exit_code, result.stdout) == (2, "")
-    for place in ("1:48: /workload/budget/steps: 0: ", "1:1: /optimizer: ", "1:62: /seed: -1: "):
-        assert f"  {path}:{place}" in result.stderr
+    for fault in ("1:48: /workload/budget/steps: 0: ", "1:1: /optimizer: ", "1:62: /seed: -1: "):
+        assert f"  {path}:{fault}" in result.stderr
 
 
 def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: Path):
@@ -293,20 +295,20 @@ def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: 
 
 def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
     run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
-    words = ["run", str(written(tmp_path, run | {"seed": 1})), "--out", str(tmp_path / "out")]
+    command = ["run", str(written(tmp_path, run | {"seed": 1})), "--out", str(tmp_path / "out")]
     (tmp_path / "out").mkdir()
-    there = tmp_path / "out" / "result.json"
-    for content, what in (
+    result_file = tmp_path / "out" / "result.json"
+    for content, message in (
         (f'{{"spec_hash": "{"ab" * 32}"}}', "has the result of another specification (abababababab, not "),
         ('{"step', "has a result.json that cannot be read"),
         ("[]", "has a result.json that does not belong to a run"),
     ):
-        there.write_text(content)
-        result = CliRunner().invoke(main, words, catch_exceptions=False)
+        result_file.write_text(content)
+        result = CliRunner().invoke(main, command, catch_exceptions=False)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert what in result.stderr
+        assert message in result.stderr
         assert "--again" in result.stderr and "--out FOLDER" in result.stderr
-        assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
+        assert (list(result_file.parent.iterdir()), result_file.read_text()) == ([result_file], content)
 
 
 @pytest.mark.slow
@@ -322,10 +324,10 @@ def test_run_trains_without_any_service(tmp_path: Path):
         "optimizer": {"name": "adapm", "lr": 0.002},
         "seed": 1,
     }
-    words = ["run", str(written(tmp_path, spec)), "--out", str(tmp_path / "out")]
+    command = ["run", str(written(tmp_path, spec)), "--out", str(tmp_path / "out")]
     environment = {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
     result = subprocess.run(
-        [sys.executable, "-m", "api.cli", *words, "--json"],
+        [sys.executable, "-m", "api.cli", *command, "--json"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -337,7 +339,7 @@ def test_run_trains_without_any_service(tmp_path: Path):
     assert json.loads((tmp_path / "out" / "result.json").read_text()) == json.loads(result.stdout)
 
     def repeated(*more: str) -> str:
-        return CliRunner().invoke(main, [*words, *more], env=environment, catch_exceptions=False).stdout
+        return CliRunner().invoke(main, [*command, *more], env=environment, catch_exceptions=False).stdout
 
     assert json.loads(repeated("--json")) == json.loads(result.stdout), "what was measured is not replaced"
     assert "--again" in repeated()
@@ -357,14 +359,16 @@ result = CliRunner().invoke(main, ["run", {str(written(tmp_path, fields))!r}])
 print(result.exit_code, result.stderr, sorted({{"torch", "transformers"}} & set(sys.modules)))
 """
     environment = os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
-    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.startswith("1 ")
-    assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in told.stdout
-    assert told.stdout.endswith(" []\n")
+    process = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert process.stdout.startswith("1 ")
+    assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in process.stdout
+    assert process.stdout.endswith(" []\n")
 
 
 def test_a_specification_in_another_encoding_is_refused_with_its_line(tmp_path: Path):
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"kind: comparison\nname: caf\xe9\n")
-    said = CliRunner().invoke(main, ["validate", str(path)])
-    assert said.exit_code == 2 and "latin.yaml, line 2" in said.output
+    result = CliRunner().invoke(main, ["validate", str(path)])
+    assert result.exit_code == 2 and "latin.yaml, line 2" in result.output

@@ -30,8 +30,8 @@ def verbs(kind: type) -> dict[str, Any]:
 def test_both_clients_have_the_same_verbs_with_the_same_arguments():
     assert verbs(AsyncClient).keys() == verbs(Client).keys()
     for name, verb in verbs(AsyncClient).items():
-        mine, other = inspect.signature(verb).parameters, inspect.signature(verbs(Client)[name]).parameters
-        assert list(mine.values())[1:] == list(other.values())[1:], name
+        own_parameters, other = inspect.signature(verb).parameters, inspect.signature(verbs(Client)[name]).parameters
+        assert list(own_parameters.values())[1:] == list(other.values())[1:], name
         assert inspect.iscoroutinefunction(verb) or inspect.isasyncgenfunction(verb), name
 
 
@@ -46,10 +46,10 @@ def test_awaited_verbs_give_the_records_of_the_service(service: Service):
             assert await asyncio.gather(*(client.run(run.id) for run in runs)) == list(runs)
             watched = client.watch(experiment.id, pause_seconds=0.01)
             assert not (await anext(watched)).counts.done()
-            one = client.watch_run(runs[0].id, pause_seconds=0.01)
-            assert (await anext(one)).status is RunStatus.QUEUED
+            watched_run = client.watch_run(runs[0].id, pause_seconds=0.01)
+            assert (await anext(watched_run)).status is RunStatus.QUEUED
             await client.cancel_experiment(experiment.id)
-            assert [now.status async for now in one] == [RunStatus.CANCELLED]
+            assert [now.status async for now in watched_run] == [RunStatus.CANCELLED]
             assert [now.counts.done() async for now in watched] == [True]
             with pytest.raises(ClientError, match="nothing"):
                 await client.run("nothing")
@@ -134,14 +134,14 @@ def test_the_examples_of_the_document_work(service: Service, client: Client):
     experiment = client.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
     client.cancel_experiment(experiment.id)
     run = client.runs(experiment_id=experiment.id)[0]
-    known = {"spec": comparison_fields(), "experiment": experiment, "run": run}
+    namespace = {"spec": comparison_fields(), "experiment": experiment, "run": run}
     blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
     for block in blocks:
-        exec(block.replace("http://127.0.0.1:8321", service.url), known)
-    known["client"].close()  # type: ignore[attr-defined]
+        exec(block.replace("http://127.0.0.1:8321", service.url), namespace)
+    namespace["client"].close()  # type: ignore[attr-defined]
     assert len(blocks) == 8
-    assert len(known["results"]) == 4  # type: ignore[arg-type]
-    assert set(known["verdicts"]["conclusion"]) == {Conclusion.NO_LOSS}  # type: ignore[index]
-    assert known["last"] == run
-    assert "/workload" in known["refused"]  # type: ignore[operator]
-    assert known["runs"]
+    assert len(namespace["results"]) == 4  # type: ignore[arg-type]
+    assert set(namespace["verdicts"]["conclusion"]) == {Conclusion.NO_LOSS}  # type: ignore[index]
+    assert namespace["last"] == run
+    assert "/workload" in namespace["refused"]  # type: ignore[operator]
+    assert namespace["runs"]

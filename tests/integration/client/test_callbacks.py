@@ -46,8 +46,8 @@ class Slope(nn.Module):
 def spools(folder: Path) -> list[tuple[RunHeader, list[SpoolLine]]]:
     """Return the spools in the order of their starts: two may be written to last in one tick of the file system's
     clock."""
-    found = [(RunSpool(path).run, [line for line in RunSpool(path).lines() if line]) for path in find(folder)]
-    return sorted(found, key=lambda each: each[0].started_at)
+    pairs = [(RunSpool(path).run, [line for line in RunSpool(path).lines() if line]) for path in find(folder)]
+    return sorted(pairs, key=lambda pair: pair[0].started_at)
 
 
 def test_the_trainer_logs_its_losses_and_a_last_evaluation_counts(tmp_path: Path) -> None:

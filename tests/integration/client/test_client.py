@@ -131,7 +131,7 @@ def test_a_single_id_is_one_id(service: Service, client: Client):
     client.add_labels(
         service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id, "whole"
     )
-    assert [each.labels for each in client.experiments(labels="whole")] == [("whole",)]
+    assert [experiment.labels for experiment in client.experiments(labels="whole")] == [("whole",)]
 
 
 def test_numbers_of_numpy_are_numbers(client: Client):

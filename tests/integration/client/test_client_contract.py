@@ -50,9 +50,9 @@ class Requests:
         """Note the operation of a request. Fails where the document has none, or not with such parameters."""
         asked = f"{request.method} {request.url.path}"
         route, operation = next((route, op) for route, pattern, op in self._operations if pattern.fullmatch(asked))
-        known = {parameter["name"].lower() for parameter in operation.get("parameters", ())}
-        assert set(request.url.params) <= known, route
-        assert set(request.headers) - TRANSPORT_HEADERS <= known | {"authorization"}, route
+        parameter_names = {parameter["name"].lower() for parameter in operation.get("parameters", ())}
+        assert set(request.url.params) <= parameter_names, route
+        assert set(request.headers) - TRANSPORT_HEADERS <= parameter_names | {"authorization"}, route
         self.routes.add(route)
 
 

@@ -62,7 +62,7 @@ LINE = st.none() | st.fixed_dictionaries(
 )
 BATCH = (
     st.fixed_dictionaries(
-        {"run": RUN, "part": st.uuids().map(lambda each: each.hex)},
+        {"run": RUN, "part": st.uuids().map(lambda uuid: uuid.hex)},
         optional={"first_line": st.integers(0, 1), "lines": st.lists(LINE, max_size=3)},
     )
     | st.fixed_dictionaries({"run": RUN | ANYTHING, "part": ODD_TEXT, "first_line": ODD_NUMBER, "lines": ANYTHING})
@@ -103,9 +103,9 @@ def send_and_look(service: TestClient, kept: list[str], batch: Any) -> None:
 
 
 def test_no_upload_breaks_the_service(service: TestClient) -> None:
-    kept: list[str] = []
-    send_and_look(service, kept)
-    assert len(kept) > 40 and len({*kept}) > 4, "odd things were kept as well"
+    experiment_ids: list[str] = []
+    send_and_look(service, experiment_ids)
+    assert len(experiment_ids) > 40 and len({*experiment_ids}) > 4, "odd things were kept as well"
 
 
 def test_lists_come_in_pages_and_series_by_metric(service: TestClient) -> None:
@@ -121,8 +121,8 @@ def test_lists_come_in_pages_and_series_by_metric(service: TestClient) -> None:
     assert earlier["name"] == "paged 0"
     runs = f"/v1/external-experiments/{earlier['id']}/runs"
     page = service.get(runs, params={"limit": 2}).json()
-    rest = service.get(runs, params={"limit": 2, "after": page["next"]}).json()
-    assert [run["id"] for run in (*page["items"], *rest["items"])] == ["paged-0", "paged-1", "paged-2"]
-    assert rest["next"] is None and service.get(f"{runs}?limit=101").status_code == 422
+    second = service.get(runs, params={"limit": 2, "after": page["next"]}).json()
+    assert [run["id"] for run in (*page["items"], *second["items"])] == ["paged-0", "paged-1", "paged-2"]
+    assert second["next"] is None and service.get(f"{runs}?limit=101").status_code == 422
     series = service.get("/v1/external-runs/paged-0/series?metric=lr&metric=none").json()
     assert (series["steps"], series["values"]) == ({"lr": [3]}, {"lr": [0.1]})

@@ -51,14 +51,14 @@ async def research(session: Session, work: Callable[[], None]) -> dict[str, Any]
 
     async def call(tool: str, **arguments: object) -> Any:
         answer = await session.call_tool(tool, arguments)
-        said = "\n".join(part.text for part in answer.content if isinstance(part, TextContent))
-        return {"refused": said} if answer.is_error else answer.structured_content
+        message = "\n".join(part.text for part in answer.content if isinstance(part, TextContent))
+        return {"refused": message} if answer.is_error else answer.structured_content
 
     tools = (await session.list_tools()).tools
     answers: dict[str, Any] = {
         "tools": {tool.name for tool in tools},
         "campaign": await call("show_campaign"),
-        "optimizers": [each["name"] for each in (await call("list_optimizers"))["optimizers"]],
+        "optimizers": [optimizer["name"] for optimizer in (await call("list_optimizers"))["optimizers"]],
         "options": await call("list_optimizers", name="sgd"),
         "untried": await call("confirm_try", number=1),
         "code": await call("try_candidate", optimizer="os.system", lr=0.1),

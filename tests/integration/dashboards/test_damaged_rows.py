@@ -64,8 +64,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         services.keyring.create(KeyRequest(label="first", scope=Scope.VIEWER))
         secret = services.keyring.create(KeyRequest(label="admin", scope=Scope.ADMIN)).secret
         client.headers["Authorization"] = f"Bearer {secret}"
-        gets = [place.route.removeprefix("GET ") for place in GUARDED_ROUTES if place.route.startswith("GET ")]
-        plain = [path for path in gets if "{" not in path and not any(each in path for each in SLOW)]
+        gets = [
+            guarded_route.route.removeprefix("GET ")
+            for guarded_route in GUARDED_ROUTES
+            if guarded_route.route.startswith("GET ")
+        ]
+        plain = [path for path in gets if "{" not in path and not any(part in path for part in SLOW)]
         lists = tuple(path for path in plain if client.get(path).status_code < 400)
         assert {"/", "/v1/experiments", "/v1/runs", "/v1/external-experiments"} < set(lists)
         external = services.external_runs.experiments(limit=1)[0].id
@@ -103,16 +107,16 @@ def fill(database: Database, services: Any) -> None:
 
 @pytest.mark.parametrize("column", COLUMNS, ids=str)
 def test_a_damaged_row_fails_alone(house: House, column: sa.Column[Any]) -> None:
-    table, key = column.table.name, [each.name for each in column.table.primary_key]
+    table, key = column.table.name, [key_column.name for key_column in column.table.primary_key]
     for damage in DAMAGES if isinstance(column.type, JsonText) else DAMAGES[:1]:
         value = str(damage).encode() if isinstance(column.type, sa.LargeBinary) else damage
         with house.database.writing() as connection:
-            found = f"SELECT rowid, {column.name}, {', '.join(key)} FROM {table} ORDER BY rowid LIMIT 1"
-            rowid, before, *keys = connection.exec_driver_sql(found).one()
+            query = f"SELECT rowid, {column.name}, {', '.join(key)} FROM {table} ORDER BY rowid LIMIT 1"
+            rowid, before, *keys = connection.exec_driver_sql(query).one()
             set_to(connection, column, rowid, value)
         try:
             answers = {address: house.client.get(address) for address in (*house.lists, *house.whole)}
-            broken = {address: found.text[-2000:] for address, found in answers.items() if found.status_code >= 400}
+            broken = {address: answer.text[-2000:] for address, answer in answers.items() if answer.status_code >= 400}
             faults = maintenance.faults(house.database)
         finally:
             with house.database.writing() as connection:

@@ -36,14 +36,14 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         assert http.post("/v1/experiments", json=fields).status_code == 201
         end_all(service)
 
-        found = http.post("/v1/experiments/validate", json=fields).json()["power"]
-        assert found["paired_sd"] == pytest.approx(SD, rel=1e-6)
-        assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
+        power = http.post("/v1/experiments/validate", json=fields).json()["power"]
+        assert power["paired_sd"] == pytest.approx(SD, rel=1e-6)
+        assert (power["seeds"], power["comparisons"], power["experiments"], power["margin"]) == (3, 1, 1, 0.01)
         error = evaluation_error(ComparisonSpec.model_validate(fields).workload.validation_tokens())
-        found_at_once = found["detectable_difference"]
+        found_at_once = power["detectable_difference"]
         assert found_at_once == pytest.approx(least_difference(3, SD, 0.05, error), rel=1e-6)
-        assert found["seeds_for_margin"] == least_seeds(lambda n: chance_within(0.01, n, SD, 0.05, error))
-        assert found["seeds_for_difference"] == least_seeds(lambda n: chance_shown(0.01, n, SD, 0.05, error))
+        assert power["seeds_for_margin"] == least_seeds(lambda n: chance_within(0.01, n, SD, 0.05, error))
+        assert power["seeds_for_difference"] == least_seeds(lambda n: chance_shown(0.01, n, SD, 0.05, error))
 
         longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
         assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None
@@ -60,6 +60,6 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         assert "<dt>Can show</dt><dd>with 3 seeds" in page.text
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(fields))
-    said = CliRunner().invoke(main, ["validate", str(path), "--url", service.url], catch_exceptions=False).stdout
-    assert "with 3 seeds" in said
-    assert "1 earlier experiment" in said
+    output = CliRunner().invoke(main, ["validate", str(path), "--url", service.url], catch_exceptions=False).stdout
+    assert "with 3 seeds" in output
+    assert "1 earlier experiment" in output

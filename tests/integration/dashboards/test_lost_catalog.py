@@ -31,11 +31,11 @@ def forget(spec: dict[str, Any]) -> dict[str, Any]:
         if name == "byte" and spec.get("kind") == "scaling":
             continue  # how many parameters its sizes have is counted from it
         text = text.replace(f'"{name}"', f'"{lost}"')
-    found: dict[str, Any] = json.loads(text)
+    fields: dict[str, Any] = json.loads(text)
     if spec.get("kind") != "scaling":  # whose sizes are presets
-        found["workload"]["model"] = "lost-model"
-    found["workload"]["evaluation"]["sequences"] = 10**12
-    return found | {"lost_field": 1}
+        fields["workload"]["model"] = "lost-model"
+    fields["workload"]["evaluation"]["sequences"] = 10**12
+    return fields | {"lost_field": 1}
 
 
 @pytest.fixture(scope="module")
@@ -52,36 +52,40 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
                 connection.execute(of_run.values(spec=text, checksum=checksum(text)))
             for column in (runs.c.optimizer, runs.c.candidate):
                 connection.execute(sa.update(runs).where(column == "adapm").values({column.name: LOST["adapm"]}))
-        with client_of(folder.app) as found:
-            yield found
+        with client_of(folder.app) as test_client:
+            yield test_client
 
 
 def test_every_page_and_answer_is_there(client: TestClient) -> None:
     listed = client.get("/v1/experiments").json()["items"]
     pages = ["/", "/runs", "/queue", f"/fits?experiments={listed[0]['id']}", "/metrics"]
-    for one in listed:
-        pages += [f"/experiments/{one['id']}", f"/new?from={one['id']}", f"/experiments/{one['id']}/clone"]
-        pages += [f"/runs/{one['id']}-0000", f"/runs/{one['id']}-0001"]
+    for experiment in listed:
+        pages += [
+            f"/experiments/{experiment['id']}",
+            f"/new?from={experiment['id']}",
+            f"/experiments/{experiment['id']}/clone",
+        ]
+        pages += [f"/runs/{experiment['id']}-0000", f"/runs/{experiment['id']}-0001"]
     rest = [address for address in rest_addresses(client) if not SELDOM.search(address)]
-    broken = {address: found.text for address in (*pages, *rest) if (found := client.get(address)).status_code >= 500}
+    broken = {address: answer.text for address in (*pages, *rest) if (answer := client.get(address)).status_code >= 500}
     assert broken == {}
-    assert {each["kind"] for each in listed} == {"comparison", "scaling", "sweep"}
-    assert all(each["spec"]["workload"]["data"]["dataset"] == LOST["python-stdlib"] for each in listed)
+    assert {experiment["kind"] for experiment in listed} == {"comparison", "scaling", "sweep"}
+    assert all(experiment["spec"]["workload"]["data"]["dataset"] == LOST["python-stdlib"] for experiment in listed)
 
 
 def test_it_is_marked_and_cannot_begin_again(client: TestClient) -> None:
-    for each in client.get("/v1/experiments").json()["items"]:
-        assert each["refused"] in html.unescape(client.get(f"/experiments/{each['id']}").text)
-        refused = client.post(f"/v1/experiments/{each['id']}/clone", json={})
+    for experiment in client.get("/v1/experiments").json()["items"]:
+        assert experiment["refused"] in html.unescape(client.get(f"/experiments/{experiment['id']}").text)
+        refused = client.post(f"/v1/experiments/{experiment['id']}/clone", json={})
         assert refused.status_code == 409
-        if each["name"] == "Galore, and everything that goes wrong":
-            told = client.post(f"/v1/experiments/{each['id']}/retry")
-            assert told.status_code == 409
-            assert "refused today" in told.json()["detail"]
+        if experiment["name"] == "Galore, and everything that goes wrong":
+            answer = client.post(f"/v1/experiments/{experiment['id']}/retry")
+            assert answer.status_code == 409
+            assert "refused today" in answer.json()["detail"]
     assert "refused today" in client.get("/").text
 
 
 def test_a_client_takes_what_the_service_accepted(client: TestClient) -> None:
     """Its own catalog and limits are none of the service's."""
-    found = client.get("/v1/experiments")
-    read(httpx2.Response(200, content=found.content, request=httpx2.Request("GET", "/")), Page[AnyExperiment])
+    answer = client.get("/v1/experiments")
+    read(httpx2.Response(200, content=answer.content, request=httpx2.Request("GET", "/")), Page[AnyExperiment])

@@ -34,8 +34,8 @@ COUNTED_WORDS = ", ".join(f"{number} {word}" for word, number in COUNTED.items()
 @pytest.fixture(scope="module")
 def experiment(service: Service) -> str:
     """Return an experiment with every outcome, and a run that waits."""
-    found = service.experiments.submit(comparison_spec(learning_rates=(1e-3,), seeds=range(len(WORDS)))).experiment
-    runs = {run.id: run for run in service.runs.read_all(found.id)}
+    record = service.experiments.submit(comparison_spec(learning_rates=(1e-3,), seeds=range(len(WORDS)))).experiment
+    runs = {run.id: run for run in service.runs.read_all(record.id)}
     for run in runs.values():
         if run.seed == 6:
             service.runs.apply(run.id, RunAction.CANCEL)
@@ -49,14 +49,14 @@ def experiment(service: Service) -> str:
         else:
             broken = Failure(kind=FailureKind.PROGRAM, message="an exception", device_seconds=1.0)
             service.attempts.fail(lease.run_id, lease.attempt, lease.token, broken)
-    return found.id
+    return record.id
 
 
 @pytest.fixture
 def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
     monkeypatch.setenv("COLUMNS", "220")
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    return lambda *arguments: CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
 
 
 def page(service: Service, path: str) -> str:
@@ -122,8 +122,8 @@ def test_pages(service: Service, experiment: str) -> None:
 def test_report_and_files(service: Service, experiment: str) -> None:
     report = text(page(service, f"/v1/experiments/{experiment}/report"))
     assert "converged" not in report and "succeeded" not in report
-    told = csv.DictReader(io.StringIO(page(service, f"/v1/experiments/{experiment}/exports/results.csv")))
-    rows = sorted(told, key=lambda row: int(row["position"]))
+    reader = csv.DictReader(io.StringIO(page(service, f"/v1/experiments/{experiment}/exports/results.csv")))
+    rows = sorted(reader, key=lambda row: int(row["position"]))
     assert [row["outcome"] for row in rows] == list(WORDS)
     assert {row["status"] for row in rows} <= {status.value for status in RunStatus}
     for run, word in zip(service.runs.read_all(experiment), WORDS, strict=True):

@@ -90,10 +90,10 @@ def played(names: tuple[str, ...], folder) -> Iterator[tuple[TestClient, str, di
         log.write_text("\n".join(names))
         label = (names[0] if names else "plain")[:80]
         key = services.keyring.create(KeyRequest(label=label, scope=Scope.ADMIN))
-        words = AnnotationChange(labels=names, note="\n".join(names))
-        services.experiments.annotate(experiment_id, words, by=key.key.id)
+        annotation = AnnotationChange(labels=names, note="\n".join(names))
+        services.experiments.annotate(experiment_id, annotation, by=key.key.id)
         clone = services.experiments.clone(experiment_id, name).experiment.id
-        services.experiments.annotate(clone, words)
+        services.experiments.annotate(clone, annotation)
         services.experiments.apply(clone, RunAction.CANCEL)
         services.experiments.delete(clone)
         cookie = {"Cookie": f"adapm_bench_session={services.keyring.log_in(key.key.id)}"}
@@ -128,44 +128,44 @@ def test_stored_text_adds_nothing_to_a_page_that_a_browser_would_act_on(hostile,
         answer = client.get(path, headers=cookie | {"Accept": "text/html"})
         assert answer.headers["content-type"].startswith("text/html")
         pages.append(read(answer.text))
-    found, expected = pages
-    assert [tag for tag in found.tags if tag in TAGS] == [tag for tag in expected.tags if tag in TAGS]
-    assert found.handlers == expected.handlers == []
-    assert not [address for address in found.addresses if not address.startswith(("/", "#", "?"))]
-    assert "49" not in "".join(text for text in found.text if "7*7" in text)
+    actual, expected = pages
+    assert [tag for tag in actual.tags if tag in TAGS] == [tag for tag in expected.tags if tag in TAGS]
+    assert actual.handlers == expected.handlers == []
+    assert not [address for address in actual.addresses if not address.startswith(("/", "#", "?"))]
+    assert "49" not in "".join(text for text in actual.text if "7*7" in text)
 
 
 @pytest.mark.parametrize("page", ["/experiments/{id}", "/experiments/{id}/edit", "/runs/{id}-0003", "/"])
 def test_the_corpus_is_shown_as_it_was_written(hostile, page: str):
     client, experiment_id, cookie = hostile
     text = " ".join(read(client.get(page.replace("{id}", experiment_id), headers=cookie).text).text)
-    assert [each for each in CORPUS if each not in text] == []
+    assert [word for word in CORPUS if word not in text] == []
 
 
 @pytest.mark.parametrize("word", CORPUS)
 def test_a_list_that_a_link_narrows_shows_the_label_and_acts_on_nothing(hostile, harmless, word: str):
     """Whoever sends a link chooses the label in it, whether any experiment has it or none."""
     (client, experiment_id, cookie), (other, _, other_cookie) = hostile, harmless
-    known = read(client.get("/", params={"label": word}, headers=cookie).text)
+    known_page = read(client.get("/", params={"label": word}, headers=cookie).text)
     unknown = read(other.get("/", params={"label": word}, headers=other_cookie).text)
-    assert f"/experiments/{experiment_id}" in known.addresses
-    for found in (known, unknown):
-        assert word in " ".join(found.text)
-        assert found.handlers == []
-        assert not [address for address in found.addresses if not address.startswith(("/", "#", "?"))]
-    assert not {"img", "iframe"} & {*known.tags, *unknown.tags}
-    assert known.tags.count("script") == unknown.tags.count("script")
+    assert f"/experiments/{experiment_id}" in known_page.addresses
+    for page in (known_page, unknown):
+        assert word in " ".join(page.text)
+        assert page.handlers == []
+        assert not [address for address in page.addresses if not address.startswith(("/", "#", "?"))]
+    assert not {"img", "iframe"} & {*known_page.tags, *unknown.tags}
+    assert known_page.tags.count("script") == unknown.tags.count("script")
 
 
 def strings(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from strings(each)
+        for part in value.values():
+            yield from strings(part)
     elif isinstance(value, list):
-        for each in value:
-            yield from strings(each)
+        for part in value:
+            yield from strings(part)
 
 
 PSEUDO_HTML = frozenset({"b", "br", "i", "sub", "sup", "em", "span", "extra"})
@@ -175,13 +175,13 @@ PSEUDO_HTML = frozenset({"b", "br", "i", "sub", "sup", "em", "span", "extra"})
 @pytest.mark.parametrize("name", [*(entry.name for entry in COMPARISON_FIGURES), "series"])
 def test_stored_text_is_no_markup_in_a_figure(hostile, name: str):
     client, experiment_id, cookie = hostile
-    place = f"/runs/{experiment_id}-0001" if name == "series" else f"/experiments/{experiment_id}"
-    answer = client.get(f"{place}/figures/{name}.json", headers=cookie)
+    address = f"/runs/{experiment_id}-0001" if name == "series" else f"/experiments/{experiment_id}"
+    answer = client.get(f"{address}/figures/{name}.json", headers=cookie)
     assert answer.status_code == 200
-    found = json.loads(answer.text)
-    tags = {tag for text in strings(found) for tag in read(text).tags}
+    figure = json.loads(answer.text)
+    tags = {tag for text in strings(figure) for tag in read(text).tags}
     assert tags <= PSEUDO_HTML
-    assert not [text for text in strings(found) if "javascript:" in text.lower() and "<a" in text.lower()]
+    assert not [text for text in strings(figure) if "javascript:" in text.lower() and "<a" in text.lower()]
 
 
 def test_stored_text_is_no_formula_in_a_spreadsheet(hostile):

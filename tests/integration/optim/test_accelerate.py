@@ -63,8 +63,8 @@ def test_a_loaded_state_goes_on_as_the_run_that_saved_it(cls: type[AdaPM], tmp_p
     resumed = Prepared(cls, seed=1)
     resumed.accelerator.load_state(str(tmp_path))
     resumed.train(4, 8)
-    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for weight, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(weight, other)
 
 
 def test_accumulated_gradients_make_the_steps_of_the_whole_batch():
@@ -77,8 +77,8 @@ def test_accumulated_gradients_make_the_steps_of_the_whole_batch():
         loss_of(plain, tokens).backward()
         optimizer.step()
         schedule.step()
-    for one, other in zip(accumulated.model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-4)
+    for weight, other in zip(accumulated.model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(weight, other, rtol=0.0, atol=1e-4)
 
 
 def test_it_trains_under_bfloat16_autocast():

@@ -102,10 +102,10 @@ def test_the_benchs_wheel_has_optim_whatever_was_built_inside_of_it(checkout: Pa
             (bench / file).parent.mkdir(parents=True, exist_ok=True)
             copy(REPOSITORY / file, bench / file)
     copytree(checkout, bench / "optim" / "build" / "lib" / "adapm")
-    found = contents(make_wheel(bench, folder / "bench-wheel"))
-    python_files = {name for name in found if name.endswith(".py")}
+    files = contents(make_wheel(bench, folder / "bench-wheel"))
+    python_files = {name for name in files if name.endswith(".py")}
     assert python_files == {path for path in product_files() if not path.startswith("benchmarks/")}
-    assert "optim/py.typed" in found
+    assert "optim/py.typed" in files
 
 
 def test_the_package_takes_the_torch_that_is_tested_and_the_same_packages_as_the_bench():
@@ -114,7 +114,7 @@ def test_the_package_takes_the_torch_that_is_tested_and_the_same_packages_as_the
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     (oldest,) = re.findall(r"\btorch==(\S+)", makefile)
     assert torch.name == "torch" and oldest in torch.specifier
-    assert ".".join(oldest.split(".")[:2]) == min(one.version for one in torch.specifier if one.operator == ">=")
+    assert ".".join(oldest.split(".")[:2]) == min(bound.version for bound in torch.specifier if bound.operator == ">=")
     assert PROJECT["project"]["optional-dependencies"] == {name: extras[name] for name in ("baselines", "low-bit")}
 
 
@@ -185,15 +185,15 @@ NO_NUMPY = "\nimport sys; assert 'numpy' not in sys.modules"
 
 @pytest.mark.parametrize("title", ALONE)
 def test_it_trains_with_torch_alone(title: str, with_torch: dict[str, tuple[int, str]]):
-    code, said = with_torch[title]
-    assert code == 0, said
+    code, output = with_torch[title]
+    assert code == 0, output
 
 
 @pytest.mark.parametrize("title", [*FRAMEWORKS, "built"])
 def test_it_trains_in_a_framework(title: str, with_frameworks: dict[str, tuple[int, str]]):
     """Also where the Trainer builds it."""
-    code, said = with_frameworks[title]
-    assert code == 0, said
+    code, output = with_frameworks[title]
+    assert code == 0, output
 
 
 def test_the_memory_is_the_readmes(with_frameworks: dict[str, tuple[int, str]]):
@@ -222,8 +222,8 @@ for name in names():
 def test_without_the_extras_their_baselines_say_what_is_missing(with_torch: dict[str, tuple[int, str]]):
     library = "needs pytorch_optimizer, which is not installed; run: pip install 'adapm[baselines]'"
     torchao = "needs torchao, which is not installed; run: pip install 'adapm[low-bit]'"
-    code, said = with_torch["build all"]
-    assert (code, said.splitlines()) == (
+    code, output = with_torch["build all"]
+    assert (code, output.splitlines()) == (
         0,
         [
             f"adamw-8bit {torchao}",
@@ -252,8 +252,8 @@ for found in (build, adapm.build, adapm.build.build):
 
 
 def test_build_is_a_function_and_its_former_path_may_be_called_too(with_torch: dict[str, tuple[int, str]]):
-    code, said = with_torch["former"]
-    assert (code, said.split()) == (0, ["AdamW"] * 3)
+    code, output = with_torch["former"]
+    assert (code, output.split()) == (0, ["AdamW"] * 3)
 
 
 BOTH = """

@@ -50,5 +50,5 @@ def test_a_step_may_be_compiled_from_outside_with_the_same_numbers(name: str):
             model.zero_grad()
             loss_of(model, step).backward()
             move()
-    for one, two in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        assert torch.equal(one, two)
+    for weight, two in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(weight, two)

@@ -69,7 +69,10 @@ def tensors(model: nn.Module, optimizer: AdaPM) -> dict[str, Tensor]:
     """All weights and all state, by name."""
     weights = dict(model.state_dict())
     state = optimizer.state_dict()["state"]
-    return {**weights, **{f"{index} {key}": value for index, kept in state.items() for key, value in kept.items()}}
+    return {
+        **weights,
+        **{f"{index} {key}": value for index, entries in state.items() for key, value in entries.items()},
+    }
 
 
 def one_rank(group: ProcessGroup, folder: Path) -> None:
@@ -77,13 +80,13 @@ def one_rank(group: ProcessGroup, folder: Path) -> None:
     torch.set_num_threads(1)
     rank = group.rank
     assert communication_is_seen()
-    found: list[Any] = []
+    states: list[Any] = []
     for cls in CLASSES:
         model = DistributedDataParallel(tiny_gpt2())
         optimizer = cls.for_model(model, lr=LR, refresh_interval=3)
         steps(model, optimizer, slice(4 * rank, 4 * rank + 4))
-        found.append(tensors(model.module, optimizer))
-    torch.save(found, folder / f"{rank}.pt")
+        states.append(tensors(model.module, optimizer))
+    torch.save(states, folder / f"{rank}.pt")
     torch.save({"fsdp1": fsdp1(), "fsdp2": fsdp2()}, folder / f"sharded-{rank}.pt")
 
 
@@ -138,15 +141,15 @@ def fsdp2() -> dict[str, Any]:
     # As Accelerate does, which is given the optimizer before the model is sharded.
     swapped.param_groups[0]["params"] = list(sharded.parameters())
     loss_of(sharded, batch(0)).backward()
-    said = refusals(sharded)
+    sentence_by_name = refusals(sharded)
     apart = {}
-    for name in (name for name in catalog.names() if not said[name]):
+    for name in (name for name in catalog.names() if not sentence_by_name[name]):
         parts, whole = split(tiny_gpt2()), tiny_gpt2()
         for model in (parts, whole):
             train(model, build(name, model, lr=LR), range(3))
         pairs = zip(parts.parameters(), whole.parameters(), strict=True)
         apart[name] = max(float((cast(DTensor, part).full_tensor() - value).abs().max()) for part, value in pairs)
-    return {"said": said, "swapped": refusal(swapped.step), "apart": apart}
+    return {"said": sentence_by_name, "swapped": refusal(swapped.step), "apart": apart}
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +170,8 @@ def ranks(folder: Path) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]
 @pytest.fixture(scope="module", params=[0, 1])
 def sharded(request: pytest.FixtureRequest, folder: Path) -> dict[str, Any]:
     """Return the results of one rank on sharded models."""
-    found: dict[str, Any] = torch.load(folder / f"sharded-{request.param}.pt", weights_only=True)
-    return found
+    findings: dict[str, Any] = torch.load(folder / f"sharded-{request.param}.pt", weights_only=True)
+    return findings
 
 
 @pytest.mark.parametrize("index", range(len(CLASSES)))
@@ -209,14 +212,14 @@ def test_what_fsdp1_flattens_later_is_refused_at_the_first_step(sharded):
 
 
 def test_split_parameters_are_for_adapm_and_for_optimizers_that_move_each_weight_by_itself(sharded):
-    said = sharded["fsdp2"]["said"]
-    assert {name for name, sentence in said.items() if not sentence} == {
+    sentence_by_name = sharded["fsdp2"]["said"]
+    assert {name for name, sentence in sentence_by_name.items() if not sentence} == {
         "AdaPM",
         *(f"{cls.__name__}.for_model" for cls in (*CLASSES, AdamMini)),
         *(entry.name for entry in catalog.entries() if entry.elementwise or entry.has_plan),
     }
     start = "Shampoo goes by the shapes of whole parameters, and FSDP2 or tensor parallelism has split"
-    assert said["Shampoo"].startswith(f"{start} transformer.wte.weight (64, 32) and 27 more")
+    assert sentence_by_name["Shampoo"].startswith(f"{start} transformer.wte.weight (64, 32) and 27 more")
     assert "Shampoo goes by the shapes" in sharded["fsdp2"]["swapped"]
 
 

@@ -24,8 +24,8 @@ DOCUMENTS = [
 
 def blocks() -> list[str]:
     text = "\n".join(document.read_text() for document in DOCUMENTS)
-    found = re.findall(r"^( *)```python\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL)
-    return [dedent(code) for _, code in found]
+    matches = re.findall(r"^( *)```python\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL)
+    return [dedent(code) for _, code in matches]
 
 
 def heading(code: str) -> str:

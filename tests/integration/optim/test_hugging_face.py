@@ -69,8 +69,8 @@ def test_a_run_from_a_checkpoint_repeats_the_losses_and_weights_of_the_whole(cls
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STEPS // 2}"))
     assert losses(resumed) == losses(whole)
     assert losses(whole)[-1] < losses(whole)[0]
-    for one, other in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for weight, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(weight, other)
 
 
 def test_the_trainer_may_build_it_from_its_own_decay_groups(tmp_path: Path):

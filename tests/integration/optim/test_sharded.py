@@ -254,7 +254,7 @@ def refusals() -> list[str]:
     """Return the refusals of a dimension that is divided twice, unevenly, and with two blocks in it; and of 8-bit
     rows."""
     mesh = init_device_mesh("cpu", (2, 2))
-    said = []
+    messages = []
     for family, name in (("llama", "up_proj"), ("phi3", "gate_up_proj")):
         model = model_of(family)
         module = model.get_submodule(f"model.layers.0.mlp.{name}")
@@ -262,12 +262,12 @@ def refusals() -> list[str]:
         module.weight = nn.Parameter(distribute_tensor(whole, mesh, [Shard(0), Shard(0)]))
         with pytest.raises(ShardedParametersError) as refused:
             AdaPM.for_model(model, **OPTIONS)
-        said.append(str(refused.value))
+        messages.append(str(refused.value))
     mesh = init_device_mesh("cpu", (4,))
     model = parallelize_module(model_of("llama even"), mesh, {"model.layers.0.mlp.down_proj": RowwiseParallel()})
     with pytest.raises(ShardedParametersError) as refused:
         AdaPM.for_model(model, state_dtype=torch.int8, **OPTIONS)
-    return [*said, str(refused.value)]
+    return [*messages, str(refused.value)]
 
 
 def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
@@ -276,14 +276,14 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
     from torch.distributed.checkpoint.state_dict_saver import save
 
     torch.set_num_threads(1)
-    found: dict[str, Any] = {"weights": {}, "exchanged": {}, "resumed": {}}
+    results: dict[str, Any] = {"weights": {}, "exchanged": {}, "resumed": {}}
     for case in ASKED[group.size]:
         family, cls, dtype = CASES[case]
         model = split(model_of(family, dtype))
         optimizer = cls.for_model(model, **OPTIONS)
         train(model, optimizer, range(STEPS), batch_of(case))
-        found["weights"][case] = whole_weights(model)
-        found["exchanged"][case] = exchanged(model, optimizer)
+        results["weights"][case] = whole_weights(model)
+        results["exchanged"][case] = exchanged(model, optimizer)
     for case, (family, dtype, options) in RESUMED.items():
         divide = split_both_ways if case == FSDP_AND_TP and group.size == 4 else split
         model = divide(model_of(family, dtype))
@@ -295,20 +295,20 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
         else:
             checkpoint(saved / case, model, optimizer, load)
         go_on(model, optimizer, range(SAVED_AT, 2 * SAVED_AT))
-        found["resumed"][case] = whole_weights(model)
+        results["resumed"][case] = whole_weights(model)
     for name, model in meshes(group.size).items():
         optimizer = AdaPMMini.for_model(model, **OPTIONS)
         train(model, optimizer, range(STEPS))
-        found["weights"][name] = whole_weights(model)
+        results["weights"][name] = whole_weights(model)
     if group.size == 4:
-        found["refused"] = refusals()
+        results["refused"] = refusals()
     if group.size == 2:
-        found["weights"]["ZeRO 1"] = trained_by_zero_redundancy(group)
+        results["weights"]["ZeRO 1"] = trained_by_zero_redundancy(group)
     try:
         AdaPM.for_model(split(model_of("llama")), solver="svd", **OPTIONS)
     except ShardedParametersError as error:
-        found["svd"] = str(error)
-    torch.save(found, folder / f"{group.size}-{group.rank}.pt")
+        results["svd"] = str(error)
+    torch.save(results, folder / f"{group.size}-{group.rank}.pt")
 
 
 @pytest.fixture(scope="module")
@@ -325,9 +325,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, 
     return results
 
 
-def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    assert set(one) == set(other)
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+def distance(weights: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    assert set(weights) == set(other)
+    return max(float((weights[name] - other[name]).abs().max()) for name in weights)
 
 
 @pytest.mark.parametrize(("size", "case"), [(size, case) for size, cases in ASKED.items() for case in cases])
@@ -396,7 +396,7 @@ def test_a_checkpoint_of_four_processes_goes_on_in_any_number(found, case):
                 assert distance(weights, expected) < 1e-12
                 continue
             same = [weights[name] == value for name, value in expected.items()]
-            assert float(torch.cat([each.flatten() for each in same]).float().mean()) > 0.99
+            assert float(torch.cat([mask.flatten() for mask in same]).float().mean()) > 0.99
 
 
 def test_the_exact_solver_says_that_it_needs_whole_matrices(found):

@@ -45,7 +45,7 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
         lost = cluster.add_node(num_cpus=1)
         ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
         runner = RayRunner(silent, detached=True)
-        (node,) = (each for each in runner.nodes() if each.cpus)
+        (node,) = (node for node in runner.nodes() if node.cpus)
         runner.start(LEASE, node.id)
         ray.get(runner._started[LEASE.run_id, 1].process_id)
         cluster.remove_node(lost, allow_graceful=False)
@@ -68,7 +68,7 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ra
         runner.start(LEASE, NodeId(runner.nodes()[0].id))
         ray.get(runner._started[LEASE.run_id, 1].process_id)
         ours = psutil.Process().children(recursive=True)
-        (raylet,) = (each for each in ours if each.name() == "raylet")
+        (raylet,) = (process for process in ours if process.name() == "raylet")
         os.kill(raylet.pid, signal.SIGKILL)
         ended: list[EndedAttempt] = []
 

@@ -43,8 +43,8 @@ def regression(name: str, steps: int) -> ComparisonSpec:
 def running(disk: SmallDisk, log: Path) -> Iterator[tuple[str, psutil.Process]]:
     """`adapm-bench up` with its data folder, and Ray's, on that disk; its address and its process."""
     environment = os.environ | {"ADAPM_BENCH_FREE_BYTES": "0", "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "api.cli", "up", "--data", str(disk.folder / "data"), "--port", "0", "--slots", "1"]
-    process = disk.start(words, log, environment)
+    call = [sys.executable, "-m", "api.cli", "up", "--data", str(disk.folder / "data"), "--port", "0", "--slots", "1"]
+    process = disk.start(call, log, environment)
     try:
         note = until(lambda: read_note(disk.path() / "data"), "the service answers")
         yield note.url, psutil.Process(process.pid)
@@ -54,12 +54,12 @@ def running(disk: SmallDisk, log: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def dispatchers(supervisor: psutil.Process) -> list[psutil.Process]:
-    found = []
+    processes = []
     for child in supervisor.children():
         with suppress(psutil.Error):  # it has just ended
             if child.cmdline()[3:4] == ["dispatcher"]:
-                found.append(child)
-    return found
+                processes.append(child)
+    return processes
 
 
 @pytest.mark.cluster
@@ -82,7 +82,7 @@ def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
         refused = until(lambda: refusal(client, regression("waiting", 2_000)), "a submission is refused")
         assert refused.status == 507
         assert "no room" in str(refused)
-        acknowledged = {each.id for each in client.experiments(limit=500)} - {long}
+        acknowledged = {experiment.id for experiment in client.experiments(limit=500)} - {long}
         time.sleep(3.0)  # of trouble for every process, each of which looks several times a second
         assert set(supervisor.children()) == children
 
@@ -98,26 +98,26 @@ def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
         disk.fill()
         (killed,) = dispatchers(supervisor)
         killed.kill()
-        until(lambda: [each for each in dispatchers(supervisor) if each != killed], "another dispatcher waits")
+        until(lambda: [process for process in dispatchers(supervisor) if process != killed], "another dispatcher waits")
         disk.make_room()
         until(lambda: client.runs(experiment_id=long)[0].attempt == 2, "the run goes on")
         client.cancel_experiment(long)
-        for each in acknowledged:
-            until(lambda id=each: client.experiment(id).counts.done(), f"{each} has ended")  # type: ignore[misc]
-            assert client.experiment(each).counts.by_status == {RunStatus.SUCCEEDED: 1}
+        for submitted_id in acknowledged:
+            until(lambda id=submitted_id: client.experiment(id).counts.done(), f"{submitted_id} has ended")  # type: ignore[misc]
+            assert client.experiment(submitted_id).counts.by_status == {RunStatus.SUCCEEDED: 1}
         assert supervisor.is_running()
         assert open_to_others(disk.path() / "data") == []
 
 
 def open_to_others(folder: Path) -> list[str]:
     """Return the files below the folder, itself included, that anybody but its owner may read, write or enter."""
-    found = []
+    open_paths = []
     for path in (folder, *folder.rglob("*")):
         with suppress(FileNotFoundError):  # the service has just removed it
             mode = path.lstat().st_mode
             if not stat.S_ISLNK(mode) and mode & 0o077:
-                found.append(f"{path} {stat.filemode(mode)}")
-    return found
+                open_paths.append(f"{path} {stat.filemode(mode)}")
+    return open_paths
 
 
 def refusal(client: Client, spec: ComparisonSpec) -> ClientError | None:

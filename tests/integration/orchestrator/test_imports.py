@@ -22,20 +22,20 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield service.url
 
 
-def run_import(url: str, *words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(main, ["import", *words, "--url", url])
+def run_import(url: str, *arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["import", *arguments, "--url", url])
     assert done.exit_code == code, done.output
     return done.output
 
 
 def test_a_study_of_wandb_is_judged_by_its_own_figures_and_comes_once(url: str) -> None:
-    words = ("wandb", str(FILES / "wandb"), "--experiment", "from wandb", "--set", "workload=curves")
-    assert "nothing was sent" in run_import(url, *words, "--dry-run")
-    first = run_import(url, *words)
+    arguments = ("wandb", str(FILES / "wandb"), "--experiment", "from wandb", "--set", "workload=curves")
+    assert "nothing was sent" in run_import(url, *arguments, "--dry-run")
+    first = run_import(url, *arguments)
     assert "6 of them new" in first and "config.optimizer" in first
     with Client(url) as client:
         runs = client.external_runs("from wandb")
-        assert "0 of them new" in run_import(url, *words)
+        assert "0 of them new" in run_import(url, *arguments)
         assert client.external_runs("from wandb") == runs, "nothing of it changed, not even when it was heard of"
         judged = client.judge("from wandb", baseline="adamw")
     best = judged.rows[0]
@@ -44,10 +44,10 @@ def test_a_study_of_wandb_is_judged_by_its_own_figures_and_comes_once(url: str) 
     assert best.loss == mean_interval(muon[:2]), "the third one failed"
     expected = paired_difference(dict(enumerate(muon[:2])), dict(enumerate(adamw[:2])))
     assert expected is not None and best.difference is not None and best.difference.mean == pytest.approx(expected.mean)
-    assert any("failed" in each for each in judged.concerns)
-    shown = "".join(each._repr_html_() for each in (judged, runs[0]))
+    assert any("failed" in concern for concern in judged.concerns)
+    shown = "".join(record._repr_html_() for record in (judged, runs[0]))
     assert best.verdict in shown and "wandb" in shown and "<script" not in shown
-    assert not any("configuration differs" in each for each in judged.concerns), (
+    assert not any("configuration differs" in concern for concern in judged.concerns), (
         "optimizer and rate are no such setting"
     )
 
@@ -61,15 +61,15 @@ def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path
 
     write()
     assert "candidate" in run_import(url, str(table), code=1)
-    words = (str(table), "--map", "candidate=config.arm")
-    assert "1 of them new" in run_import(url, *words)
+    arguments = (str(table), "--map", "candidate=config.arm")
+    assert "1 of them new" in run_import(url, *arguments)
     rows += ["muon,0.1,1,20,3.0", "muon,0.1,2,0,5.5"]
     write()
-    assert "1 of them new" in run_import(url, *words)
+    assert "1 of them new" in run_import(url, *arguments)
     rows[2] = "muon,0.1,1,10,nan"
     write()
-    assert "0 of them new" in run_import(url, *words)
-    assert "0 new values" in run_import(url, *words)
+    assert "0 of them new" in run_import(url, *arguments)
+    assert "0 new values" in run_import(url, *arguments)
     with Client(url) as client:
         first = next(run for run in client.external_runs("grown") if run.seed == 1)
         series = client.external_series(first.id)
@@ -79,34 +79,34 @@ def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path
 
 def test_a_run_that_went_back_since_its_last_import_has_no_more_of_what_it_left(url: str, tmp_path: Path) -> None:
     log = tmp_path / "sgd-lr0.1-s1.log"
-    words = ("log", str(log), "--experiment", "went back")
+    arguments = ("log", str(log), "--experiment", "went back")
     lines = [f"s:{step} tel:{loss}" for step, loss in ((0, 5.0), (10, 4.0), (20, 3.0), (30, 1.0))]
     log.write_text("\n".join(lines) + "\n")
-    run_import(url, *words, "--set", "workload=curves")
+    run_import(url, *arguments, "--set", "workload=curves")
     with Client(url) as client:
         client.label_external_experiment("went back", add=["mine"])
     log.write_text("\n".join([*lines, "s:10 tel:4.5", "s:20 tel:3.5"]) + "\n")
-    assert "1 sent whole again" in run_import(url, *words)
+    assert "1 sent whole again" in run_import(url, *arguments)
     with Client(url) as client:
         (run,) = client.external_runs("went back")
         series = client.external_series(run.id)
         assert client.external_experiment("went back").labels == ("mine",)
     assert series.steps["val_loss"] == (0, 10, 20) and series.values["val_loss"] == (5.0, 4.5, 3.5)
     assert run.metrics["val_loss"].last == 3.5 and run.workload == "curves"
-    assert "0 new values" in run_import(url, *words)
+    assert "0 new values" in run_import(url, *arguments)
     log.write_text(lines[0] + "\n")
-    run_import(url, *words)
+    run_import(url, *arguments)
     with Client(url) as client:
         assert client.external_series(run.id) == series, "a part of a source is no run that went back"
 
 
 def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: Path) -> None:
-    words = ("log", str(tmp_path), "--experiment", "numbered", "--set", "lr=0.1")
+    arguments = ("log", str(tmp_path), "--experiment", "numbered", "--set", "lr=0.1")
     for order in ((1, 2), (2, 1)):
-        for name, at in zip(("a.log", "b.log"), order, strict=True):
+        for name, modified_at in zip(("a.log", "b.log"), order, strict=True):
             (tmp_path / name).write_text(f"s:0 tel:{ord(name[0])}\ns:{5 * order[0]} tel:3\n")
-            os.utime(tmp_path / name, (at, at))
-        run_import(url, *words)
+            os.utime(tmp_path / name, (modified_at, modified_at))
+        run_import(url, *arguments)
     with Client(url) as client:
         runs = client.external_runs("numbered")
     assert sorted((run.seed, run.metrics["val_loss"].first, run.metrics["val_loss"].last_step) for run in runs) == [
@@ -115,7 +115,7 @@ def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: 
     ]
     (tmp_path / "c.log").write_text("s:0 tel:4\ns:10 tel:3\n")
     os.utime(tmp_path / "c.log", (1.5, 1.5))  # between the others: by the order of change its number is one of theirs
-    run_import(url, *words)
+    run_import(url, *arguments)
     with Client(url) as client:
         assert sorted(run.seed or 0 for run in client.external_runs("numbered")) == [1, 2, 3]
 
@@ -129,9 +129,9 @@ def test_a_column_of_a_table_is_mapped_to_the_loss(url: str, tmp_path: Path) -> 
 
 
 def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: str) -> None:
-    words = ("trackio", str(FILES / "trackio"), "--experiment", "from trackio")
-    run_import(url, *words)
-    refused = run_import(url, *words, "--set", "candidate=other", code=1)
+    arguments = ("trackio", str(FILES / "trackio"), "--experiment", "from trackio")
+    run_import(url, *arguments)
+    refused = run_import(url, *arguments, "--set", "candidate=other", code=1)
     assert "'other'" in refused
     with Client(url) as client:
         assert set(client.external_experiment("from trackio").candidates) == {"adamw", "muon"}
@@ -156,8 +156,8 @@ def test_a_text_among_numbers_is_named_before_it_is_lost(url: str, tmp_path: Pat
     path = tmp_path / "s2.csv"
     rows = ("0,5,adamw,0.1,1", "100,4,adamw,0.1,1", "0,5,muon,0.1,1", "100,oops,muon,0.1,1")
     path.write_text("\n".join(("step,val_loss,optimizer,lr,seed", *rows)))
-    said = run_import(url, str(path), "--experiment", "e2")
-    assert "val_loss at step 100" in said and '"oops"' in said and "()" not in said
-    assert any(line.split() == ["step", "step"] for line in said.splitlines())
+    output = run_import(url, str(path), "--experiment", "e2")
+    assert "val_loss at step 100" in output and '"oops"' in output and "()" not in output
+    assert any(line.split() == ["step", "step"] for line in output.splitlines())
     with Client(url) as client:
-        assert not any("configuration differs" in each for each in client.judge("e2").concerns)
+        assert not any("configuration differs" in concern for concern in client.judge("e2").concerns)

@@ -17,6 +17,6 @@ HERE = Path(__file__).parent
 def test_every_scene_ends_well(which: str, tests: int) -> None:
     scenes = str(HERE / "ray_scenes.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which, scenes]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout[-4_000:]
-    assert f"{tests} passed" in told.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-4_000:]
+    assert f"{tests} passed" in process.stdout

@@ -48,12 +48,12 @@ def keeper(database: Database, tmp_path: Path) -> Iterator[SweepKeeper]:
 
 
 def drivers() -> list[psutil.Process]:
-    found = []
+    processes = []
     for process in living(psutil.Process().children()):
         with suppress(psutil.NoSuchProcess):  # it has just ended
             if DRIVER in process.cmdline():
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def submit(database: Database, tmp_path: Path) -> ExperimentId:

@@ -79,14 +79,14 @@ def played(database: Database, folder: Path, name: str, *, seeds: tuple[int, ...
     policy = LeasePolicy()
     services, queue = make_services(database, folder, policy), Queue(database, policy)
     services.experiments.submit(comparison_spec(name=name, seeds=seeds))
-    fine, *others = claim(queue, cpus=2, limit=2)
-    for lease in (fine, *others):
+    fine, *other_leases = claim(queue, cpus=2, limit=2)
+    for lease in (fine, *other_leases):
         services.attempts.hello(lease.run_id, 1, lease.token)
         services.attempts.append_points(
             lease.run_id, 1, lease.token, PointsBatch.from_points(sequence=0, points=POINTS)
         )
     services.attempts.finish(fine.run_id, 1, fine.token, result())
-    for broken in others:
+    for broken in other_leases:
         break_down(services, broken)
     return services
 
@@ -103,7 +103,7 @@ def contents(client: Any, name: str) -> list[dict[str, Any]]:
     experiment = client.get_experiment_by_name(f"bench/{name}")
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.run_name"])
     names = {run.info.run_id: run.info.run_name for run in runs}
-    told = []
+    copies = []
     for run in runs:
         tags = {key: value for key, value in run.data.tags.items() if key.startswith("bench.")}
         for own in ("bench.experiment_id", "bench.run_id", "bench.ended_at"):
@@ -113,7 +113,7 @@ def contents(client: Any, name: str) -> list[dict[str, Any]]:
             for key in run.data.metrics
         }
         files = sorted(file.path for file in client.list_artifacts(run.info.run_id))
-        told.append(
+        copies.append(
             {
                 "name": run.info.run_name.replace(name, "NAME"),
                 "parent": names.get(run.data.tags.get("mlflow.parentRunId", ""), "").replace(name, "NAME"),
@@ -124,7 +124,7 @@ def contents(client: Any, name: str) -> list[dict[str, Any]]:
                 "files": files,
             }
         )
-    return told
+    return copies
 
 
 def without_hashes(copy: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -156,9 +156,9 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
                     outbox.confirm(entry.id)
             except Killed:
                 died = True
-        found = without_hashes(contents(mortal._client, f"cut {dies_at}"))
-        undisturbed = undisturbed or found
-        assert found == undisturbed, f"the copy differs where the exporter died at call {dies_at}"
+        content = without_hashes(contents(mortal._client, f"cut {dies_at}"))
+        undisturbed = undisturbed or content
+        assert content == undisturbed, f"the copy differs where the exporter died at call {dies_at}"
         dies_at += 1
     assert dies_at > 12
     assert services.monitor.metrics().export_backlog == 0

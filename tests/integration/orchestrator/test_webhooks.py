@@ -116,7 +116,7 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
         client.retry_experiment(experiment_id)
         client.cancel_experiment(experiment_id)
         look(posting)
-        assert len({each.headers["webhook-id"] for each in receiver.posts}) == 2, "it has ended again"
+        assert len({message.headers["webhook-id"] for message in receiver.posts}) == 2, "it has ended again"
 
 
 def test_a_sweep_that_never_began_and_what_was_deleted_since_are_told_too(
@@ -132,8 +132,10 @@ def test_a_sweep_that_never_began_and_what_was_deleted_since_are_told_too(
     posting = sender(service, tmp_path)
     while look(posting):
         pass
-    told = {body["data"]["id"]: body["data"]["outcome"] for body in (json.loads(each.body) for each in receiver.posts)}
-    assert told == {sweep: "cancelled", deleted: "cancelled"}
+    outcome_by_id = {
+        body["data"]["id"]: body["data"]["outcome"] for body in (json.loads(message.body) for message in receiver.posts)
+    }
+    assert outcome_by_id == {sweep: "cancelled", deleted: "cancelled"}
 
 
 def test_receivers_that_hang_delay_nobody_else(
@@ -197,7 +199,7 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
         posting = sender(service, tmp_path)
         look(posting)
         look(posting)
-        assert [each.verified(made.secret)["data"]["id"] for each in receiver.posts] == [early]
+        assert [message.verified(made.secret)["data"]["id"] for message in receiver.posts] == [early]
         assert client.remove_webhook(made.webhook.id).id == made.webhook.id
         assert client.webhooks() == ()
 
@@ -218,9 +220,9 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     assert (waiting.tries, waiting.state) == (3, DeliveryState.WAITING) and "404" in (waiting.last_error or "")
     look(posting)
     assert len(receiver.posts) == 4, "the redirect was not followed"
-    assert len({(each.headers["webhook-id"], each.body) for each in receiver.posts}) == 1
-    for each in receiver.posts:
-        each.verified(made.secret)
+    assert len({(message.headers["webhook-id"], message.body) for message in receiver.posts}) == 1
+    for message in receiver.posts:
+        message.verified(made.secret)
     assert webhook(service, made.webhook.id).last_error is None
 
 
@@ -324,7 +326,7 @@ def test_an_address_of_the_internet_is_not_refused(address: str):
 def test_a_network_that_the_operator_names_may_be_reached_as_it_is_written_alone():
     policy = WebhookPolicy.parse("https://hooks.example/", "10.1.0.0/16, fec0::/64")
     permitted = ["10.1.2.3", "fec0::1"], ["10.2.0.1", "::ffff:10.1.2.3", "::10.1.2.3", "fec0:0:0:1::1"]
-    assert [[policy.permits(ipaddress.ip_address(each)) for each in some] for some in permitted] == [
+    assert [[policy.permits(ipaddress.ip_address(address)) for address in some] for some in permitted] == [
         [True] * 2,
         [False] * 4,
     ]
@@ -395,12 +397,12 @@ def test_the_secret_is_kept_nowhere(
         receiver.statuses = [500]
         look(sender(service, tmp_path))
         answers = [client.webhooks(), client.webhook_deliveries(webhook_id), client.audit()]
-        told = "".join(str(each) for each in answers)
-        assert "POST /v1/webhooks" in told
+        text = "".join(str(answer) for answer in answers)
+        assert "POST /v1/webhooks" in text
         client.remove_webhook(webhook_id)
-    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    stored_bytes = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for part in (secret, secret.removeprefix("whsec_")):
-        assert part not in told and part.encode() not in kept and part not in "".join(capfd.readouterr())
+        assert part not in text and part.encode() not in stored_bytes and part not in "".join(capfd.readouterr())
     assert (tmp_path / KEY_NAME).stat().st_mode & 0o777 == 0o600
 
 
@@ -463,11 +465,11 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     finally:
         second.send_signal(signal.SIGKILL)
         second.wait(30)
-    told = [(each.headers["webhook-id"], each.verified(made.secret)["data"]["id"]) for each in receiver.posts]
-    assert sorted({experiment_id for _, experiment_id in told}) == sorted(experiments)
-    assert len({id for id, _ in told}) == 3
-    assert told.count(told[0]) == 2, "the one that was cut is told again, under its id"
-    states = [each.state for each in service.webhooks.deliveries(made.webhook.id)]
+    pairs = [(message.headers["webhook-id"], message.verified(made.secret)["data"]["id"]) for message in receiver.posts]
+    assert sorted({experiment_id for _, experiment_id in pairs}) == sorted(experiments)
+    assert len({id for id, _ in pairs}) == 3
+    assert pairs.count(pairs[0]) == 2, "the one that was cut is told again, under its id"
+    states = [delivery.state for delivery in service.webhooks.deliveries(made.webhook.id)]
     assert states == [DeliveryState.DELIVERED] * 3
 
 
@@ -476,14 +478,14 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
 
 def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service, receiver: Receiver, tmp_path: Path):
     blocks = dict(re.findall(r"^```(python|json)\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL))
-    known: dict[str, Any] = {}
-    exec(blocks["python"], known)
+    namespace: dict[str, Any] = {}
+    exec(blocks["python"], namespace)
     made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
     service.experiments.apply(submitted(service), RunAction.CANCEL)
     look(sender(service, tmp_path))
     (got,) = receiver.posts
-    assert known["verified"](made.secret, got.headers, got.body)
-    assert not known["verified"](made.secret, got.headers, got.body + b" ")
-    assert not known["verified"](made.secret, got.headers | {"webhook-timestamp": "1700000000"}, got.body)
+    assert namespace["verified"](made.secret, got.headers, got.body)
+    assert not namespace["verified"](made.secret, got.headers, got.body + b" ")
+    assert not namespace["verified"](made.secret, got.headers | {"webhook-timestamp": "1700000000"}, got.body)
     shown, sent = json.loads(blocks["json"]), json.loads(got.body)
     assert (shown.keys(), shown["data"].keys()) == (sent.keys(), sent["data"].keys())

@@ -16,14 +16,14 @@ STATUSES = {"succeeded", "failed", "cancelled", "paused", "queued", "leased", "r
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedFolder]:
     """The stored folder, brought to today's schema."""
     path: Path = unpacked(tmp_path_factory.mktemp("witnesses"))
-    with opened(path) as found:
-        yield found
+    with opened(path) as opened_folder:
+        yield opened_folder
 
 
 @pytest.fixture(scope="module")
 def client(folder: OpenedFolder) -> Iterator[TestClient]:
-    with client_of(folder.app) as found:
-        yield found
+    with client_of(folder.app) as test_client:
+        yield test_client
 
 
 def test_the_stored_folder_is_sound_in_todays_schema(folder: OpenedFolder) -> None:
@@ -32,8 +32,8 @@ def test_the_stored_folder_is_sound_in_todays_schema(folder: OpenedFolder) -> No
 
 def test_the_stored_folder_has_every_kind_and_every_state(client: TestClient) -> None:
     experiments = client.get("/v1/experiments").json()["items"]
-    assert {one["kind"] for one in experiments} == {"comparison", "scaling", "sweep"}
-    assert {status for one in experiments for status in one["counts"]["by_status"]} >= STATUSES
+    assert {experiment["kind"] for experiment in experiments} == {"comparison", "scaling", "sweep"}
+    assert {status for experiment in experiments for status in experiment["counts"]["by_status"]} >= STATUSES
     assert len(client.get("/v1/experiments", params={"deleted": "true"}).json()["items"]) == 1
 
 
@@ -41,9 +41,9 @@ def test_every_page_of_the_stored_folder_is_shown(client: TestClient) -> None:
     home = client.get("/")
     assert home.status_code == 200
     listed = set(re.findall(r'"/experiments/([0-9a-z]{10})"', home.text))
-    assert listed == {one["id"] for one in client.get("/v1/experiments").json()["items"]}
-    for one in sorted(listed):
-        runs = client.get("/v1/runs", params={"experiment_id": one, "limit": 1}).json()["items"]
-        for address in (f"/experiments/{one}", f"/runs/{runs[0]['id']}"):
+    assert listed == {experiment["id"] for experiment in client.get("/v1/experiments").json()["items"]}
+    for experiment_id in sorted(listed):
+        runs = client.get("/v1/runs", params={"experiment_id": experiment_id, "limit": 1}).json()["items"]
+        for address in (f"/experiments/{experiment_id}", f"/runs/{runs[0]['id']}"):
             page = client.get(address)
             assert page.status_code == 200, (address, page.text)

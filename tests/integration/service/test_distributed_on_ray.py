@@ -38,7 +38,7 @@ SPEC = ComparisonSpec(
 def test_two_processes_have_the_losses_of_one(service_url: str, service_folder: Path, tmp_path: Path) -> None:
     """Each has the whole model and half of the batch; the first one reports for both."""
     with Client(service_url) as client:
-        (run_id,) = [each.id for each in client.runs(experiment_id=client.submit(SPEC).experiment.id)]
+        (run_id,) = [run.id for run in client.runs(experiment_id=client.submit(SPEC).experiment.id)]
         until(lambda: client.run(run_id).status is RunStatus.SUCCEEDED, "the run has succeeded")
         record, points = client.run(run_id), client.points(run_id)
     assert record.result is not None
@@ -47,8 +47,8 @@ def test_two_processes_have_the_losses_of_one(service_url: str, service_folder: 
     alone = train_alone(SPEC, tmp_path, service_folder)
     assert [point.step for point in points] == [point.step for point in alone]
     assert record.result.final_val_loss == pytest.approx(alone[-1].val_loss, rel=2e-4)
-    for found, expected in zip(points[1:], alone[1:], strict=True):
-        assert found.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
+    for actual, expected in zip(points[1:], alone[1:], strict=True):
+        assert actual.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
 
 
 @pytest.mark.cluster
@@ -69,7 +69,7 @@ def test_shards_of_a_killed_run_are_gone_on_from_by_another_number_of_processes(
     service = psutil.Process()  # this process is the supervisor of the service that its tests share
     with Client(service_url) as client:
         experiment = client.submit(spec).experiment
-        (run_id,) = [each.id for each in client.runs(experiment_id=experiment.id)]
+        (run_id,) = [run.id for run in client.runs(experiment_id=experiment.id)]
         log = service_folder / "runs" / run_id / "logs" / "attempt-1-process-1.log"
         until(lambda: len(client.points(run_id)) > 1, "the first steps are taken")
         os.kill(until(lambda: process_in(log), "its log says which process that is"), signal.SIGKILL)
@@ -88,9 +88,9 @@ def test_shards_of_a_killed_run_are_gone_on_from_by_another_number_of_processes(
     assert {attempt.outcome for attempt in attempts[:2]} <= {"lost", "broken"}
     alone = train_alone(spec, tmp_path, service_folder)
     assert [point.step for point in points] == [point.step for point in alone]
-    for found, expected in zip(points[1:21], alone[1:21], strict=True):
+    for actual, expected in zip(points[1:21], alone[1:21], strict=True):
         # Rounding grows from step to step: measured 2e-5 over 20 steps, and 3e-3 in the last validation loss after 150.
-        assert found.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
+        assert actual.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
 
 
 def train_alone(spec: ComparisonSpec, folder: Path, service_folder: Path) -> list[Point]:
@@ -104,5 +104,5 @@ def train_alone(spec: ComparisonSpec, folder: Path, service_folder: Path) -> lis
 
 def process_in(log: Path) -> int | None:
     """The process whose log that is, once it says so."""
-    found = re.search(r"process 1 of 2: begins as (\d+)", log.read_text())
-    return None if found is None else int(found[1])
+    match = re.search(r"process 1 of 2: begins as (\d+)", log.read_text())
+    return None if match is None else int(match[1])

@@ -33,7 +33,7 @@ def experiment_id(client: Client) -> str:
     """A finished small comparison, of which one candidate's rate is far too high."""
     spec = small_comparison()
     hot = Candidate(optimizer="adapm", learning_rates=(1e3,), label="hot")
-    candidates = [each for each in spec.candidates if each.optimizer != "adapm"]
+    candidates = [candidate for candidate in spec.candidates if candidate.optimizer != "adapm"]
     experiment = client.submit(spec.model_copy(update={"candidates": (*candidates, hot)})).experiment
     for _ in client.watch(experiment.id, pause_seconds=0.3):
         pass
@@ -90,8 +90,8 @@ def test_sql_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tuple
             row[0]: json.loads(row[1])["final_val_loss"]
             for row in database.execute("select run_id, result from results")
         }
-    told = {run.id: run.result.final_val_loss for run in runs if run.result}
-    assert {run_id: stored[run_id] for run_id in told} == told
+    loss_by_run = {run.id: run.result.final_val_loss for run in runs if run.result}
+    assert {run_id: stored[run_id] for run_id in loss_by_run} == loss_by_run
 
 
 def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tuple[RunRecord, ...]) -> None:
@@ -113,8 +113,8 @@ def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tu
 def _copies(mlflow: Any, run_ids: list[str]) -> dict[str, list[Any]] | None:
     """MLflow's runs of each of ours, once the first of each is finished."""
     folder = mlflow.get_experiment_by_name("bench/small")
-    found = mlflow.search_runs([folder.experiment_id]) if folder else []
-    copies = {id: [run for run in found if run.data.tags.get("bench.run_id") == id] for id in run_ids}
+    records = mlflow.search_runs([folder.experiment_id]) if folder else []
+    copies = {id: [run for run in records if run.data.tags.get("bench.run_id") == id] for id in run_ids}
     return copies if all(runs and runs[0].info.status == "FINISHED" for runs in copies.values()) else None
 
 
@@ -127,8 +127,8 @@ def test_it_is_published_and_believed_and_a_run_comes_again(
     assert (verified["verified"], verified["runs"], verified["results"]) == (True, 6, 6)
     runs = json.loads((tmp_path / "bundle" / "document.json").read_text())["runs"]
     stored = next(run for run in runs if run["candidate"] != "hot")
-    words = ["run", "-", "--json", "--out", str(tmp_path / "again")]
-    printed = CliRunner().invoke(main, words, input=json.dumps(stored["spec"]), catch_exceptions=False)
+    command = ["run", "-", "--json", "--out", str(tmp_path / "again")]
+    printed = CliRunner().invoke(main, command, input=json.dumps(stored["spec"]), catch_exceptions=False)
     assert json.loads(printed.stdout)["final_val_loss"] == stored["result"]["final_val_loss"]
 
 

@@ -65,9 +65,9 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
         done = subprocess.run([*script, "-1"], env=environment, capture_output=True, text=True, check=True)
         final = json.loads(done.stdout)
         with ThreadPoolExecutor(1) as pool:  # another one who sends the same
-            others = pool.submit(lambda: [RunSpool(path).send(client) for path in find(tmp_path)])
+            upload = pool.submit(lambda: [RunSpool(path).send(client) for path in find(tmp_path)])
             synced = CliRunner().invoke(main, ["import", str(tmp_path), "--url", service_url])
-            others.result()
+            upload.result()
         assert synced.exit_code == 0 and "6 runs" in synced.output
 
         runs = client.external_runs("nanoGPT: muon")
@@ -75,7 +75,7 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
         assert {run.id: run.metrics["val_loss"].last for run in runs} == final
         assert client.external_series("muon-2").steps["val_loss"] == tuple(range(0, 101, 10))
         answer = client.judge("nanoGPT: muon", baseline="adamw")
-        said = CliRunner().invoke(main, ["compare", "nanoGPT: muon", "--baseline", "adamw", "--url", service_url])
+        table = CliRunner().invoke(main, ["compare", "nanoGPT: muon", "--baseline", "adamw", "--url", service_url])
         page = httpx2.get(f"{service_url}/experiments/{answer.experiment_id}?baseline=adamw").text
 
     muon, adamw = ([final[f"{name}-{seed}"] for seed in (1, 2, 3)] for name in ("muon", "adamw"))
@@ -86,7 +86,7 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
     for figure in ("mean", "low", "high", "p_value"):
         assert getattr(best.difference, figure) == pytest.approx(getattr(expected, figure)), figure
     assert (best.candidate, best.conclusion, best.tokens) == ("muon", Conclusion.BETTER, (409_600.0,))
-    assert said.exit_code == 0 and "not measured by the bench" in said.output
-    assert best.verdict in " ".join(said.output.split())
+    assert table.exit_code == 0 and "not measured by the bench" in table.output
+    assert best.verdict in " ".join(table.output.split())
     assert ">logged</span>" in page and "lower than adamw" in page
-    assert all(each.origin == "external" for each in (answer, *runs))
+    assert all(record.origin == "external" for record in (answer, *runs))

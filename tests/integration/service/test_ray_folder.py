@@ -69,19 +69,19 @@ def files_of_ray(folder: Path) -> list[list[str]]:
     """Return the open files of each process below this one that has a file of the folder open, but for the
     dispatcher."""
     dispatcher = dispatcher_of(psutil.Process())
-    processes = [each for each in psutil.Process().children(recursive=True) if each != dispatcher]
-    found = [open_files(each.pid) for each in processes]
-    return [files for files in found if any(file.startswith(str(folder)) for file in files)]
+    processes = [process for process in psutil.Process().children(recursive=True) if process != dispatcher]
+    file_lists = [open_files(process.pid) for process in processes]
+    return [files for files in file_lists if any(file.startswith(str(folder)) for file in files)]
 
 
 def open_files(process_id: int) -> list[str]:
     """Return the open files of a process that may just close some, or end."""
-    found = []
+    targets = []
     with suppress(OSError):
         for link in Path(f"/proc/{process_id}/fd").iterdir():
             with suppress(FileNotFoundError):
-                found.append(os.readlink(link))
-    return found
+                targets.append(os.readlink(link))
+    return targets
 
 
 def is_open_to_all(path: Path) -> bool:

@@ -28,7 +28,7 @@ def test_a_clear_difference_needs_a_few_of_many_seeds(service_url: str, tmp_path
             pass
         runs, answer = client.runs(experiment_id=id), client.compare(id)
         assert publish(client, id, tmp_path / "bundle", KEY).document.comparison == answer
-    row = next(each for each in answer.rows if not each.is_baseline)
+    row = next(row for row in answer.rows if not row.is_baseline)
     assert row.conclusion is Conclusion.WORSE
     assert row.seeds_used is not None
     assert row.seeds_used.status is SeedsStatus.DECIDED

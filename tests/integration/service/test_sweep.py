@@ -62,8 +62,8 @@ def kill_its_driver(
         until(partial(two_trials_have_ended, client, sweep.id), "two trials have ended")
         before = client.runs(experiment_id=sweep.id)
         drivers = sweep_drivers_of(supervisor)
-        for each in drivers:
-            each.kill()
+        for driver in drivers:
+            driver.kill()
         until(partial(none_lives, drivers), "the killed driver is gone")
         if drivers and not client.experiment(sweep.id).counts.done():
             until(lambda: sweep_drivers_of(supervisor), "another driver lives")

@@ -65,9 +65,9 @@ def by_two(datasets: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
 class Told(FileReporter):
     """Does something when a step is reached, or hears a command from then on."""
 
-    def __init__(self, folder: Path, step: int, what: str) -> None:
+    def __init__(self, folder: Path, step: int, action: str) -> None:
         super().__init__(folder)
-        self.step, self.what, self.reached = step, what, 0
+        self.step, self.what, self.reached = step, action, 0
 
     def point(self, point: Point) -> None:
         super().point(point)
@@ -85,19 +85,19 @@ class Told(FileReporter):
         return Command.CANCEL if self.what == "cancel" and self.reached >= self.step else Command.CONTINUE
 
 
-def train(group: ProcessGroup, spec: RunSpec, folder: Path, datasets: Path, what: str = "", step: int = 0) -> None:
+def train(group: ProcessGroup, spec: RunSpec, folder: Path, datasets: Path, action: str = "", step: int = 0) -> None:
     """Train in each process, rank 0 with files for a reporter; its ending is left for the test."""
     folders = Folders(run_folder=folder, dataset_folder=datasets)
-    if what == "kill" and not group.is_rank_zero:
+    if action == "kill" and not group.is_rank_zero:
         dying_at(step, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    if what == "starve" and not group.is_rank_zero:
+    if action == "starve" and not group.is_rank_zero:
         dying_at(step, starve)
     assert group.mailbox is not None
     note = StopFile(group.mailbox)
     if not group.is_rank_zero:
         rank_attempt.attend(group.mailbox, group, lambda: run(spec, Reporter(), folders, termination=note, group=group))
     else:
-        reporter = Told(folder, step, what)
+        reporter = Told(folder, step, action)
         try:
             run(spec, reporter, folders, termination=note, checkpoint_seconds=0.0, group=group)
         except WorkerError as error:
@@ -113,17 +113,17 @@ def dying_at(step: int, die: Any) -> None:
     """Let this process break down in the forward pass of a step."""
     take = Stepper.take
 
-    def mortal(self: Stepper, at: int, *arguments: Any, **options: Any) -> Any:
-        if at == step:
+    def mortal(self: Stepper, current_step: int, *arguments: Any, **options: Any) -> Any:
+        if current_step == step:
             self.task.model.register_forward_pre_hook(lambda module, inputs: die())
-        return take(self, at, *arguments, **options)
+        return take(self, current_step, *arguments, **options)
 
     Stepper.take = mortal  # type: ignore[assignment, method-assign]
 
 
 def losses(points: list[Point]) -> list[dict[str, float]]:
     named = [{"train": p.train_loss, "val": p.val_loss, "norm": p.grad_norm} for p in points]
-    return [{name: value for name, value in each.items() if value is not None} for each in named]
+    return [{name: value for name, value in figures.items() if value is not None} for figures in named]
 
 
 def result_in(folder: Path) -> Result:
@@ -158,9 +158,9 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
     spec = spec_of()
     killed = started(train, tmp_path / "b" / "ranks", spec, tmp_path / "run", datasets, "kill", 6)
     assert exit_codes(killed) == [rank_attempt.BROKEN_OFF, -signal.SIGKILL]
-    said = (tmp_path / "run" / "error").read_text()
-    assert said.startswith(RankLostError.__name__)
-    assert "2 processes" in said
+    message = (tmp_path / "run" / "error").read_text()
+    assert message.startswith(RankLostError.__name__)
+    assert "2 processes" in message
 
     assert exit_codes(started(train, tmp_path / "c" / "ranks", spec, tmp_path / "run", datasets)) == [0, 0]
     assert losses(read_reports(tmp_path / "run", Point)) == losses(read_reports(by_two(), Point))

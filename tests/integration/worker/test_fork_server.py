@@ -46,20 +46,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
         patch.setattr("tempfile.tempdir", None)
         yield fork_server._address().parent
-        for each in servers_of(os.getpid()):
-            each.kill()
+        for server in servers_of(os.getpid()):
+            server.kill()
 
 
 def servers_of(owner: int) -> list[psutil.Process]:
     """Return the servers that children of that process started."""
-    found = []
-    for each in psutil.process_iter():
+    servers = []
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            command = each.cmdline()
-            if "worker.fork_server" in command and command[-1] == str(owner) and each.ppid() != os.getpid():
-                found.append(each)
-    parents = {each.ppid() for each in found}
-    return [each for each in found if each.pid in parents] or found
+            command = process.cmdline()
+            if "worker.fork_server" in command and command[-1] == str(owner) and process.ppid() != os.getpid():
+                servers.append(process)
+    parents = {process.ppid() for process in servers}
+    return [process for process in servers if process.pid in parents] or servers
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def asking(url: str, token: str = TOKEN) -> "subprocess.Popen[str]":
 
 def attempts_of(owner: int) -> list[psutil.Process]:
     """Return the forked processes, in the order of their starts."""
-    found = [each for server in servers_of(owner) for each in server.children()]
-    return sorted(found, key=psutil.Process.create_time)
+    attempts = [process for server in servers_of(owner) for process in server.children()]
+    return sorted(attempts, key=psutil.Process.create_time)
 
 
 def test_two_attempts_train_in_forks_of_one_process(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_two_attempts_train_in_forks_of_one_process(tmp_path: Path) -> None:
             assert actor.communicate()[0] == "succeeded\n"
             assert isinstance(service.ending, Result)
             results.append(service.ending)
-        servers.append([each.pid for each in servers_of(os.getpid())])
+        servers.append([server.pid for server in servers_of(os.getpid())])
     assert servers[0] == servers[1] and len(servers[0]) == 1
     first, second = results
     assert first.final_val_loss == second.final_val_loss
@@ -104,10 +104,10 @@ def test_an_attempt_ends_with_its_actor(silent: str) -> None:
         first, second = attempts_of(os.getpid())
         actor.kill()
         until(lambda: len(attempts_of(os.getpid())) == 1, "one has ended")
-        (left,) = attempts_of(os.getpid())
+        (survivor,) = attempts_of(os.getpid())
         other.send_signal(signal.SIGTERM)  # which goes to the attempt; before its first step that ends it
         assert "(SIGTERM)" in other.communicate()[0]
-    assert left in (first, second)
+    assert survivor in (first, second)
 
 
 def test_a_killed_attempt_is_lost_and_so_are_all_of_a_killed_server(silent: str) -> None:
@@ -134,11 +134,14 @@ def test_a_server_ends_with_its_raylet(silent: str, folder: Path, tmp_path: Path
         assert owner.stdout is not None
         actor = psutil.Process(int(owner.stdout.readline()))
         until(lambda: attempts_of(owner.pid), "it has been forked")
-        left = [actor, *servers_of(owner.pid), *attempts_of(owner.pid)]
-        assert {*left} <= ray_session._writers(tmp_path)
+        processes = [actor, *servers_of(owner.pid), *attempts_of(owner.pid)]
+        assert {*processes} <= ray_session._writers(tmp_path)
         owner.kill()
-    until(lambda: not any(each.is_running() and each.status() != "zombie" for each in left), "all have ended")
-    assert not [each for each in folder.iterdir() if each.name.startswith(f"{owner.pid}-")]
+    until(
+        lambda: not any(process.is_running() and process.status() != "zombie" for process in processes),
+        "all have ended",
+    )
+    assert not [path for path in folder.iterdir() if path.name.startswith(f"{owner.pid}-")]
 
 
 def test_a_folder_that_others_may_write_to_is_not_trusted(folder: Path) -> None:

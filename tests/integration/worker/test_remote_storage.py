@@ -128,8 +128,8 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
             update={
                 "run_folder": str(second / "runs" / "r1"),
                 "dataset_folder": str(second / "datasets"),
-                "checkpoint": (known := max(service.checkpoints, key=lambda notice: notice.step)),
-                "counted_steps": {1: known.step},
+                "checkpoint": (newest := max(service.checkpoints, key=lambda notice: notice.step)),
+                "counted_steps": {1: newest.step},
             }
         )
         process = processes.Process(target=attempt, args=(service.url, 2, s3.variables))
@@ -177,10 +177,10 @@ def test_no_leftover_of_an_older_attempt_is_gone_on_from_instead_of_a_newer_ones
     counted = {1: 50, 2: 60}
     _copied(url, 1, tmp_path / "first", 45, 50, 58)
     _copied(url, 2, tmp_path / "second", 55, 60)
-    third, here = RemoteCheckpoints(url, attempt=3), CheckpointStore(tmp_path / "first", "spec", 3)
-    here.drop_overtaken_checkpoints(counted)
-    fetch_newest_checkpoint(third, here, counted, _nothing)
-    newest = here.newest_local()
+    third, store = RemoteCheckpoints(url, attempt=3), CheckpointStore(tmp_path / "first", "spec", 3)
+    store.drop_overtaken_checkpoints(counted)
+    fetch_newest_checkpoint(third, store, counted, _nothing)
+    newest = store.newest_local()
     assert newest is not None and newest.rank() == (2, 60)  # though 58 lay on this disk
     for step in (55, 60):
         third.folder.write(f"attempt-0002/step-{step:09d}.pt", b"damaged")
@@ -193,21 +193,21 @@ def test_no_leftover_of_an_older_attempt_is_gone_on_from_instead_of_a_newer_ones
 def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
     s3: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    here, remote = CheckpointStore(tmp_path, "spec"), RemoteCheckpoints(f"s3://{BUCKET}/checkpoints/r3", attempt=1)
-    told: list[CheckpointNotice] = []
+    store, remote = CheckpointStore(tmp_path, "spec"), RemoteCheckpoints(f"s3://{BUCKET}/checkpoints/r3", attempt=1)
+    notices: list[CheckpointNotice] = []
     state = {"weights": torch.zeros(10)}
-    with caplog.at_level(logging.WARNING), CheckpointUploads(remote, told.append) as uploads:
+    with caplog.at_level(logging.WARNING), CheckpointUploads(remote, notices.append) as uploads:
         s3.stop()
         try:
-            uploads.offer(here.save(1, state))
+            uploads.offer(store.save(1, state))
             until(lambda: "stays on this machine alone" in caplog.text, "the first copy has failed")
         finally:
             s3.start()
-        uploads.offer(here.save(2, state))
-        uploads.offer(here.save_best(2, state, val_loss=3.0))
-        until(lambda: len(told) == 2, "both are copied")
-    assert [(notice.step, notice.val_loss) for notice in told] == [(2, None), (2, 3.0)]
-    assert told[1].path == f"s3://{BUCKET}/checkpoints/r3/attempt-0001/best-000000002.pt"
+        uploads.offer(store.save(2, state))
+        uploads.offer(store.save_best(2, state, val_loss=3.0))
+        until(lambda: len(notices) == 2, "both are copied")
+    assert [(notice.step, notice.val_loss) for notice in notices] == [(2, None), (2, 3.0)]
+    assert notices[1].path == f"s3://{BUCKET}/checkpoints/r3/attempt-0001/best-000000002.pt"
     assert sorted(remote.folder.sizes()) == [
         f"attempt-0001/{kind}-000000002.{ending}" for kind in ("best", "step") for ending in ("json", "pt")
     ]
@@ -260,10 +260,12 @@ def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> Non
     budget = workload.budget.model_copy(update={"steps": 2})
     spec = SPEC.model_copy(update={"workload": workload.model_copy(update={"data": data, "budget": budget})})
     assert missing_data(spec.workload, second, url) == []
-    here, there = MemoryReporter(), MemoryReporter()
-    run(spec, here, Folders(run_folder=tmp_path / "run", dataset_folder=first))
-    run(spec, there, Folders(run_folder=tmp_path / "other run", dataset_folder=second, dataset_url=url))
-    assert [point.train_loss for point in there.points] == [point.train_loss for point in here.points]
+    local_reporter, remote_reporter = MemoryReporter(), MemoryReporter()
+    run(spec, local_reporter, Folders(run_folder=tmp_path / "run", dataset_folder=first))
+    run(spec, remote_reporter, Folders(run_folder=tmp_path / "other run", dataset_folder=second, dataset_url=url))
+    assert [point.train_loss for point in remote_reporter.points] == [
+        point.train_loss for point in local_reporter.points
+    ]
     fetched, ours = (folder / "python-stdlib-bpe-300" / TOKENIZER_FILE for folder in (second, first))
     assert fetched.read_bytes() == ours.read_bytes()
 
@@ -279,7 +281,7 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     assert refused.exit_code == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
     done = _command_line(["data", "push", "--json"], tmp_path / "first", url)
     assert done.exit_code == 0, done.stderr
-    assert [each["url"] for each in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
+    assert [entry["url"] for entry in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
     assert "copying" not in _command_line(["data", "push"], tmp_path / "first", url).stderr
 
     begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
@@ -299,15 +301,15 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
 
 def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:
     """Checkpoints that the attempt wrote and copied."""
-    here, there = CheckpointStore(folder, "spec", attempt), RemoteCheckpoints(url, attempt)
+    store, remote = CheckpointStore(folder, "spec", attempt), RemoteCheckpoints(url, attempt)
     for step in steps:
-        there.put(here.save(step, {"step": step}))
+        remote.put(store.save(step, {"step": step}))
 
 
-def _command_line(words: list[str], data_folder: Path, url: str) -> Printed:
+def _command_line(arguments: list[str], data_folder: Path, url: str) -> Printed:
     """The command line in this process, whose environment leads to storage."""
     environment = {"ADAPM_BENCH_DATA_FOLDER": str(data_folder), "ADAPM_BENCH_DATASET_URL": url}
-    return CliRunner().invoke(main, words, env=environment, catch_exceptions=False)
+    return CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
 
 
 def _nothing() -> None:

@@ -15,12 +15,12 @@ def test_own_data_are_listed_once_they_are_prepared_and_others_say_with_which_to
     """Nothing is prepared of most of the catalog."""
     made = prepare_made_dataset(tmp_path)
     own = prepare(MadeSource(), made_recipe().model_copy(update={"dataset": "own/mine"}), tmp_path / "own-mine-byte")
-    texts = [each for _, each in list_prepared(tmp_path) if isinstance(each, Manifest)]
+    texts = [manifest for _, manifest in list_prepared(tmp_path) if isinstance(manifest, Manifest)]
 
-    found = {each.name: each for each in dataset_infos(DATASETS, texts)}
+    info_by_name = {info.name: info for info in dataset_infos(DATASETS, texts)}
 
-    assert list(found) == [*(entry.name for entry in DATASETS), "own/mine"]
-    assert found["python-stdlib"].prepared == (
+    assert list(info_by_name) == [*(entry.name for entry in DATASETS), "own/mine"]
+    assert info_by_name["python-stdlib"].prepared == (
         PreparedInfo(
             tokenizer="byte",
             vocabulary_size=256,
@@ -29,5 +29,5 @@ def test_own_data_are_listed_once_they_are_prepared_and_others_say_with_which_to
             data_hash=made.data_hash,
         ),
     )
-    assert [each.data_hash for each in found["own/mine"].prepared] == [own.data_hash]
-    assert [name for name, each in found.items() if each.prepared] == ["python-stdlib", "own/mine"]
+    assert [preparation.data_hash for preparation in info_by_name["own/mine"].prepared] == [own.data_hash]
+    assert [name for name, info in info_by_name.items() if info.prepared] == ["python-stdlib", "own/mine"]

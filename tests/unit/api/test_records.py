@@ -82,8 +82,8 @@ def test_any_value_is_repeated_as_short_finite_json(value: Any, expected: Any):
     ],
 )
 def test_what_was_not_read_as_text_says_so(value: object, allowed: str):
-    found = {fault.pointer: fault.allowed for fault in faults_of(comparison_fields() | {"name": value})}
-    assert found == {"/name": allowed}
+    allowed_by_pointer = {fault.pointer: fault.allowed for fault in faults_of(comparison_fields() | {"name": value})}
+    assert allowed_by_pointer == {"/name": allowed}
 
 
 def test_a_number_of_more_digits_than_python_writes_is_hexadecimal():
@@ -109,8 +109,8 @@ def test_what_fits_no_arm_of_a_union_is_told_what_each_allows(given: object, sai
     with pytest.raises(ValidationError) as refused:
         RunSpec.model_validate({"workload": workload, "optimizer": {"name": "sgd", "lr": 0.1}, "seed": 1})
     (fault,) = validation_faults(refused.value, RunSpec)
-    place = "/workload/execution/micro_batch_sequences"
-    assert (fault.pointer, fault.value, fault.allowed) == (place, given, said)
+    location = "/workload/execution/micro_batch_sequences"
+    assert (fault.pointer, fault.value, fault.allowed) == (location, given, said)
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def test_without_a_gpu_it_says_so_and_what_failed_is_its_exit_status(monkeypatch
     with pytest.raises(SystemExit) as ended:
         device_kit.main()
     assert ended.value.code == 1
-    found = json.loads((tmp_path / "device-cpu.json").read_text())
-    assert [stage["outcome"] for stage in found["stages"]] == ["failed", "passed"]
-    assert found["device"]["torch"] == torch.__version__
+    report = json.loads((tmp_path / "device-cpu.json").read_text())
+    assert [stage["outcome"] for stage in report["stages"]] == ["failed", "passed"]
+    assert report["device"]["torch"] == torch.__version__
     text = (tmp_path / "device-cpu.md").read_text()
     assert "1 of 2" in text
     assert "no such kernel" in text

@@ -24,12 +24,12 @@ USUAL = World(basins=("flat", "skewed"))
 @pytest.mark.parametrize("world", [USUAL, replace(USUAL, run_sd=0.014)])
 def test_equal_optimizers_are_seldom_told_apart_and_a_true_difference_is_found(world: World) -> None:
     """Of 150 experiments: false verdicts within three standard errors of 5 %."""
-    found = simulate(world, 150)
-    assert found["false"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 150)
-    assert found["found_0.01" if world.run_sd < 0.01 else "found_0.02"] >= 0.7
-    assert found["found_0.005"] <= found["found_0.01"] <= found["found_0.02"]
-    assert found["falsely_as_good"] <= 0.05
-    assert found["runs"] == 2 * (8 * 3 + 10)
+    rates = simulate(world, 150)
+    assert rates["false"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 150)
+    assert rates["found_0.01" if world.run_sd < 0.01 else "found_0.02"] >= 0.7
+    assert rates["found_0.005"] <= rates["found_0.01"] <= rates["found_0.02"]
+    assert rates["falsely_as_good"] <= 0.05
+    assert rates["runs"] == 2 * (8 * 3 + 10)
 
 
 class RememberedRuns(Runs):
@@ -87,13 +87,13 @@ def test_looks_are_as_the_service_takes_them() -> None:
             judged_runs(world.specification(), index, Runs(world, np.random.default_rng([number, index])))
             for index in range(2)
         ]
-        losses = {name: each.losses for name, each in zip(spec.names(), judged, strict=True)}
+        losses = {name: candidate_runs.losses for name, candidate_runs in zip(spec.names(), judged, strict=True)}
         records: list[RunRecord] = []
         pending = spec.first_runs()
         while pending:
             records += [
-                run_record(run, len(records) + place, losses[run.candidate][run.spec.seed])
-                for place, run in enumerate(pending)
+                run_record(run, len(records) + index, losses[run.candidate][run.spec.seed])
+                for index, run in enumerate(pending)
             ]
             pending = added_runs(experiment_record(spec, len(records)), records)
         conclusions, used = conduct(spec, judged)
@@ -105,7 +105,7 @@ def test_looks_are_as_the_service_takes_them() -> None:
 
 
 def test_looks_save_runs_and_find_as_much() -> None:
-    found = simulate_looks(World(basins=("flat", "flat"), tuning_seeds=0), 40)
-    assert found["sequential"]["runs_0.02"] < 0.7 * found["at_once"]["runs_0.02"] == 0.7 * 20
-    assert found["sequential"]["found_0.02"] > 0.9
-    assert found["sequential"]["false"] <= 0.15
+    figures = simulate_looks(World(basins=("flat", "flat"), tuning_seeds=0), 40)
+    assert figures["sequential"]["runs_0.02"] < 0.7 * figures["at_once"]["runs_0.02"] == 0.7 * 20
+    assert figures["sequential"]["found_0.02"] > 0.9
+    assert figures["sequential"]["false"] <= 0.15

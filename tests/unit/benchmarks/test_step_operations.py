@@ -21,15 +21,15 @@ def on_meta(model: nn.Module) -> nn.Module:
 
 def test_fused_adamw_is_one_launch_of_28_bytes_a_weight():
     model = on_meta(nn.Linear(6, 4))
-    found = count_fused_adamw(model)
-    assert (found.launches, found.bytes) == (1, 28 * (6 * 4 + 4) + 4)  # the step counter is read
+    operations = count_fused_adamw(model)
+    assert (operations.launches, operations.bytes) == (1, 28 * (6 * 4 + 4) + 4)  # the step counter is read
 
 
 def test_a_block_without_momentum_is_one_launch_of_20_bytes_a_weight_and_one_copy_of_numbers():
     model = on_meta(nn.ModuleDict({"wte": nn.Embedding(128, 64)}))
-    found = count_operations(AdaPM.for_model(model, 1e-3))
-    assert dict(found.by_name) == {"our kernel": 1, "_to_copy": 1}
-    assert (found.copies_from_host, found.bytes) == (1, 20 * 128 * 64 + 2 * 10 * 4)  # sent, and read
+    operations = count_operations(AdaPM.for_model(model, 1e-3))
+    assert dict(operations.by_name) == {"our kernel": 1, "_to_copy": 1}
+    assert (operations.copies_from_host, operations.bytes) == (1, 20 * 128 * 64 + 2 * 10 * 4)  # sent, and read
 
 
 LIMITS = {
@@ -43,19 +43,22 @@ LIMITS = {
 @pytest.mark.parametrize("model", LIMITS)
 def test_a_step_launches_and_moves_no_more_than_is_worth_it(model):
     """Nothing waits: on `meta`, what the host would read is an error."""
-    found = count_model(model)
+    operations_by_name = count_model(model)
     for name, (launches, ratio) in LIMITS[model].items():
-        one = found[name]
-        assert one.launches <= launches, name
-        assert one.bytes <= ratio * found["adamw"].bytes, name
-        assert one.copies_from_host <= (0 if name == "adapm, captured" else 3), name
+        operations = operations_by_name[name]
+        assert operations.launches <= launches, name
+        assert operations.bytes <= ratio * operations_by_name["adamw"].bytes, name
+        assert operations.copies_from_host <= (0 if name == "adapm, captured" else 3), name
 
 
 def test_the_figures_that_are_kept_are_those_of_today():
     """Where they are not: `python -m benchmarks.step_operations`."""
-    kept = json.loads(RESULT.read_text())["counted"]["124m"]
-    for name, one in count_model("124m").items():
-        assert (kept[name]["launches"], kept[name]["bytes"]) == (one.launches, one.bytes), name
+    saved_counts = json.loads(RESULT.read_text())["counted"]["124m"]
+    for name, operations in count_model("124m").items():
+        assert (saved_counts[name]["launches"], saved_counts[name]["bytes"]) == (
+            operations.launches,
+            operations.bytes,
+        ), name
 
 
 def test_lists_of_tensors_are_one_launch_only_where_they_are_laid_out_alike():

@@ -19,8 +19,8 @@ HOSTILE = "<script>alert(1)</script> <b>&amp;\"'"
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[tuple[Services, Player]]:
     """Services on an empty database, and who plays their workers."""
-    with open_services(tmp_path) as found:
-        yield found
+    with open_services(tmp_path) as bench:
+        yield bench
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def player(opened: tuple[Services, Player]) -> Player:
 @pytest.fixture
 def client(services: Services) -> Iterator[TestClient]:
     """A client for the pages."""
-    with TestClient(application(services)) as found:
-        yield found
+    with TestClient(application(services)) as test_client:
+        yield test_client
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,9 @@ def test_no_other_file_can_be_asked_for(name):
 
 
 def test_the_address_carries_the_content():
-    found = assets.asset("app.css")
-    assert assets.url("app.css") == f"/static/app.css?v={found.digest}"
-    assert gzip.decompress(found.gzipped_body) == found.body
+    stylesheet = assets.asset("app.css")
+    assert assets.url("app.css") == f"/static/app.css?v={stylesheet.digest}"
+    assert gzip.decompress(stylesheet.gzipped_body) == stylesheet.body
 
 
 def test_plotly_is_the_official_bundle_unchanged():

@@ -15,15 +15,15 @@ PROTANOPIA = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (
 
 def linear(colour: str) -> tuple[float, ...]:
     """Linear RGB of `#rrggbb`."""
-    values = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    values = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     return tuple(v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values)
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, other: str) -> float:
     """WCAG 2 contrast ratio."""
     weights = (0.2126, 0.7152, 0.0722)
     light, dark = sorted(
-        (sum(w * v for w, v in zip(weights, linear(colour), strict=True)) for colour in (one, other)), reverse=True
+        (sum(w * v for w, v in zip(weights, linear(colour), strict=True)) for colour in (first, other)), reverse=True
     )
     return (light + 0.05) / (dark + 0.05)
 
@@ -52,8 +52,8 @@ def test_every_hue_stands_out_from_its_background(hue, theme):
 @pytest.mark.parametrize(("theme", "place"), [("light", 0), ("dark", 1)])
 def test_what_is_no_optimizer_looks_like_none(theme, place):
     for neutral, hue in itertools.product(NEUTRALS, HUES):
-        one, other = lab(linear(NEUTRALS[neutral][place])), lab(linear(Style(hue=hue).colour(theme)))
-        assert math.dist(one, other) >= 20, (neutral, hue)
+        first, other = lab(linear(NEUTRALS[neutral][place])), lab(linear(Style(hue=hue).colour(theme)))
+        assert math.dist(first, other) >= 20, (neutral, hue)
 
 
 @pytest.mark.parametrize("matrix", [DEUTERANOPIA, PROTANOPIA], ids=["deuteranopia", "protanopia"])

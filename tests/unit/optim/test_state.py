@@ -90,12 +90,12 @@ def test_every_baseline_is_in_the_table_of_bytes_and_in_the_documents():
 
 @pytest.mark.parametrize("name", BYTES_A_PARAMETER)
 def test_state_bytes_a_parameter_of_the_baselines(name):
-    found = []
+    bytes_a_parameter = []
     for config in (GPT2_124M, LLAMA_130M):
         model = on_meta(config)
         held = allocated_state_bytes(build(name, model, lr=1e-3)).total_bytes
-        found.append(round(held / sum(value.numel() for value in model.parameters()), 2))
-    assert tuple(found) == BYTES_A_PARAMETER[name]
+        bytes_a_parameter.append(round(held / sum(value.numel() for value in model.parameters()), 2))
+    assert tuple(bytes_a_parameter) == BYTES_A_PARAMETER[name]
 
 
 def test_adapm_mini_keeps_less_than_8_percent_of_adamws_state_on_gpt2_tiny():

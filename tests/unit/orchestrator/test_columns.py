@@ -16,7 +16,7 @@ reports = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12), values, valu
 
 
 def column(numbers: Sequence[float | None]) -> Array:
-    return np.array([np.nan if each is None else each for each in numbers], dtype=np.float64)
+    return np.array([np.nan if number is None else number for number in numbers], dtype=np.float64)
 
 
 @given(reports)
@@ -32,26 +32,26 @@ def test_merging_keeps_of_each_step_what_the_newest_attempt_said_last(
             val = before[2] if val is None else val
         expected[step] = (attempt, train, val)
     attempts = np.array([row[0] for row in rows], dtype=np.int64)
-    told = {"train_loss": column([row[2] for row in rows]), "val_loss": column([row[3] for row in rows])}
-    found = merge_attempts(Columns(step=column([row[1] for row in rows]), values=told), attempts)
-    assert found.step.tolist() == sorted(expected)
-    for place, name in ((1, "train_loss"), (2, "val_loss")):
-        wanted = column([expected[step][place] for step in sorted(expected)])
-        np.testing.assert_array_equal(found.column(name), wanted)
+    losses = {"train_loss": column([row[2] for row in rows]), "val_loss": column([row[3] for row in rows])}
+    columns = merge_attempts(Columns(step=column([row[1] for row in rows]), values=losses), attempts)
+    assert columns.step.tolist() == sorted(expected)
+    for index, name in ((1, "train_loss"), (2, "val_loss")):
+        wanted = column([expected[step][index] for step in sorted(expected)])
+        np.testing.assert_array_equal(columns.column(name), wanted)
 
 
 @given(st.lists(values, min_size=1, max_size=60), st.integers(1, 9))
 def test_buckets_lose_no_extreme_no_point_and_no_mean(losses: list[float | None], count: int) -> None:
     loss = column(losses)
-    known = loss[np.isfinite(loss)]
-    found = buckets(Columns(step=column([3.0 * n for n in range(loss.size)]), values={"loss": loss}), "loss", count)
-    assert found["points"].sum() == known.size
-    assert found["points"].size <= max(count, 0) or known.size <= count
-    if known.size:
-        assert (found["low"].min(), found["high"].max()) == (known.min(), known.max())
-        np.testing.assert_allclose((found["mean"] * found["points"]).sum(), known.sum(), atol=1e-9)
-        assert np.all((found["low"] <= found["mean"] + 1e-9) & (found["mean"] <= found["high"] + 1e-9))
-        assert np.all(found["first_step"][1:] > found["last_step"][:-1])
+    finite_losses = loss[np.isfinite(loss)]
+    summary = buckets(Columns(step=column([3.0 * n for n in range(loss.size)]), values={"loss": loss}), "loss", count)
+    assert summary["points"].sum() == finite_losses.size
+    assert summary["points"].size <= max(count, 0) or finite_losses.size <= count
+    if finite_losses.size:
+        assert (summary["low"].min(), summary["high"].max()) == (finite_losses.min(), finite_losses.max())
+        np.testing.assert_allclose((summary["mean"] * summary["points"]).sum(), finite_losses.sum(), atol=1e-9)
+        assert np.all((summary["low"] <= summary["mean"] + 1e-9) & (summary["mean"] <= summary["high"] + 1e-9))
+        assert np.all(summary["first_step"][1:] > summary["last_step"][:-1])
 
 
 @given(st.lists(values, min_size=1, max_size=80), st.integers(1, 9))

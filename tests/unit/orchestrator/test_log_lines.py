@@ -43,7 +43,7 @@ def test_of_very_many_lines_the_last_are_searched() -> None:
 
 @given(st.lists(st.text(max_size=30)), st.text(max_size=5), st.sampled_from(LogLevel))
 def test_what_is_found_is_of_the_log_in_its_order(lines: list[str], text: str, level: LogLevel) -> None:
-    found = [line.text for line in find_lines(lines, text, level)]
-    rest = iter(lines)
-    assert all(line in rest for line in found)
-    assert all(text.casefold() in line.casefold() for line in found)
+    matches = [line.text for line in find_lines(lines, text, level)]
+    remaining_lines = iter(lines)
+    assert all(line in remaining_lines for line in matches)
+    assert all(text.casefold() in line.casefold() for line in matches)

@@ -16,9 +16,9 @@ log.warning("export failed", experiment="abc", run=None)
 
 
 def test_a_run_is_told_with_its_experiment() -> None:
-    told = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
-    assert told.stdout == ""
-    first, second, third = told.stderr.splitlines()
+    process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert process.stdout == ""
+    first, second, third = process.stderr.splitlines()
     assert first.endswith('level=info process=dispatcher event="attempt starts" experiment=abc run=abc-0001 attempt=2')
     assert second.endswith('event="nothing in particular"')
     assert "experiment=abc" in third

@@ -72,7 +72,7 @@ HISTORIES = st.lists(st.tuples(STEPS, st.integers(0, 20), st.sampled_from(["val_
 def test_every_history_comes_to_what_the_slow_twin_says(
     history: list[tuple[list[int], int, str]], counts_steps: bool, is_one_training: bool
 ) -> None:
-    sessions = [session(steps, at=at, base=100.0 * i, name=name) for i, (steps, at, name) in enumerate(history)]
+    sessions = [session(steps, at=start, base=100.0 * i, name=name) for i, (steps, start, name) in enumerate(history)]
     points, _ = join_sessions(sessions, counts_steps=counts_steps, is_one_training=is_one_training)
     joined = {(point.step, name): value for point in points for name, value in point.metrics.items()}
     assert joined == joined_values(sessions, counts_steps=counts_steps, is_one_training=is_one_training)

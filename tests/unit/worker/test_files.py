@@ -16,9 +16,9 @@ from worker.files import UNFINISHED, atomic_replacement, create_once, write_atom
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A file with content."""
-    found = tmp_path / "note.json"
-    found.write_text("before")
-    return found
+    file = tmp_path / "note.json"
+    file.write_text("before")
+    return file
 
 
 @pytest.mark.parametrize("durable", [False, True])

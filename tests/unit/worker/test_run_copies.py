@@ -24,17 +24,17 @@ def test_a_run_with_its_result_leaves_the_device_before_it_waits_for_its_best_ch
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy of the best one is held up until the device is free; the result comes behind it."""
-    left = threading.Event()
+    departure = threading.Event()
     put = RemoteFolder.put
 
     @contextmanager
     def watched(resources: Resources, group: ProcessGroup) -> Iterator[torch.device]:
         with configured_device(resources, group) as device:
             yield device
-        left.set()
+        departure.set()
 
     def held_up(folder: RemoteFolder, path: Path, name: str) -> None:
-        assert "best-" not in name or left.wait(60)
+        assert "best-" not in name or departure.wait(60)
         put(folder, path, name)
 
     monkeypatch.setattr(story, "configured_device", watched)
@@ -42,6 +42,6 @@ def test_a_run_with_its_result_leaves_the_device_before_it_waits_for_its_best_ch
     remote = RemoteCheckpoints(f"file://{tmp_path}/remote/r1", attempt=1)
     reporter = MemoryReporter()
     run(made_spec(), reporter, replace(folders, remote_checkpoints=remote), keep_best=True)
-    assert left.is_set()
+    assert departure.is_set()
     last = reporter.checkpoints[-1]
     assert last.val_loss is not None and last.path.startswith(remote.folder.url)

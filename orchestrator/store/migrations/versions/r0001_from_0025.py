@@ -60,9 +60,9 @@ def _drop_campaigns() -> None:
                 "news": -sa.func.abs(experiments.c.news),
             }
             connection.execute(sa.update(experiments).where(experiments.c.number == row.number).values(values))
-        for place in ledger.keys() - {row.place for row in submitted}:
+        for try_number in ledger.keys() - {row.place for row in submitted}:
             log.warning(
-                "campaign %s (%s), entries without an experiment: %s", campaign.id, campaign.spec, ledger[place]
+                "campaign %s (%s), entries without an experiment: %s", campaign.id, campaign.spec, ledger[try_number]
             )
     for name in CAMPAIGN_TABLES:
         op.drop_table(name)

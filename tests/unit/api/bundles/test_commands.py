@@ -19,8 +19,8 @@ THEIRS = Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34)))
 OURS, STRANGERS = (fingerprint(key.public_key()) for key in (KEY, THEIRS))
 
 
-def call(*words: Any, text: str | None = None) -> Any:
-    return CliRunner().invoke(main, [*map(str, words)], input=text, catch_exceptions=False)
+def call(*arguments: Any, text: str | None = None) -> Any:
+    return CliRunner().invoke(main, [*map(str, arguments)], input=text, catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_a_run_of_a_bundle_is_trained_again_from_its_specification(
 
 
 def test_a_board_lists_the_verified_verdicts_with_their_signers(folder: Path, content: Content, tmp_path: Path) -> None:
-    words = ["board", folder / "ours", folder / "theirs", "-o", tmp_path / "site"]
-    answer = json.loads(call(*words, "--json").stdout)
+    command = ["board", folder / "ours", folder / "theirs", "-o", tmp_path / "site"]
+    answer = json.loads(call(*command, "--json").stdout)
     assert answer["bundles"] == 2
     assert answer["refused"] == {str(folder / "theirs/bad"): "digest: document.json is not as it was signed"}
     assert [(line["candidate"], line["baseline"], line["signer"]) for line in answer["verdicts"]] == [
@@ -100,7 +100,7 @@ def test_a_board_lists_the_verified_verdicts_with_their_signers(folder: Path, co
     assert row.verdict.partition(":")[0] in text
     assert "default-src 'none'" in text and "<script" not in text
     assert re.findall(r"(?:src|href)=", text) == [], "the page loads nothing"
-    trusted = json.loads(call(*words, "--json", "--signer", OURS).stdout)
+    trusted = json.loads(call(*command, "--json", "--signer", OURS).stdout)
     assert (trusted["bundles"], len(trusted["refused"])) == (1, 2)
 
 

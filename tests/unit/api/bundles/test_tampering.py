@@ -168,8 +168,8 @@ def write(folder: Path, files: Files) -> Path:
 
 
 def signed_again(content: Content, files: Files, key: Ed25519PrivateKey = KEY) -> Files:
-    rest = {name: text for name, text in files.items() if name not in ("signer.pem", "statement.dsse.json")}
-    return {**rest, **sign(rest, content.document.provenance, key)}
+    unsigned_files = {name: text for name, text in files.items() if name not in ("signer.pem", "statement.dsse.json")}
+    return {**unsigned_files, **sign(unsigned_files, content.document.provenance, key)}
 
 
 @pytest.mark.parametrize(("changed", "change", "check", "reason"), SIGNED, ids=[case[0] for case in SIGNED])

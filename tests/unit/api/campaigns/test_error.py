@@ -22,12 +22,12 @@ NOISE: dict[str, Noise] = {
 def is_improved(random: np.random.Generator, noise: Noise, gain: float, confirmation: int) -> bool:
     """Confirm a candidate whose loss is lower by `gain` standard deviations of a difference."""
     losses = [dict(enumerate(noise(random, SEEDS) / math.sqrt(2))) for _ in range(2)]
-    mine, theirs = {seed: loss - gain for seed, loss in losses[0].items()}, losses[1]
-    differences = np.array([mine[seed] - theirs[seed] for seed in mine])
+    candidate, baseline = {seed: loss - gain for seed, loss in losses[0].items()}, losses[1]
+    differences = np.array([candidate[seed] - baseline[seed] for seed in candidate])
     if differences.mean() > -2 * differences.std(ddof=1) / math.sqrt(SEEDS):
         return False  # at no level that a confirmation has; it saves the time of an exact p-value
-    difference = paired_difference(mine, theirs, margin=0.01)
-    judged = (JudgedRuns(losses=each, ended=frozenset(each)) for each in (mine, theirs))
+    difference = paired_difference(candidate, baseline, margin=0.01)
+    judged = (JudgedRuns(losses=loss_by_seed, ended=frozenset(loss_by_seed)) for loss_by_seed in (candidate, baseline))
     return is_improvement(conclude(difference, *judged), difference, confirmation)
 
 

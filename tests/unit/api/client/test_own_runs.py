@@ -32,9 +32,9 @@ def start(folder: Path, **more: object) -> OwnRun:
 def told(run: OwnRun) -> list[SpoolLine | None]:
     """The lines behind the one that says that it runs."""
     assert run.path is not None
-    first, *rest = RunSpool(run.path).lines()
+    first, *later_lines = RunSpool(run.path).lines()
     assert first is not None and first.state is ExternalState.RUNNING
-    return rest
+    return later_lines
 
 
 def test_a_run_is_its_header_its_points_and_its_end(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_nothing_that_is_logged_raises_and_what_is_left_out_is_told_once(
     ]  # fmt: skip
     assert math.isnan(lines[4].metrics["nan"]) and lines[4].metrics["down"] == -math.inf
     assert lines[-1].state is ExternalState.FAILED
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("words" in each for each in said) == 1
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum("words" in message for message in messages) == 1
     assert run.left_out == 9 + 6 + 2 + 1 + 1
 
 
@@ -201,7 +201,7 @@ def test_a_spool_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     with run.path.open("ab") as file:
         file.write(b'\n{"at": 1.0, "step": 3, "metrics": {"val_loss": 0.5}}\n')
     assert [None if line is None else line.step for line in spool.lines(2)] == [None, 3]
-    assert [each.first_line for each in batches(spool.run, spool.part, spool.lines(1), 1)] == [1]
+    assert [batch.first_line for batch in batches(spool.run, spool.part, spool.lines(1), 1)] == [1]
 
 
 @pytest.mark.parametrize(

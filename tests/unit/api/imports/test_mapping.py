@@ -30,7 +30,7 @@ def mapped(run: SourceRun, corrections: dict[str, str] | None = None, **constant
 )  # fmt: skip
 def test_names_say_candidate_rate_and_seed(name: str, said: tuple[str | None, ...]) -> None:
     fields = fields_of(source_run(name=name))
-    assert tuple(fields.get(f"name.{each}") for each in ("candidate", "lr", "seed")) == said
+    assert tuple(fields.get(f"name.{field}") for field in ("candidate", "lr", "seed")) == said
 
 
 def test_what_is_proposed_is_what_the_configuration_says() -> None:
@@ -39,8 +39,8 @@ def test_what_is_proposed_is_what_the_configuration_says() -> None:
     header = run.header
     assert (header.experiment, header.candidate, header.lr, header.seed) == ("p", "muon", 0.02, 7)
     assert header.config["optimizer"] == {"name": "muon", "lr": "2e-2"} and header.config["n"] == [1, "inf"]
-    kept = header.config[IMPORTED]
-    assert isinstance(kept, dict) and kept["summary"] == {"best": 1.0} and header.tags == ("t",)
+    source_record = header.config[IMPORTED]
+    assert isinstance(source_record, dict) and source_record["summary"] == {"best": 1.0} and header.tags == ("t",)
     (point,) = run.points
     assert point.step == 100 and point.metrics == {"val_loss": 2.0, "train/global_step": 100.0}
 
@@ -89,7 +89,7 @@ def test_times_and_steps_that_cannot_be_kept_lose_no_others() -> None:
     run = mapped(
         source_run(
             config={"optimizer": "a"}, started_at=math.nan, ended_at=math.inf,
-            sessions=([SourcePoint(at=at, step=step, metrics={"val_loss": 1.0}) for at, step in points],),
+            sessions=([SourcePoint(at=seconds, step=step, metrics={"val_loss": 1.0}) for seconds, step in points],),
         )
     )  # fmt: skip
     assert [(point.at, point.step) for point in run.points] == [(0.0, 1), (0.0, 2)]

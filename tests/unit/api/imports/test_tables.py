@@ -25,29 +25,31 @@ def test_a_long_table_has_a_run_for_each_candidate_rate_and_seed(tmp_path: Path)
         f"{name},{lr},{seed},{step},{3 - step / 100}"
         for name in ("adamw", "muon") for lr in (0.1, 0.2) for seed in (1, 2) for step in (0, 10)
     ]  # fmt: skip
-    found = runs(tmp_path, "\n".join(lines))
-    assert len(found) == 8 and {run.config["lr"] for run in found} == {0.1, 0.2}
-    assert [(point.step, dict(point.metrics)) for point in found[0].sessions[0]] == [
+    source_runs = runs(tmp_path, "\n".join(lines))
+    assert len(source_runs) == 8 and {run.config["lr"] for run in source_runs} == {0.1, 0.2}
+    assert [(point.step, dict(point.metrics)) for point in source_runs[0].sessions[0]] == [
         (0, {"val_loss": 3.0}), (10, {"val_loss": 2.9}),
     ]  # fmt: skip
 
 
 def test_a_rate_that_changes_with_the_step_is_a_metric(tmp_path: Path) -> None:
-    (found,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.0,3.0,\n1,0.1,2.5,2.6\n2,0.1,2.4,\n")
-    assert found.config == {} and [point.metrics["lr"] for point in found.points] == [0.0, 0.1, 0.1]
-    (found,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.1,3.0,\n1,0.1,2.5,2.6\n")
-    assert found.config == {"lr": 0.1} and [*found.sessions[0][0].metrics] == ["loss"]
+    (run,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.0,3.0,\n1,0.1,2.5,2.6\n2,0.1,2.4,\n")
+    assert run.config == {} and [point.metrics["lr"] for point in run.points] == [0.0, 0.1, 0.1]
+    (run,) = runs(tmp_path, "step,lr,loss,val_loss\n0,0.1,3.0,\n1,0.1,2.5,2.6\n")
+    assert run.config == {"lr": 0.1} and [*run.sessions[0][0].metrics] == ["loss"]
 
 
 def test_a_summary_has_a_run_in_each_row(tmp_path: Path) -> None:
-    found = runs(tmp_path, "run;optimizer;lr;seed;val_loss\na;adamw;0.1;1;3.0\nb;adamw;0.2;1;NaN\n")
-    assert [(run.name, run.config["lr"], len(run.sessions[0])) for run in found] == [("a", 0.1, 1), ("b", 0.2, 1)]
-    assert found[1].sessions[0][0].metrics["val_loss"] != found[1].sessions[0][0].metrics["val_loss"], "NaN is a value"
+    source_runs = runs(tmp_path, "run;optimizer;lr;seed;val_loss\na;adamw;0.1;1;3.0\nb;adamw;0.2;1;NaN\n")
+    assert [(run.name, run.config["lr"], len(run.sessions[0])) for run in source_runs] == [("a", 0.1, 1), ("b", 0.2, 1)]
+    assert source_runs[1].sessions[0][0].metrics["val_loss"] != source_runs[1].sessions[0][0].metrics["val_loss"], (
+        "NaN is a value"
+    )
 
 
 def test_texts_that_stay_are_settings_and_those_that_change_are_named(tmp_path: Path) -> None:
-    (found,) = runs(tmp_path, "\ufeffstep,host,phase,val_loss\n0,n1,warm,3\n1,n1,decay,2\n")
-    assert found.config == {"host": "n1"} and set(found.not_numbers) == {"phase"}
+    (run,) = runs(tmp_path, "\ufeffstep,host,phase,val_loss\n0,n1,warm,3\n1,n1,decay,2\n")
+    assert run.config == {"host": "n1"} and set(run.not_numbers) == {"phase"}
 
 
 def test_a_text_in_a_column_of_numbers_is_named_and_no_setting(tmp_path: Path) -> None:
@@ -63,16 +65,16 @@ def test_a_column_that_the_mapping_asks_for_tells_runs_apart(tmp_path: Path) -> 
 
 
 def test_epochs_in_parts_are_no_steps(tmp_path: Path) -> None:
-    (found,) = runs(tmp_path, "epoch,val_loss\n0.5,3\n1.0,2\n1.5,1\n")
-    assert [(point.step, point.metrics["epoch"]) for point in found.points] == [(0, 0.5), (1, 1.0), (2, 1.5)]
+    (run,) = runs(tmp_path, "epoch,val_loss\n0.5,3\n1.0,2\n1.5,1\n")
+    assert [(point.step, point.metrics["epoch"]) for point in run.points] == [(0, 0.5), (1, 1.0), (2, 1.5)]
 
 
 def test_hyperparameters_of_python_become_plain_ones_and_no_objects(tmp_path: Path) -> None:
     text = "lr: 0.1\nbetas: !!python/tuple [0.9, 0.95]\nbad: !!python/object/apply:os.system ['touch /tmp/x']\n"
     (tmp_path / "hparams.yaml").write_text(text + "kind: !!python/name:torch.optim.AdamW ''\n")
-    (found,) = runs(tmp_path, "step,val_loss\n0,1\n")
-    assert found.config["betas"] == [0.9, 0.95] and found.config["bad"] == ["touch /tmp/x"]
-    assert "torch.optim.AdamW" in found.config["kind"]
+    (run,) = runs(tmp_path, "step,val_loss\n0,1\n")
+    assert run.config["betas"] == [0.9, 0.95] and run.config["bad"] == ["touch /tmp/x"]
+    assert "torch.optim.AdamW" in run.config["kind"]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +114,8 @@ def series(run: SourceRun, metric: str) -> list[tuple[int, float]]:
 
 
 def test_an_equal_header_in_the_middle_is_skipped_and_another_is_refused(tmp_path: Path) -> None:
-    (found,) = runs(tmp_path, "step,val_loss\n0,3\nstep,val_loss\n0,2\n10,1\n")
-    assert series(found, "val_loss") == [(0, 3), (0, 2), (10, 1)] and "header" in found.notes[0]
+    (run,) = runs(tmp_path, "step,val_loss\n0,3\nstep,val_loss\n0,2\n10,1\n")
+    assert series(run, "val_loss") == [(0, 3), (0, 2), (10, 1)] and "header" in run.notes[0]
     with pytest.raises(SourceError, match=r"line 3: 3 cells below 2 columns: step, val_loss, grad_norm"):
         runs(tmp_path, "step,val_loss\n0,3\nstep,val_loss,grad_norm\n10,1,2\n")
 
@@ -126,8 +128,8 @@ def test_an_equal_header_in_the_middle_is_skipped_and_another_is_refused(tmp_pat
     ],
 )  # fmt: skip
 def test_thousands_and_decimals_are_what_the_whole_table_says(tmp_path: Path, text: str) -> None:
-    (found,) = runs(tmp_path, text)
-    assert series(found, "val_loss") == [(500, 3.95), (1000, 3.9), (10000, 0.5)]
+    (run,) = runs(tmp_path, text)
+    assert series(run, "val_loss") == [(500, 3.95), (1000, 3.9), (10000, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +147,8 @@ def test_numbers_that_do_not_agree_are_one_error(tmp_path: Path, text: str, faul
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_tables_are_read_in_the_usual_encodings(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "a.csv").write_bytes("step,val_loss,größe\n0,3,ä\n".encode(encoding))
-    (found,) = read(ReadRequest(places=[str(tmp_path)]))
-    assert found.config == {"größe": "ä"}
+    (run,) = read(ReadRequest(places=[str(tmp_path)]))
+    assert run.config == {"größe": "ä"}
 
 
 def test_a_chart_has_a_run_in_each_column(tmp_path: Path) -> None:
@@ -221,8 +223,8 @@ def test_the_export_of_neptune_is_a_long_table_of_typed_values(tmp_path: Path) -
         ]  # fmt: skip
         of_run = [{**dict.fromkeys(schema.names), "project_id": "w/p", "run_id": "R-1", **row} for row in rows]
         pq.write_table(pa.Table.from_pylist(of_run, schema), tmp_path / f"R-1_part_{part}.parquet")
-    found = list(read(ReadRequest(places=[str(tmp_path)])))
-    run = apply_mapping(found[0], propose_mapping(found, {}, {}), "csv", "here")
+    source_runs = list(read(ReadRequest(places=[str(tmp_path)])))
+    run = apply_mapping(source_runs[0], propose_mapping(source_runs, {}, {}), "csv", "here")
     assert (run.header.experiment, run.header.candidate, run.header.lr, run.header.seed) == ("w/p", "muon", 0.02, 7)
     assert [(point.step, point.metrics["val_loss"]) for point in run.points] == [
         (0, 3.0),
@@ -230,9 +232,9 @@ def test_the_export_of_neptune_is_a_long_table_of_typed_values(tmp_path: Path) -
         (20, 2.8),
         (30, 2.7),
     ]
-    assert len(found) == 1
+    assert len(source_runs) == 1
 
 
 def test_rows_of_train_and_eval_are_two_metrics(tmp_path: Path) -> None:
-    (found,) = runs(tmp_path, "step,split,loss\n0,train,3\n0,eval,4\n10,train,1\n10,eval,2\n")
-    assert series(found, "eval/loss") == [(0, 4), (10, 2)] and series(found, "train/loss") == [(0, 3), (10, 1)]
+    (run,) = runs(tmp_path, "step,split,loss\n0,train,3\n0,eval,4\n10,train,1\n10,eval,2\n")
+    assert series(run, "eval/loss") == [(0, 4), (10, 2)] and series(run, "train/loss") == [(0, 3), (10, 1)]

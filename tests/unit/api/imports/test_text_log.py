@@ -88,7 +88,7 @@ def test_a_later_log_changes_no_run_that_was_there(tmp_path: Path) -> None:
         write(tmp_path / name, "s:0 tel:10.9", f"s:5 tel:{number}")
         os.utime(tmp_path / name, (number, number))
         runs = {values(run)[-1][1]: run for run in logged(tmp_path)}
-        assert [runs[each].header.seed for each in range(number + 1)] == [*range(1, number + 2)]
+        assert [runs[index].header.seed for index in range(number + 1)] == [*range(1, number + 2)]
     ids = {value: run.run_id for value, run in runs.items()}
     assert len({*ids.values()}) == 3
     os.utime(tmp_path / "b.log", (9, 9))
@@ -96,9 +96,9 @@ def test_a_later_log_changes_no_run_that_was_there(tmp_path: Path) -> None:
 
 
 def test_a_file_that_begins_again_after_its_end_has_several_trainings(tmp_path: Path) -> None:
-    one = ["step:0/10 val_loss:9 train_time:0s", "step:10/10 val_loss:3 train_time:1s"]
-    went_back = [one[0], "step:6/10 val_loss:5 train_time:1s", "step:8/10 val_loss:4 train_time:1s"]
-    write(tmp_path / "board.txt", *one, "Using seed=4", *one, *went_back, *went_back[1:], one[1].replace(":3", ":2"))
+    log = ["step:0/10 val_loss:9 train_time:0s", "step:10/10 val_loss:3 train_time:1s"]
+    went_back = [log[0], "step:6/10 val_loss:5 train_time:1s", "step:8/10 val_loss:4 train_time:1s"]
+    write(tmp_path / "board.txt", *log, "Using seed=4", *log, *went_back, *went_back[1:], log[1].replace(":3", ":2"))
     first, second, third = logged(tmp_path)
     assert [len(values(run)) for run in (first, second, third)] == [2, 2, 4]
     assert (second.header.seed, third.header.seed) == (4, 2) and values(third)[-1] == (10, 2.0)

@@ -7,12 +7,12 @@ from tests.factories.external_runs import external_run
 
 
 def groups(points: dict[str, int]) -> list[list[str]]:
-    told = external_run("muon", 0.1, 1, 2.0)
-    (summary,) = told.metrics.values()
+    run = external_run("muon", 0.1, 1, 2.0)
+    (summary,) = run.metrics.values()
     metrics: dict[str, MetricSummary] = {
         name: summary.model_copy(update={"points": count}) for name, count in points.items()
     }
-    return list(_metric_groups(told.model_copy(update={"metrics": metrics})))
+    return list(_metric_groups(run.model_copy(update={"metrics": metrics})))
 
 
 def test_the_metrics_of_a_long_run_are_asked_for_in_several_answers() -> None:

@@ -35,7 +35,7 @@ class House:
         """Make a call, to be awaited: the start of its answer; None if the caller has left before it."""
 
         async def called() -> Message | None:
-            said: list[Message] = []
+            messages: list[Message] = []
             asked = [{"type": "http.request", "body": b"", "more_body": False}]
 
             async def receive() -> Message:
@@ -45,11 +45,11 @@ class House:
                 return {"type": "http.disconnect"}
 
             async def send(message: Message) -> None:
-                said.append(message)
+                messages.append(message)
 
-            who = Caller(address=caller)
-            await self._admission({"type": "http", "bench.route": route, "bench.caller": who}, receive, send)
-            return said[0] if said else None
+            identity = Caller(address=caller)
+            await self._admission({"type": "http", "bench.route": route, "bench.caller": identity}, receive, send)
+            return messages[0] if messages else None
 
         return asyncio.create_task(called())
 
@@ -80,11 +80,11 @@ def test_a_flood_of_exports_holds_up_nothing_else():
         refused = [task.result() for task in exports if task.done()]
         assert [status(start) for start in refused] == [429] * (45 - 16)
         assert all((b"retry-after", b"2") in start["headers"] for start in refused)
-        others = [house.call(route) for route in (LIST, HEARTBEAT, STREAM, "GET /compare", "GET /healthz")]
+        calls = [house.call(route) for route in (LIST, HEARTBEAT, STREAM, "GET /compare", "GET /healthz")]
         await settle()
-        assert house.at_work == 2 + len(others)
+        assert house.at_work == 2 + len(calls)
         house.may_end.set()
-        assert {status(start) for start in await asyncio.gather(*others)} == {200}
+        assert {status(start) for start in await asyncio.gather(*calls)} == {200}
         assert sorted(status(start) for start in await asyncio.gather(*exports)) == [200] * 16 + [429] * 29
         assert status(await house.call(EXPORT)) == 200, "what ended has given its place back"
 
@@ -115,8 +115,8 @@ def test_workers_are_as_many_as_come():
 
 def test_every_route_of_a_class_exists():
     """A route that is renamed would lose its class in silence."""
-    known = {route for routes in ROUTES.values() for route in routes}
-    assert known >= HEAVY | WHOLE | STREAMS
+    every_route = {route for routes in ROUTES.values() for route in routes}
+    assert every_route >= HEAVY | WHOLE | STREAMS
     assert HEAVY and WHOLE and not HEAVY & WHOLE
     assert "GET /v1/external-runs/{external_id}/series" in HEAVY, "two million values"
     assert "GET /v1/external-experiments" in WHOLE, "a sum over all runs"
@@ -124,12 +124,12 @@ def test_every_route_of_a_class_exists():
 
 def test_who_leaves_while_it_waits_is_never_served():
     async def scene(house: House) -> None:
-        left = asyncio.Event()
+        departure = asyncio.Event()
         working = [house.call(EXPORT) for _ in range(2)]
         await settle()
-        leaving, staying = house.call(EXPORT, left=left), house.call(EXPORT)
+        leaving, staying = house.call(EXPORT, left=departure), house.call(EXPORT)
         await settle()
-        left.set()
+        departure.set()
         assert await leaving is None
         house.may_end.set()
         assert {status(start) for start in await asyncio.gather(*working, staying)} == {200}

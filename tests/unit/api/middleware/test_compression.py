@@ -21,8 +21,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     with open_services(tmp_path_factory.mktemp("bench")) as (services, player):
         services.experiments.submit(DEMO)
         player.finish()
-        with TestClient(create_app(services), base_url="http://127.0.0.1") as found:
-            yield found
+        with TestClient(create_app(services), base_url="http://127.0.0.1") as test_client:
+            yield test_client
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def test_lock_lasts_as_long_as_any_process_of_the_service(tmp_path: Path) -> Non
     hold = HOLD.replace("lock_data_folder(", "lock = lock_data_folder(")
     code = f"{hold}\nimport subprocess\nsubprocess.Popen(['sleep', '1'], pass_fds=(lock,))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, close_fds=True)
-    said: list[str] = []
-    os.close(lock_data_folder(tmp_path, said.append))
-    assert said == [f"waiting for the processes of an earlier service on {tmp_path} to end"]
+    messages: list[str] = []
+    os.close(lock_data_folder(tmp_path, messages.append))
+    assert messages == [f"waiting for the processes of an earlier service on {tmp_path} to end"]
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o700), (0o027, 0o750)])
@@ -72,8 +72,8 @@ def test_note_of_a_dead_service_is_not_believed(tmp_path: Path) -> None:
         [sys.executable, "-c", f"{HOLD}; write_note(Path(sys.argv[1]), 'http://x')", str(tmp_path)], check=True
     )
     assert read_note(tmp_path) is None
-    words = (tmp_path / "lock").read_text().split()
-    (tmp_path / "lock").write_text(f"{os.getpid()} {words[1]}")
+    parts = (tmp_path / "lock").read_text().split()
+    (tmp_path / "lock").write_text(f"{os.getpid()} {parts[1]}")
     (tmp_path / "service.json").write_text(f'{{"url": "http://x", "pid": {os.getpid()}}}')
     assert read_note(tmp_path) is None
     (tmp_path / "service.json").write_text("{")

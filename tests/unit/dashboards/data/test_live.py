@@ -31,22 +31,22 @@ async def heard(
     store: Store, *, since: int | None, events: int = 0, ended=lambda key: False, stopping=lambda: False, seconds=0.3
 ):
     """The (event, data) pairs that one listener hears: so many, however long they take, and those of some time more."""
-    found = []
+    pairs = []
 
     async def listen() -> None:
         async for event in changes(Pulse(store.read), "e", since, ended=ended, stopping=stopping):
             if event.event:
-                found.append((event.event, event.data))
+                pairs.append((event.event, event.data))
 
     listening = asyncio.create_task(listen())
     async with asyncio.timeout(60):
-        while len(found) < events and not listening.done():
+        while len(pairs) < events and not listening.done():
             await asyncio.sleep(0.005)
     await asyncio.wait([listening], timeout=seconds)
     if not listening.done():
         listening.cancel()
-        found.append(("still listening", None))
-    return found
+        pairs.append(("still listening", None))
+    return pairs
 
 
 def test_a_page_that_is_up_to_date_hears_nothing():
@@ -89,7 +89,7 @@ def test_a_change_is_told_to_all_listeners_at_once(monkeypatch):
     """They joined at different moments; none sleeps through a look that others have had."""
     monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.2)
     store = Store()
-    told: list[object] = []
+    answers: list[object] = []
 
     async def scenario() -> None:
         pulse = Pulse(store.read)
@@ -97,7 +97,7 @@ def test_a_change_is_told_to_all_listeners_at_once(monkeypatch):
         async def listen() -> None:
             async for event in changes(pulse, "e", 1, ended=lambda key: False, stopping=lambda: False):
                 if event.event:
-                    told.append(event.data)
+                    answers.append(event.data)
                     return
 
         tasks = []
@@ -109,7 +109,7 @@ def test_a_change_is_told_to_all_listeners_at_once(monkeypatch):
         assert store.looks <= looks + 2
 
     asyncio.run(scenario())
-    assert told == [2] * 20
+    assert answers == [2] * 20
 
 
 def test_what_could_not_be_told_is_tried_again():
@@ -145,5 +145,5 @@ def test_a_look_that_fails_ends_every_stream_that_waits_for_it():
         return [*await asyncio.gather(*waits, return_exceptions=True), await pulse.next("e")]
 
     *failed, again = asyncio.run(scenario())
-    assert [type(each) for each in failed] == [KeyError] * 3
+    assert [type(error) for error in failed] == [KeyError] * 3
     assert again == 7

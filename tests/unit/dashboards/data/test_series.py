@@ -22,8 +22,8 @@ from worker.records.result import Point
 def made(losses: list[float | None], *, ended: bool = False, every: int = 1) -> Series:
     """A run that reports a validation loss every `every` steps of half a second."""
     points = [
-        Point(step=every * place, tokens=100 * every * place, val_loss=value, train_loss=value, step_seconds=0.5)
-        for place, value in enumerate(losses)
+        Point(step=every * index, tokens=100 * every * index, val_loss=value, train_loss=value, step_seconds=0.5)
+        for index, value in enumerate(losses)
     ]
     return series(columns_of(points), ended=ended)
 
@@ -39,11 +39,11 @@ def long_run(spike_at: int, steps: int = 20_000) -> tuple[Columns, Series]:
 
 
 def test_columns_keep_the_points_and_turn_null_into_nan():
-    one = made([5.0, None, 3.0])
-    assert one.steps.tolist() == [0, 1, 2]
-    assert one.tokens.tolist() == [0, 100, 200]
-    assert numbers(one.val_loss) == [5.0, None, 3.0]
-    assert np.isnan(one.grad_norm).all()
+    run = made([5.0, None, 3.0])
+    assert run.steps.tolist() == [0, 1, 2]
+    assert run.tokens.tolist() == [0, 100, 200]
+    assert numbers(run.val_loss) == [5.0, None, 3.0]
+    assert np.isnan(run.grad_norm).all()
 
 
 def test_numbers_are_those_of_five_digits_at_any_magnitude():
@@ -97,8 +97,8 @@ def test_thinning_keeps_both_ends_and_the_limit():
 
 
 def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():
-    columns, one = long_run(spike_at=12_345)
-    drawn = spiky_rows(one, columns)
+    columns, run = long_run(spike_at=12_345)
+    drawn = spiky_rows(run, columns)
     assert drawn.steps.size <= 4 * MAX_POINTS
     assert drawn.train_loss.max() == 9.0
     assert drawn.steps[np.isfinite(drawn.val_loss)].tolist() == [0, 5_000, 10_000, 15_000, 20_000]
@@ -106,18 +106,18 @@ def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():
 
 
 def test_a_run_that_is_evaluated_all_the_time_is_drawn_in_few_points():
-    losses: list[float | None] = [3.0 - place / 4_000 + (place == 2_222) for place in range(4_000)]
-    one = made(losses, every=5)
-    assert evenly_spaced_rows(one, 20_000).steps.size <= MAX_POINTS + 2
+    losses: list[float | None] = [3.0 - index / 4_000 + (index == 2_222) for index in range(4_000)]
+    run = made(losses, every=5)
+    assert evenly_spaced_rows(run, 20_000).steps.size <= MAX_POINTS + 2
     drawn = spiky_rows(
-        one, columns_of([Point(step=5 * place, tokens=0, val_loss=value) for place, value in enumerate(losses)])
+        run, columns_of([Point(step=5 * index, tokens=0, val_loss=value) for index, value in enumerate(losses)])
     )
     assert drawn.steps.size <= 2 * MAX_POINTS
-    assert drawn.val_loss.max() == one.val_loss.max(), "the spike is an evaluation"
+    assert drawn.val_loss.max() == run.val_loss.max(), "the spike is an evaluation"
 
 
 def test_seeds_of_a_long_run_are_drawn_at_the_same_steps_wherever_their_spikes_are():
-    first, second = (evenly_spaced_rows(long_run(spike_at=place)[1], 20_000) for place in (1_111, 7_777))
+    first, second = (evenly_spaced_rows(long_run(spike_at=position)[1], 20_000) for position in (1_111, 7_777))
     assert first.steps.size <= MAX_POINTS + 6
     assert first.steps.tolist() == second.steps.tolist()
     assert evenly_spaced_rows(first, 1_000) is first

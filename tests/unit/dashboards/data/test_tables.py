@@ -17,9 +17,9 @@ def snapshot(services, finished):
 def test_the_leaderboard_is_sorted_and_ranks_stay(snapshot):
     leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
     by_state = sorted_leaders(leaders, ViewState(sort="state"))
-    assert [one.row.optimizer_state_bytes for one in by_state] == [3_720_192, 6_701_056]
+    assert [leader.row.optimizer_state_bytes for leader in by_state] == [3_720_192, 6_701_056]
     turned = sorted_leaders(leaders, ViewState(sort="state", descending=True))
-    assert [one.rank for one in turned] == [one.rank for one in reversed(by_state)]
+    assert [leader.rank for leader in turned] == [leader.rank for leader in reversed(by_state)]
 
 
 def test_the_first_runs_begin_with_those_at_work(snapshot):

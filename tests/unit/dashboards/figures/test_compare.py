@@ -30,8 +30,8 @@ def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
 
 
 def test_only_what_differs_is_listed(runs):
-    found = difference_rows(differences(runs[:2]))
-    assert {row.name: row.values for row in found} == {"optimizer.name": ("adamw", "adapm")}
+    rows = difference_rows(differences(runs[:2]))
+    assert {row.name: row.values for row in rows} == {"optimizer.name": ("adamw", "adapm")}
     assert difference_rows(differences(runs[:1])) == ()
 
 
@@ -48,9 +48,9 @@ def test_runs_of_different_optimizers_keep_their_colours_and_others_get_one_each
 
 
 def test_equal_fields_are_counted_and_too_many_runs_are_left_out(client, finished, services):
-    found = services.runs.page(experiment_id=finished)
-    first, second = (run.id for run in found[:2])
-    assert f"{len(differences(found[:2]).equal)} are" in client.get(f"/compare?runs={first}&runs={second}").text
+    records = services.runs.page(experiment_id=finished)
+    first, second = (run.id for run in records[:2])
+    assert f"{len(differences(records[:2]).equal)} are" in client.get(f"/compare?runs={first}&runs={second}").text
     many = ",".join(f"none-{number}" for number in range(14))
     assert "the last 2" in client.get(f"/compare?runs={many}").text
 
@@ -66,6 +66,6 @@ def test_losses_of_different_measures_have_no_best(runs):
     def best(chosen):
         return next(row for row in result_rows(compared(*chosen)) if row.name == "validation loss").best
 
-    one, other, *_ = (run for run in runs if run.seed == 1 and run.result and run.result.final_val_loss)
-    assert best([one, other]) is not None
-    assert best([one, of_task(other, RegressionTask())]) is None
+    first, other, *_ = (run for run in runs if run.seed == 1 and run.result and run.result.final_val_loss)
+    assert best([first, other]) is not None
+    assert best([first, of_task(other, RegressionTask())]) is None

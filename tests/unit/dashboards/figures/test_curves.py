@@ -91,8 +91,8 @@ def test_a_diverging_run_does_not_set_the_loss_axis():
 def test_losses_below_zero_are_all_in_sight(part, log):
     """A reward's negative falls from -0.3 to -0.5 while training losses lie elsewhere; there is no logarithm of it."""
     fallen = curve(seeds=1)
-    below = [replace(one, train_loss=0.2 + 0.05 * (one.train_loss - 2.2), val_loss=-0.5 + 0.05 * (one.val_loss - 2.2))
-             for one in fallen.seeds]  # fmt: skip
+    below = [replace(run, train_loss=0.2 + 0.05 * (run.train_loss - 2.2), val_loss=-0.5 + 0.05 * (run.val_loss - 2.2))
+             for run in fallen.seeds]  # fmt: skip
     figure = loss_curves([replace(fallen, seeds=tuple(below))], ViewState(part=part, log=log), STEPS, "light")
     low, high = figure["layout"]["yaxis"]["range"]
     assert low < below[0].val_loss[-1] < below[0].train_loss[-1] < high
@@ -102,5 +102,5 @@ def test_losses_below_zero_are_all_in_sight(part, log):
 def test_a_curve_answers_wherever_it_is_pointed_at():
     """Evaluations alone are a few points of the axis."""
     data = loss_curves([curve(seeds=3)], ViewState(), STEPS, "light")["data"]
-    told = {x for trace in data if trace.get("hoverinfo") != "skip" for x in trace["x"] if x is not None}
-    assert told >= set(range(1, STEPS + 1))
+    steps = {x for trace in data if trace.get("hoverinfo") != "skip" for x in trace["x"] if x is not None}
+    assert steps >= set(range(1, STEPS + 1))

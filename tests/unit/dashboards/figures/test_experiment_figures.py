@@ -99,7 +99,7 @@ def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
     runs = tuple(run.model_copy(update={"result": ended}) if run is first else run for run in snapshot.runs)
     data = figure(reader, replace(snapshot, runs=runs), "learning-rates", ViewState(), "light")["data"]
     marks = {trace["name"]: trace["hovertemplate"] for trace in data if trace.get("yaxis") == "y2"}
-    assert {name: told.partition(":")[0] for name, told in marks.items()} == {
+    assert {name: text.partition(":")[0] for name, text in marks.items()} == {
         "out of memory": "out of memory",
         "diverged": "diverged",
     }
@@ -157,9 +157,9 @@ def with_half_width(half: float, seeds: int = 3):
 
 def drawn_intervals(comparison):
     """Return the drawn intervals: of the differences to the baseline, about its loss."""
-    found = [each for each in comparison.losses_beside_baseline().values() if each.low is not None]
-    assert len(found) == len(comparison.rows) - 1
-    return found
+    intervals = [interval for interval in comparison.losses_beside_baseline().values() if interval.low is not None]
+    assert len(intervals) == len(comparison.rows) - 1
+    return intervals
 
 
 @pytest.mark.parametrize("price", ["memory", "hours"])

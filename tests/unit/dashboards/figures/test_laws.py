@@ -31,30 +31,30 @@ def report(exponent: float, *, models=MODELS, seeds=(1, 2), predict=()) -> FitRe
     return fit_experiments(comparisons(*scaling_records(spec, outcome)), predict=list(predict), draws=100)
 
 
-def key(found: FitReport) -> str:
-    return str(law(found, {}, "light")["layout"]["annotations"][0]["text"]).replace("<br>", " ")
+def key(fit_report: FitReport) -> str:
+    return str(law(fit_report, {}, "light")["layout"]["annotations"][0]["text"]).replace("<br>", " ")
 
 
 def test_a_law_says_what_is_drawn_and_nothing_else():
     drawn = ("2 seeds", "law", "predictions")
-    for found, expected in (
+    for fit_report, expected in (
         (report(0.08, predict=[(10**7, None)]), (True, True, True)),
         (report(0.08), (True, True, False)),
         (report(0.0), (True, False, False)),
         (report(0.0, seeds=[1]), (False, False, False)),
     ):
-        assert tuple(word in key(found) for word in drawn) == expected
+        assert tuple(word in key(fit_report) for word in drawn) == expected
 
 
 def test_points_have_the_interval_of_their_seeds():
-    found = report(0.08)
-    point = found.fits[0].points[0]
-    mine = mean_interval([point.loss / 1.0015 * (1 + 1e-3 * seed) for seed in (1, 2)])
-    assert mine is not None and (point.low, point.high) == pytest.approx((mine.low, mine.high))
-    drawn = next(each for each in law(found, {}, "light")["data"] if each["mode"] == "markers")
+    fit_report = report(0.08)
+    point = fit_report.fits[0].points[0]
+    interval = mean_interval([point.loss / 1.0015 * (1 + 1e-3 * seed) for seed in (1, 2)])
+    assert interval is not None and (point.low, point.high) == pytest.approx((interval.low, interval.high))
+    drawn = next(trace for trace in law(fit_report, {}, "light")["data"] if trace["mode"] == "markers")
     assert drawn["error_y"]["array"][0] == pytest.approx((point.high or 0.0) - point.loss)
     alone = law(report(0.08, seeds=[1]), {}, "light")["data"]
-    assert not any("error_y" in each for each in alone)
+    assert not any("error_y" in trace for trace in alone)
 
 
 @pytest.mark.parametrize(

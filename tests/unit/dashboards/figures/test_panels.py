@@ -64,23 +64,23 @@ def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -
     own = panel_figure(reader, runs[:3], Panel(metric="lr", smooth=0))
     assert len(own["data"]) == 3
     points = services.runs.points(runs[0].id)
-    told = {point.step: point.lr for point in points if point.lr is not None}
+    rate_by_step = {point.step: point.lr for point in points if point.lr is not None}
     line = own["data"][0]
-    assert line["y"] == pytest.approx([told[int(step)] for step in line["x"]], rel=1e-4)
+    assert line["y"] == pytest.approx([rate_by_step[int(step)] for step in line["x"]], rel=1e-4)
 
     means = panel_figure(reader, runs, Panel(metric="val_loss", smooth=0, by="candidate"), "dark")
-    named = [each for each in means["data"] if "name" in each]
+    named = [trace for trace in means["data"] if "name" in trace]
     assert len(named) == len({run.candidate for run in runs})
     first = [run for run in runs if run.candidate == runs[0].candidate]
     assert f"(n = {len(first)})" in named[0]["name"]
-    for place in (0, -1):
-        step = named[0]["x"][place]
+    for index in (0, -1):
+        step = named[0]["x"][index]
         values = [p.val_loss for run in first for p in services.runs.points(run.id) if p.step == step]
-        known = [value for value in values if value is not None]
-        assert len(known) == len(first) > 1
-        assert named[0]["y"][place] == pytest.approx(float(np.mean(known)), rel=1e-4)
+        losses = [value for value in values if value is not None]
+        assert len(losses) == len(first) > 1
+        assert named[0]["y"][index] == pytest.approx(float(np.mean(losses)), rel=1e-4)
     by_seed = panel_figure(reader, runs, Panel(by="seed"))
-    names = [each["name"] for each in by_seed["data"] if "name" in each]
+    names = [trace["name"] for trace in by_seed["data"] if "name" in trace]
     assert len(names) == len({(run.candidate, run.seed) for run in runs}), "no mean over different candidates"
 
 
@@ -106,14 +106,14 @@ def test_a_metric_that_nobody_reported_is_a_sentence_and_axes_may_be_logarithmic
 
 
 def test_pages_show_change_and_keep_their_panels(client: TestClient, services, finished, runs) -> None:
-    for path, rest in ((f"/experiments/{finished}", "x=tokens"), ("/compare", f"runs={runs[0].id},{runs[1].id}")):
+    for path, query in ((f"/experiments/{finished}", "x=tokens"), ("/compare", f"runs={runs[0].id},{runs[1].id}")):
         form = {"edit": "0", "p_metric": "grad_norm", "p_across": "steps", "p_smooth": "5", "p_by": "candidate"}
-        added = client.get(f"{path}?{rest}", params=dict(p.split("=") for p in [rest]) | form, follow_redirects=False)
+        added = client.get(f"{path}?{query}", params=dict(p.split("=") for p in [query]) | form, follow_redirects=False)
         address = added.headers["Location"]
         assert added.status_code == 303 and address.endswith("#panels") and "panel=grad_norm*steps*s5" in address
         assert all(f"&{name}=" not in address for name in ("by", "metric", "edit")), "no field becomes the page's own"
         page = client.get(address).text
-        assert 'id="figure-panel-0"' in page and rest.split("=")[1].split(",")[0] in address
+        assert 'id="figure-panel-0"' in page and query.split("=")[1].split(",")[0] in address
         figure = page.split('id="figure-panel-0"')[0].rpartition('data-figure="')[2].partition('"')[0]
         drawn = client.get(figure.replace("&amp;", "&"))
         assert drawn.status_code == 200 and drawn.json()["data"]
@@ -124,7 +124,7 @@ def test_pages_show_change_and_keep_their_panels(client: TestClient, services, f
 
 
 def test_a_scaling_experiments_panel_has_the_runs_of_every_size(client, services, player) -> None:
-    candidates = [{"optimizer": each, "learning_rates": [0.004]} for each in ("adamw", "adapm")]
+    candidates = [{"optimizer": optimizer, "learning_rates": [0.004]} for optimizer in ("adamw", "adapm")]
     experiment = services.experiments.submit(scaling_spec(seeds=[1], candidates=candidates)).experiment
     player.finish()
     path, panel = f"/experiments/{experiment.id}", "panel=train_loss*steps*s3*by-model"
@@ -132,7 +132,7 @@ def test_a_scaling_experiments_panel_has_the_runs_of_every_size(client, services
     assert 'id="figure-panel-0"' in page and "<option selected>model</option>" in page
     drawn = client.get(f"{path}/figures/panel.json?{panel}").json()["data"]
     sizes = len(experiment.spec.sizes)
-    assert len([each for each in drawn if "name" in each]) == 2 * sizes > 4, "a mean for each optimizer and size"
+    assert len([trace for trace in drawn if "name" in trace]) == 2 * sizes > 4, "a mean for each optimizer and size"
     cell = experiment.spec.cells()[0].key
     drawn = client.get(f"{path}/figures/panel.json", params={"cell": cell, "panel": "train_loss*steps*s3"}).json()[
         "data"
@@ -160,7 +160,7 @@ def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(services
 def test_losses_below_zero_are_all_in_sight(services, runs) -> None:
     panel = Panel()
     lines = panel_lines(Reader(services), [AnyRun(record=run) for run in runs[:2]], panel, {})
-    below = [replace(one, rows=replace(one.rows, smoothed=one.rows.smoothed - 20)) for one in lines]
+    below = [replace(line, rows=replace(line.rows, smoothed=line.rows.smoothed - 20)) for line in lines]
     spiked = replace(below[0].rows, smoothed=np.where(below[0].rows.steps == 2, 5.0, below[0].rows.smoothed))
     drawn = draw_panel([replace(below[0], rows=spiked), below[1]], panel, "light")
     assert "range" not in drawn["layout"]["yaxis"]

@@ -30,14 +30,14 @@ def report(*losses: float | None) -> SweepReport:
         )
         for number, loss in enumerate(losses)
     )  # fmt: skip
-    found = SweepFinding(
+    finding = SweepFinding(
         candidate="adapm", optimizer="adapm", title="AdaPM", best=None, trials=len(trials), converged=len(trials),
         stopped_early=0, diverged=0, out_of_memory=0, at_edge=(), importance=(),
     )  # fmt: skip
     return SweepReport(
         experiment_id="s0", name="a sweep", algorithm="random", complete=True, loss_name="validation loss",
         loss_unit=" nats", device=None, trials_planned=len(trials), device_hours=0.0, device_hours_budget=None,
-        findings=(found,), trials=trials, notes=(),
+        findings=(finding,), trials=trials, notes=(),
     )  # fmt: skip
 
 
@@ -61,9 +61,11 @@ def test_an_outlier_keeps_its_loss_and_is_counted_beyond_the_axis():
 
 @pytest.mark.parametrize("draw", ["objective", "slices"])
 def test_files_have_the_losses_themselves(draw):
-    found = report(2.0, 2.5, 11.0, 2.2)
+    sweep_report = report(2.0, 2.5, 11.0, 2.2)
     drawn = (
-        objective(found, STYLES, "light") if draw == "objective" else slices(found, SEARCHED, style("adapm"), "light")
+        objective(sweep_report, STYLES, "light")
+        if draw == "objective"
+        else slices(sweep_report, SEARCHED, style("adapm"), "light")
     )
     rows = csv.DictReader(io.StringIO(figure_csv(drawn)))
     losses = {float(row["y"]) for row in rows if row["mode"] != "lines"}
@@ -87,8 +89,8 @@ def test_without_outliers_nothing_is_left_out():
 
 def test_losses_below_zero_have_outliers_above_them_too():
     """As the negative of a reward has."""
-    found = report(-2.0, -1.8, 3.0)
-    for drawn in (objective(found, STYLES, "light"), slices(found, SEARCHED, style("adapm"), "light")):
+    sweep_report = report(-2.0, -1.8, 3.0)
+    for drawn in (objective(sweep_report, STYLES, "light"), slices(sweep_report, SEARCHED, style("adapm"), "light")):
         low, high = drawn["layout"]["yaxis"]["range"]
         assert low < -2.0 and -1.8 < high < 0.0
         assert "1 trial above" in notes(drawn)[0]

@@ -49,21 +49,21 @@ def test_latex_is_a_booktabs_table_with_n_interval_and_method() -> None:
 @example("---{}\\{}``")
 def test_no_text_becomes_a_tex_command(text: str) -> None:
     """After our own replacements are taken out again, no character is left that TeX acts on."""
-    found = tex(text)
+    markup = tex(text)
     for replacement in sorted(TEX.values(), key=len, reverse=True):
-        found = found.replace(replacement, "")
-    parted = found.replace("{}", "")  # what stands between letters that would become one
+        markup = markup.replace(replacement, "")
+    parted = markup.replace("{}", "")  # what stands between letters that would become one
     assert not set(parted) & set("\\{}$&#%_^~\n\r")
     assert "--" not in tex(text)
 
 
 @given(st.text(max_size=60))
 def test_no_text_becomes_markdown_or_leaves_its_line(text: str) -> None:
-    found = md(text)
-    assert len(found.splitlines()) <= 1
-    for position, letter in enumerate(found):
+    markup = md(text)
+    assert len(markup.splitlines()) <= 1
+    for position, letter in enumerate(markup):
         if letter in MARKDOWN and letter != "\\":
-            assert found[position - 1] == "\\"
+            assert markup[position - 1] == "\\"
 
 
 def test_markdown_has_the_table_the_verdicts_and_the_notes() -> None:
@@ -82,11 +82,11 @@ def test_csv_keeps_every_digit_and_executes_nothing() -> None:
     assert hostile["candidate"] == f"'{HOSTILE}"
     assert float(hostile["difference_mean"]) == comparison.rows[0].difference.mean  # type: ignore[union-attr]
     assert float(hostile["difference_mean"]) < 0, "a number keeps its sign"
-    found = comparison.rows[0].time_to_target
+    estimates = comparison.rows[0].time_to_target
     for name in ("steps_to_target", "tokens_to_target", "device_hours_to_target", "speed_up"):
-        known = getattr(found, name.removesuffix("_to_target"))
+        estimate = getattr(estimates, name.removesuffix("_to_target"))
         cells = [hostile[f"{name}{end}"] for end in ("", "_low", "_high")]
-        assert cells == [str(each) for each in (known.mean, known.low, known.high)]
+        assert cells == [str(number) for number in (estimate.mean, estimate.low, estimate.high)]
     texts = [value for row in by_name for value in row.values() if value.startswith(FORMULA_STARTS)]
     assert all(float(value) < 0 for value in texts)
 
@@ -117,9 +117,9 @@ def test_the_table_compiles(tmp_path: Path) -> None:
 
 
 def test_all_pairs_are_a_table_below_in_markdown() -> None:
-    of = comparison_spec(optimizers=("adamw", "adapm", "lion"), seeds=range(3)).model_copy(update={"all_pairs": True})
+    spec = comparison_spec(optimizers=("adamw", "adapm", "lion"), seeds=range(3)).model_copy(update={"all_pairs": True})
     shift = {"adamw": 0.0, "adapm": -0.05, "lion": 0.2}
-    text = markdown(compare(*records(of, lambda name, lr, seed: 2.3 + shift[name] * (1 + 0.01 * seed))))
+    text = markdown(compare(*records(spec, lambda name, lr, seed: 2.3 + shift[name] * (1 + 0.01 * seed))))
     assert "| Pair | Δ | p | Verdict |" in text
     assert "| AdaPM − Lion |" in text.replace("\\", "") and "lower than Lion" in text
     assert "| Pair |" not in markdown(made_comparison())

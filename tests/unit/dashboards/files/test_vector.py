@@ -137,8 +137,8 @@ def test_intervals_of_a_law_are_drawn_to_their_ends_or_end_in_an_arrow(report):
     bands = [trace["y"] for trace in drawn["data"] if "hoverinfo" in trace]
     assert bands and all(low <= value <= high for band in bands for value in band)
     wide = Estimate(value=2.0, low=0.01, high=900.0)
-    (fit, *others) = report.fits
+    (fit, *other_fits) = report.fits
     prediction = fit.predictions[0].model_copy(update={"loss": wide})
-    unsure = report.model_copy(update={"fits": (fit.model_copy(update={"predictions": (prediction,)}), *others)})
+    unsure = report.model_copy(update={"fits": (fit.model_copy(update={"predictions": (prediction,)}), *other_fits)})
     arrows = [trace for trace in law(unsure, STYLES, "light")["data"] if "extends" in trace.get("hovertemplate", "")]
     assert ["0.01<" in arrows[0]["hovertemplate"], "900<" in arrows[1]["hovertemplate"]] == [True, True]

@@ -79,7 +79,7 @@ def test_logarithmic_axes_have_plain_numbers(losses: list[float], least: int) ->
     low, high = axes.get_ylim()
     texts = [
         label.get_text()
-        for label, place in zip(axes.get_yticklabels(), axes.get_yticks(), strict=True)
-        if low <= place <= high
+        for label, tick in zip(axes.get_yticklabels(), axes.get_yticks(), strict=True)
+        if low <= tick <= high
     ]
     assert len(texts) >= least and all(float(text) > 0 for text in texts)

@@ -64,7 +64,7 @@ def test_two_external_runs_differ_in_what_they_told(client: TestClient, told: st
 def test_its_curve_is_what_it_told(client: TestClient, measured: str, told: str) -> None:
     def drawn(panel: str, runs: str = told) -> dict[str, tuple[list[float], list[float]]]:
         answer = client.get(f"/compare/figures/panel.json?runs={runs}&panel={panel}")
-        return {each["name"]: (each["x"], each["y"]) for each in answer.json()["data"]}
+        return {trace["name"]: (trace["x"], trace["y"]) for trace in answer.json()["data"]}
 
     both = drawn("train_loss*tokens*s0", f"{measured},{told}")
     assert [name.endswith(" · logged") for name in both] == [False, True]
@@ -79,7 +79,7 @@ def test_panels_draw_both_and_average_them_apart(client: TestClient, measured: s
     path = f"/compare/figures/panel.json?runs={measured},{told}&panel="
     lines = client.get(f"{path}val_loss*steps*s0").json()["data"]
     assert len(lines) == 2 and lines[1]["y"] == [3.0, 2.5, 2.0]
-    means = [each["name"] for each in client.get(f"{path}val_loss*steps*s0*by-candidate").json()["data"]]
+    means = [trace["name"] for trace in client.get(f"{path}val_loss*steps*s0*by-candidate").json()["data"]]
     assert means == ["AdamW (n = 1)", "adamw · logged (n = 1)"], "one name, two origins, two means"
     (own,) = client.get(f"{path}gap*steps*s0").json()["data"]
     assert own["y"] == [0, 4, 8], "a metric of its own"
@@ -92,8 +92,8 @@ def test_panels_draw_both_and_average_them_apart(client: TestClient, measured: s
 
 
 def test_training_time_is_the_sum_of_the_steps_that_were_told(client: TestClient, services: Services) -> None:
-    told = {10: {"step_seconds": 0.5}, 15: {"val_loss": 2.0}, 20: {"step_seconds": 1.0}, 30: {"val_loss": 1.0}}
-    lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics=metrics) for step, metrics in told.items())
+    points = {10: {"step_seconds": 0.5}, 15: {"val_loss": 2.0}, 20: {"step_seconds": 1.0}, 30: {"val_loss": 1.0}}
+    lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics=metrics) for step, metrics in points.items())
     services.external_runs.append("timed", LinesBatch(run=header(), part="first", lines=lines))
     (line,) = client.get("/compare/figures/panel.json?runs=external:timed&panel=val_loss*seconds*s0").json()["data"]
     assert line["x"] == [5.0] and line["y"] == [2.0], (

@@ -18,10 +18,10 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         for seed in (1, 2):
             for name, lr in (("<b>muon</b>", 0.02), ("adamw", 0.002)):
                 run = header(name, lr=lr, seed=seed, config={"note": "=1+1"})
-                told = batch({0: 5.0, 100: 3.0 + lr + seed / 100}, run=run)
-                append(f"run-{seed}-{lr}", told.model_copy(update={"run": run}))
-        found = services.external_runs.experiment("a study")
-        address = f"/experiments/{found.id}"
+                lines_batch = batch({0: 5.0, 100: 3.0 + lr + seed / 100}, run=run)
+                append(f"run-{seed}-{lr}", lines_batch.model_copy(update={"run": run}))
+        study = services.external_runs.experiment("a study")
+        address = f"/experiments/{study.id}"
         page = browser.get(address).text
         assert "No verdict" in page and "still training" in page, "no run has said that it is finished"
         assert "&lt;b&gt;muon" in page and "<b>muon" not in page and ">logged</span>" in page
@@ -37,74 +37,74 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
             ("?state=done", set()), ("?q=adamw", {"logged"}),
         ):  # fmt: skip
             home = browser.get(f"/{query}").text.split("<main")[1]
-            listed = {word for word, id in (("logged", found.id), ("imported", other)) if f"/experiments/{id}" in home}
+            listed = {word for word, id in (("logged", study.id), ("imported", other)) if f"/experiments/{id}" in home}
             assert listed == shown == {word for word in ("logged", "imported") if f">{word}</span>" in home}, query
 
         labels = f"{address}/edit"
         assert browser.post(labels, data={"labels": "<i>paper, second try,"}).url.path == address
         assert 'name="shown" value="&lt;i&gt;paper, second try"' in browser.get(labels).text
-        services.external_runs.change_labels(found.id, LabelChange(add=("meanwhile",)))
+        services.external_runs.change_labels(study.id, LabelChange(add=("meanwhile",)))
         browser.post(labels, data={"labels": "<i>paper", "shown": "<i>paper, second try"})
-        assert services.external_runs.experiment(found.id).labels == ("<i>paper", "meanwhile")
+        assert services.external_runs.experiment(study.id).labels == ("<i>paper", "meanwhile")
         assert browser.post(labels, data={"shown": "<i>paper"}).url.path == address
-        assert services.external_runs.experiment(found.id).labels == ("<i>paper", "meanwhile"), "without the field"
+        assert services.external_runs.experiment(study.id).labels == ("<i>paper", "meanwhile"), "without the field"
         browser.post(labels, data={"labels": "<i>paper", "shown": "<i>paper, meanwhile"})
-        assert services.external_runs.experiment(found.id).labels == ("<i>paper",)
+        assert services.external_runs.experiment(study.id).labels == ("<i>paper",)
         for where in ("/", address, labels, "/?label=%3Ci%3Epaper"):
             page = browser.get(where).text
-            assert "&lt;i&gt;paper" in page and "<i>paper" not in page and found.id in page
-        assert found.id not in browser.get("/?label=second+try").text
+            assert "&lt;i&gt;paper" in page and "<i>paper" not in page and study.id in page
+        assert study.id not in browser.get("/?label=second+try").text
         assert browser.post(labels, data={"labels": "x" * 61}).status_code == 422
         assert browser.post("/experiments/none/edit", data={"labels": "x"}).status_code == 404
 
-        panel = f"/experiments/{found.id}/figures/panel"
+        panel = f"/experiments/{study.id}/figures/panel"
         curves = "panel=val_loss*steps*s0"
         figure = browser.get(f"{panel}.json?{curves}").json()
-        assert [(each["x"], each["y"][0]) for each in figure["data"]] == [([0.0, 100.0], 5.0)] * 4
-        assert all("<b>" not in each["name"] for each in figure["data"])
+        assert [(trace["x"], trace["y"][0]) for trace in figure["data"]] == [([0.0, 100.0], 5.0)] * 4
+        assert all("<b>" not in trace["name"] for trace in figure["data"])
         assert browser.get(f"{panel}.svg?{curves}").text.startswith("<?xml")
         assert browser.get(f"{panel}.json?{curves}&workload=none").json()["data"] == []
         tag = browser.get(f"{panel}.json?{curves}").headers["ETag"]
         assert browser.get(f"{panel}.json?{curves}", headers={"If-None-Match": tag}).status_code == 304
-        assert browser.get(f"/experiments/{found.id}/figures/breakdown.json").status_code == 404
+        assert browser.get(f"/experiments/{study.id}/figures/breakdown.json").status_code == 404
 
-        for path, what in (("/profiles", "performance profile"), ("/fits", "scaling law")):
-            refused = browser.get(path, params={"experiments": found.id})
-            assert refused.status_code == 409 and f"have no {what}" in refused.text
+        for path, kind in (("/profiles", "performance profile"), ("/fits", "scaling law")):
+            refused = browser.get(path, params={"experiments": study.id})
+            assert refused.status_code == 409 and f"have no {kind}" in refused.text
             assert f'href="{address}"' in refused.text
             assert browser.get(path, params={"experiments": "none"}).status_code == 404
 
         form = {"edit": "0", "p_metric": "val_loss", "p_smooth": "0", "p_by": "candidate", "p_across": "tokens"}
-        kept = {"metric": "val_loss"}
-        edited = browser.get(address, params=kept | form, follow_redirects=False).headers["Location"]
+        view = {"metric": "val_loss"}
+        edited = browser.get(address, params=view | form, follow_redirects=False).headers["Location"]
         assert "metric=val_loss&panel=val_loss*tokens*s0*by-candidate" in edited
         assert 'id="figure-panel-0"' in browser.get(edited).text
         removal = 'aria-label="Remove the panel'
         assert removal not in browser.get(edited).text, "the first panel would be back"
         assert browser.get(f"{address}?{curves}&panel=val_loss").text.count(removal) == 2
         means = browser.get(f"{panel}.json?panel=val_loss*steps*s0*by-candidate").json()["data"]
-        named = {each["name"]: each for each in means if "name" in each}
+        named = {trace["name"]: trace for trace in means if "name" in trace}
         assert set(named) == {"&lt;b&gt;muon&lt;/b&gt; · logged (n = 2)", "adamw · logged (n = 2)"}
         assert named["adamw · logged (n = 2)"]["y"] == pytest.approx([5.0, 3.0 + 0.002 + 0.015])
         assert browser.get(f"{panel}.svg?panel=val_loss*steps*s0").text.startswith("<?xml")
         assert len(browser.get(f"{panel}.json?panel=none").json()["data"]) == 4, "the first metric in place of none"
 
-        assert "deleted permanently" in browser.get(f"/experiments/{found.id}/delete").text
-        done = browser.post(f"/experiments/{found.id}/delete", follow_redirects=False)
+        assert "deleted permanently" in browser.get(f"/experiments/{study.id}/delete").text
+        done = browser.post(f"/experiments/{study.id}/delete", follow_redirects=False)
         assert (done.status_code, done.headers["Location"]) == (303, "/")
         for gone in ("", "/delete", "/figures/panel.json"):
-            assert browser.get(f"/experiments/{found.id}{gone}").status_code == 404
-        assert browser.post(f"/experiments/{found.id}/delete").status_code == 404
+            assert browser.get(f"/experiments/{study.id}{gone}").status_code == 404
+        assert browser.post(f"/experiments/{study.id}/delete").status_code == 404
 
 
 def test_a_run_that_diverged_has_its_curve_though_no_rate_was_judged(tmp_path: Path) -> None:
     with open_services(tmp_path) as (services, _), TestClient(application(services)) as browser:
         run = header("adamw", lr=1.0, seed=1)
-        told = batch({0: 5.0, 50: 9.0, 100: float("nan")}, run=run)
+        lines_batch = batch({0: 5.0, 50: 9.0, 100: float("nan")}, run=run)
         end = SpoolLine(at=BEGAN + 101, state=ExternalState.FINISHED)
-        services.external_runs.append("run-1", told.model_copy(update={"lines": (*told.lines, end)}))
-        found = services.external_runs.experiment("a study")
-        page = browser.get(f"/experiments/{found.id}").text
+        services.external_runs.append("run-1", lines_batch.model_copy(update={"lines": (*lines_batch.lines, end)}))
+        study = services.external_runs.experiment("a study")
+        page = browser.get(f"/experiments/{study.id}").text
         assert "1 of 1 run" in page
-        figure = browser.get(f"/experiments/{found.id}/figures/panel.json?panel=val_loss*steps*s0").json()
-        assert [each["x"] for each in figure["data"]] == [[0.0, 50.0]]
+        figure = browser.get(f"/experiments/{study.id}/figures/panel.json?panel=val_loss*steps*s0").json()
+        assert [trace["x"] for trace in figure["data"]] == [[0.0, 50.0]]

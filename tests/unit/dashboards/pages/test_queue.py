@@ -15,14 +15,14 @@ from worker.records.footprint import Footprint, OptimizerFootprint
 
 
 def footprint(**state_bytes: int | None) -> Footprint:
-    kept = tuple(
+    footprints = tuple(
         OptimizerFootprint(
             optimizer=name, title=name, options={}, state_bytes=size, unknown_because="?" if size is None else None
         )
         for name, size in state_bytes.items()
     )
     return Footprint(
-        model="gpt2-124m", parameters=10**9, parameter_bytes=4 * 10**9, gradient_bytes=4 * 10**9, optimizers=kept,
+        model="gpt2-124m", parameters=10**9, parameter_bytes=4 * 10**9, gradient_bytes=4 * 10**9, optimizers=footprints,
         baseline_bytes=8 * 10**9, notes=(),
     )  # fmt: skip
 
@@ -40,15 +40,15 @@ def test_the_queue_shows_places_progress_and_failures(client, services, player):
         shown = re.sub(r"<[^>]+>", " ", client.get(path).text)
         assert re.search(r"Failed runs\s+1\s+in", shown)
     waiting = services.monitor.activity().waiting
-    assert [one.position for one in waiting] == list(range(1, 9))
-    for one in waiting[:3]:
-        assert services.runs.queue_position(one.run_id).position == one.position
+    assert [run.position for run in waiting] == list(range(1, 9))
+    for run in waiting[:3]:
+        assert services.runs.queue_position(run.run_id).position == run.position
 
 
 def test_what_hinders_stands_first_and_nothing_is_said_where_all_is_well(services, player):
     assert concerns(services.monitor.activity(), None) == ()
     services.experiments.submit(DEMO)
-    texts = [one.text for one in concerns(services.monitor.activity(), "The disk is full.")]
+    texts = [concern.text for concern in concerns(services.monitor.activity(), "The disk is full.")]
     assert texts[0] == "The disk is full."
 
 
@@ -88,8 +88,10 @@ def test_search_finds_by_every_word_and_by_state(services, player):
 
     def ids(**query: str) -> list[str]:
         return [
-            one.id
-            for one in find_experiments(services.experiments, services.external_runs, Search.parse(query.items()), 50)
+            experiment.id
+            for experiment in find_experiments(
+                services.experiments, services.external_runs, Search.parse(query.items()), 50
+            )
         ]
 
     assert ids() == ids(q="beta GPT2") == ids(q="adapm-mini") == [second, first]
@@ -110,9 +112,9 @@ def test_a_few_silent_runs_are_named_and_many_are_told_together(services, player
         activity = services.monitor.activity().model_copy(
             update={"at_work": tuple(at_work[:number]), "waiting_total": 0}
         )
-        return [one.text for one in concerns(activity, None)]
+        return [concern.text for concern in concerns(activity, None)]
 
-    assert len(texts(2)) == 2 and all("1 min 30 s" in one for one in texts(2))
+    assert len(texts(2)) == 2 and all("1 min 30 s" in text for text in texts(2))
     (together,) = texts(3)
     assert together.startswith("3 runs") and "1 min 30 s" in together
 

@@ -27,7 +27,9 @@ def test_a_filter_that_cannot_be_read_is_refused(services):
 
 
 def test_home_says_who_leads_by_how_much_with_which_verdict_and_at_what_cost(client, services, player):
-    candidates = tuple(each.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for each in DEMO.candidates)
+    candidates = tuple(
+        candidate.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for candidate in DEMO.candidates
+    )
     experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment
     player.finish()
     text = " ".join(re.sub(r"<[^>]+>", " ", client.get("/").text).replace("&nbsp;", " ").split())
@@ -35,8 +37,8 @@ def test_home_says_who_leads_by_how_much_with_which_verdict_and_at_what_cost(cli
         assert row.val_loss is not None
         assert f"{row.title} {formats.loss(row.val_loss.mean)} ±" in text
         if row.difference is not None:
-            told = f"{formats.difference(row.difference.mean)} {verdicts.WORDS[row.conclusion]}"
-            assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
+            phrase = f"{formats.difference(row.difference.mean)} {verdicts.WORDS[row.conclusion]}"
+            assert f"{phrase} {formats.size(row.optimizer_state_bytes)}" in text
     seconds = sum(run.device_seconds for run in services.runs.read_all(experiment.id))
     assert f"{formats.duration(seconds)} of device time" in text
 
@@ -56,25 +58,27 @@ def test_all_pairs_stand_below_the_leaderboard_and_lost_runs_in_its_further_colu
     asked = services.experiments.submit(DEMO.model_copy(update={"all_pairs": True})).experiment
     plain = services.experiments.submit(DEMO).experiment
     player.finish()
-    found = services.analysis.compare(asked.id)
-    assert len(found.pairs) == len(found.rows) * (len(found.rows) - 1) // 2 > len(found.rows) - 1
+    comparison = services.analysis.compare(asked.id)
+    assert len(comparison.pairs) == len(comparison.rows) * (len(comparison.rows) - 1) // 2 > len(comparison.rows) - 1
     page = client.get(f"/experiments/{asked.id}?columns=all").text
-    assert all(f"<bdi>{each.title}</bdi> − <bdi>{each.other_title}</bdi>" in page for each in found.pairs)
+    assert all(f"<bdi>{pair.title}</bdi> − <bdi>{pair.other_title}</bdi>" in page for pair in comparison.pairs)
     seeds = len(DEMO.seeds)
-    assert page.count(f">0 of {seeds}<") == len(found.rows)
+    assert page.count(f">0 of {seeds}<") == len(comparison.rows)
     assert "All pairs" not in client.get(f"/experiments/{plain.id}").text
 
 
 def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, services, player):
     """Each counts as not there where it was not trained."""
     ids = [
-        services.experiments.submit(DEMO.model_copy(update={"candidates": (one,), "baseline": None})).experiment.id
-        for one in DEMO.candidates[:2]
+        services.experiments.submit(
+            DEMO.model_copy(update={"candidates": (candidate,), "baseline": None})
+        ).experiment.id
+        for candidate in DEMO.candidates[:2]
     ]
     player.finish()
     answer = client.get(f"/profiles?experiments={','.join(ids)}")
     assert answer.status_code == 200
-    assert all(each.title() in answer.text for each in DEMO.candidates[:2])
+    assert all(candidate.title() in answer.text for candidate in DEMO.candidates[:2])
 
 
 def test_leaderboard_holds_what_the_comparison_says(client, services, finished):
@@ -100,7 +104,7 @@ def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, 
     assert {row.candidate: row.peak_memory_bytes for row in rows} == largest
     host = {formats.size(run.result.peak_memory.host_rss_bytes) for run in runs}
     for path in (f"/experiments/{finished}", "/"):
-        assert not any(each in client.get(path).text for each in host)
+        assert not any(size in client.get(path).text for size in host)
     page = client.get(f"/experiments/{finished}?columns=all").text
     table = publication.markdown(services.analysis.compare(finished))
     for row in rows:
@@ -112,8 +116,8 @@ def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, 
         ("host RSS of the process", runs[0].result.peak_memory.host_rss_bytes),
     ):
         assert name in beside and formats.size(size) in beside.partition(name)[2]
-    one = client.get(f"/runs/{runs[0].id}").text
-    assert one.index("Peak memory (tensors)") < one.index("Peak host RSS")
+    run_page = client.get(f"/runs/{runs[0].id}").text
+    assert run_page.index("Peak memory (tensors)") < run_page.index("Peak host RSS")
 
 
 def test_a_failed_run_tells_why(client, services, player):
@@ -135,10 +139,10 @@ def test_a_run_has_a_page_in_every_state(client, services, player, status):
         run.report(30)
         if status == "succeeded":
             run.finish()
-    found = services.runs.page(limit=1)[0]
-    assert found.status.value == status
-    assert client.get(f"/runs/{found.id}").status_code == 200
-    assert client.get(f"/runs/{found.id}/figures/series.json").status_code == 200
+    record = services.runs.page(limit=1)[0]
+    assert record.status.value == status
+    assert client.get(f"/runs/{record.id}").status_code == 200
+    assert client.get(f"/runs/{record.id}/figures/series.json").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/experiments/none/events", "/experiments/none/figures/curves.json"])
@@ -160,9 +164,9 @@ def test_every_figure_of_every_page_is_a_file_in_every_form(client, services, fi
         f"/profiles?experiments={finished}",
         f"/fits?experiments={finished}",
     )
-    found = {page: figures_of(client.get(page).text) for page in pages}
-    assert all(found.values())
-    for page, figures in found.items():
+    figures_by_page = {page: figures_of(client.get(page).text) for page in pages}
+    assert all(figures_by_page.values())
+    for page, figures in figures_by_page.items():
         text = client.get(page).text
         for figure in figures:
             for form in ("svg", "csv"):
@@ -171,7 +175,7 @@ def test_every_figure_of_every_page_is_a_file_in_every_form(client, services, fi
         answer = client.get(f"/runs/{runs[0].id}/figures/series.{form}")
         assert answer.content.lower().startswith(begins.lower())
         assert answer.headers["Content-Disposition"] == f'attachment; filename="{runs[0].id}-series.{form}"'
-    for figure in found[f"/experiments/{finished}"]:
+    for figure in figures_by_page[f"/experiments/{finished}"]:
         assert client.get(f"{figure}.svg").content.startswith(b"<?xml")
 
 
@@ -231,15 +235,17 @@ def test_a_damaged_row_is_marked_where_it_is_shown(services, player):
             assert connection.exec_driver_sql(statement).rowcount > 0
     assert client.get(f"/experiments/{experiment.id}").text.count(">damaged<") == 2
     assert client.get("/?q=broken").text.count(">damaged<") == 1
-    for id, words in ((first, "stored result"), (second, "stored specification")):
-        assert words in client.get(f"/runs/{id}").text
+    for id, part in ((first, "stored result"), (second, "stored specification")):
+        assert part in client.get(f"/runs/{id}").text
     refused = client.get(f"/experiments/{broken.id}", headers={"accept": "text/html"})
     assert (refused.status_code, broken.id in refused.text) == (500, True)
     assert client.get(f"/v1/experiments/{broken.id}").json()["type"] == "urn:adapm-bench:problem:damaged"
 
 
 def test_another_baseline_is_chosen_in_the_address(client, services, player):
-    candidates = tuple(each.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for each in DEMO.candidates)
+    candidates = tuple(
+        candidate.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for candidate in DEMO.candidates
+    )
     experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment.id
     player.finish()
     path = f"/experiments/{experiment}"

@@ -46,9 +46,11 @@ def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
         browser.post("/selection", data=labelled | {"label": "paper"})
         assert services.experiments.get(ended).revision == 1, "what has the label is not touched"
 
-        told = services.external_runs.experiment("a study").id
+        study_id = services.external_runs.experiment("a study").id
         browser.post("/selection", data={"runs": ["external:mine"], "action": "label", "label": "paper"})
-        assert services.external_runs.experiment(told).labels == ("paper",), "a run's label is that of its experiment"
+        assert services.external_runs.experiment(study_id).labels == ("paper",), (
+            "a run's label is that of its experiment"
+        )
 
         crowd = {"runs": [first, *map(str, range(200))], "action": "delete"}
         for answer in (browser.get("/selection", params=crowd), browser.post("/selection", data=crowd)):
@@ -59,12 +61,12 @@ def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
         partly = browser.post("/selection", data=chosen | {"action": "delete"})
         assert partly.status_code == 409 and "2 done" in partly.text and "no run nothing" in partly.text
         assert f"/experiments/{active}: " in partly.text
-        assert [one.id for one in services.experiments.page()] == [active]
+        assert [experiment.id for experiment in services.experiments.page()] == [active]
         assert services.external_runs.experiments() == (), "it goes with its last run"
 
         services.external_runs.append("other", batch({0: 5.0}, run=header("muon")))
-        told = services.external_runs.experiment("a study").id
-        chosen = {"experiments": [told], "action": "delete", "back": "/"}
+        study_id = services.external_runs.experiment("a study").id
+        chosen = {"experiments": [study_id], "action": "delete", "back": "/"}
         assert "permanently" in browser.get("/selection", params=chosen).text
         assert browser.post("/selection", data=chosen, follow_redirects=False).headers["Location"] == "/"
         assert services.external_runs.experiments() == ()
@@ -80,7 +82,10 @@ def test_the_first_page_lists_the_newest_first_and_selects(tmp_path: Path) -> No
         services.experiments.annotate(ids["beta"], AnnotationChange(labels=("paper",)))
 
         def names(query: Search) -> list[str]:
-            return [one.name for one in find_experiments(services.experiments, services.external_runs, query, 2)]
+            return [
+                experiment.name
+                for experiment in find_experiments(services.experiments, services.external_runs, query, 2)
+            ]
 
         assert names(Search()) == names(Search(text="a")) == ["gamma", "Alpha"]
         assert names(Search(labels=("paper",))) == ["beta"]

@@ -26,9 +26,9 @@ FORM = {"name": "from the form", "use": ["adamw", "adapm"], "seeds": "1, 2", "st
 
 
 def nonce_of(page: str) -> str:
-    found = re.search(r'name="nonce" value="([0-9a-f]+)"', page)
-    assert found
-    return found[1]
+    match = re.search(r'name="nonce" value="([0-9a-f]+)"', page)
+    assert match
+    return match[1]
 
 
 def test_every_optimizer_has_its_row_candidates_first(client):
@@ -121,9 +121,9 @@ def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, services,
     made = services.experiments.submit(validate_spec(parse(example(name), name))).experiment
     page = client.get(f"/new?from={made.id}").text
     assert '<span class="chip good">valid</span>' in page
-    found = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
-    assert found
-    text = html.unescape(found[1])
+    match = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
+    assert match
+    text = html.unescape(match[1])
     assert validate_spec(parse(text, "the copy")) == made.spec
     answer = client.post("/new", data={"yaml": text, "action": "submit", "nonce": "abc"}, follow_redirects=False)
     assert answer.status_code == 303
@@ -132,8 +132,8 @@ def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, services,
 
 def test_the_form_as_it_is_first_shown_is_a_line_search_judged_on_fresh_seeds():
     spec = ComparisonSpec.model_validate(fields_of(EMPTY))
-    assert [one.optimizer for one in spec.candidates] == ["adamw", "adapm", "adapm-mini"]
-    assert {one.learning_rates for one in spec.candidates} == {(0.004,)}
+    assert [candidate.optimizer for candidate in spec.candidates] == ["adamw", "adapm", "adapm-mini"]
+    assert {candidate.learning_rates for candidate in spec.candidates} == {(0.004,)}
     assert spec.workload.model == "gpt2-nano" and spec.workload.budget.steps == 150
     assert spec.tuning == Tuning() and spec.tuning.method == "line"
     assert (spec.tuning.trials, len(spec.tuning.seeds), len(spec.seeds)) == (8, 3, 10)
@@ -144,10 +144,10 @@ def test_rates_that_are_not_written_follow_the_model_and_the_method():
     adamw, lion = catalog.entry("adamw"), catalog.entry("lion")
     for model, rates in (("gpt2-124m", (0.0003, 0.0006, 0.0012)), ("gpt2-nano", (0.002, 0.004, 0.008))):
         sent = [("use", "adamw"), ("model", model), ("rates:adamw", "")]
-        one, grid = read_form(sent), read_form([*sent, ("tuning", "on"), ("method", "grid")])
-        assert one.suggested_rates(adamw) == f"{rates[1]:g}"
+        line, grid = read_form(sent), read_form([*sent, ("tuning", "on"), ("method", "grid")])
+        assert line.suggested_rates(adamw) == f"{rates[1]:g}"
         assert grid.suggested_rates(adamw) == ", ".join(f"{rate:g}" for rate in rates)
-        assert ComparisonSpec.model_validate(fields_of(one)).candidates[0].learning_rates == rates[1:2]
+        assert ComparisonSpec.model_validate(fields_of(line)).candidates[0].learning_rates == rates[1:2]
         spec = ComparisonSpec.model_validate(fields_of(grid))
         assert spec.candidates[0].learning_rates == rates and "trials" not in fields_of(grid)["tuning"]
     assert suggested_rate(lion, "gpt2-nano") == suggested_rate(lion, "gpt2-124m"), (
@@ -187,7 +187,9 @@ def test_a_search_is_fields_of_the_form():
     assert spec.tuning is not None
     assert (spec.tuning.method, spec.tuning.search, spec.tuning.trials) == ("random", ("lr", "beta2", "clip"), 9)
     assert (spec.tuning.seeds, spec.tuning.replicates) == ((6, 7, 8, 9, 10), 5)
-    assert {one.learning_rates for one in spec.candidates} == {(0.004,)}, "one rate is the middle of what is searched"
+    assert {candidate.learning_rates for candidate in spec.candidates} == {(0.004,)}, (
+        "one rate is the middle of what is searched"
+    )
 
 
 def test_what_tuning_cannot_be_is_said_at_its_fields(client):
@@ -257,11 +259,11 @@ def test_submitting_nothing_says_what_to_do(client):
     [(2, 1, "2 model sizes"), (1, 4, "4 token budgets"), (1, 5, None), (3, 3, None)],
 )
 def test_too_few_sizes_for_a_law_are_warned_of_and_can_be_submitted(client, services, sizes, budgets, named):
-    fields = scaling_fields(budgets=[{"tokens": 10_240 * (place + 1)} for place in range(budgets)])
+    fields = scaling_fields(budgets=[{"tokens": 10_240 * (index + 1)} for index in range(budgets)])
     fields["sizes"] = fields["sizes"][:sizes]
-    found = services.specifications.preview(fields)
-    assert found.is_acceptable() and (found.law is None) == bool(named)
-    assert [named for warning in found.warnings if named and named in warning] == ([named] if named else [])
+    report = services.specifications.preview(fields)
+    assert report.is_acceptable() and (report.law is None) == bool(named)
+    assert [named for warning in report.warnings if named and named in warning] == ([named] if named else [])
     page = client.post("/new", data={"yaml": to_yaml(fields), "action": "check"}).text
     assert f"<dt>Can show</dt><dd>{'no law' if named else 'a law'}" in page and (named or "") in page
 
@@ -272,7 +274,7 @@ def test_faults_of_yaml_have_lines_and_names_only_where_none_is_near(client):
         "  - {optimizer: adampm, learning_rates: [0.1]}\n  - {optimizer: qqqq, learning_rates: [0.1]}\nseeds: [1, 2]\n"
     )
     page = client.post("/new", data={"yaml": text, "action": "check"}).text
-    found = listed_faults(page)
+    faults = listed_faults(page)
     for line, pointer, named in (
         (3, "/workload/model", "gpt2-nano?"),
         (4, "/workload/budget/steps", "required"),
@@ -280,7 +282,7 @@ def test_faults_of_yaml_have_lines_and_names_only_where_none_is_near(client):
         (6, "/candidates/0/optimizer", "adapm?"),
         (7, "/candidates/1/optimizer", "adamw, "),
     ):
-        assert any(fault.startswith(f"line {line}: {pointer} ") and named in fault for fault in found)
+        assert any(fault.startswith(f"line {line}: {pointer} ") and named in fault for fault in faults)
     assert '<textarea id="yaml" name="yaml" aria-invalid="true"' in page
 
 
@@ -297,5 +299,5 @@ def test_a_request_that_the_cluster_cannot_hold_is_warned_of_and_can_be_submitte
 
 def test_unknown_names_and_boxes_do_nothing():
     form = read_form([("use", "no-such-optimizer"), ("use", "adamw"), ("surprise", "1")])
-    assert [one["optimizer"] for one in fields_of(form)["candidates"]] == ["adamw"]
+    assert [candidate["optimizer"] for candidate in fields_of(form)["candidates"]] == ["adamw"]
     assert form.value("steps") == FIELDS["steps"].default

@@ -146,13 +146,13 @@ def test_slices_show_the_losses_where_the_hyperparameters_are(services: Services
     tried = [({"lr": 10.0**-power, "rank_ratio": share}, loss) for power, share, loss in SPOTS]
     trials = tuple(
         report.trials[0].model_copy(
-            update={"number": number, "candidate": "adapm", "parameters": at, "objective": loss}
+            update={"number": number, "candidate": "adapm", "parameters": parameters, "objective": loss}
         )
-        for number, (at, loss) in enumerate(tried)
+        for number, (parameters, loss) in enumerate(tried)
     )
-    found = report.model_copy(update={"trials": trials})
-    sliced = slices(found, searched, style("adapm"), "light")["data"]
-    assert [each["y"] for each in sliced] == [[loss for _, _, loss in SPOTS]] * 2
+    sweep_report = report.model_copy(update={"trials": trials})
+    sliced = slices(sweep_report, searched, style("adapm"), "light")["data"]
+    assert [trace["y"] for trace in sliced] == [[loss for _, _, loss in SPOTS]] * 2
     assert sliced[0]["x"] == pytest.approx([(4 - power) / 3 for power, _, _ in SPOTS])
 
 

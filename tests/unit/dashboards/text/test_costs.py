@@ -10,11 +10,13 @@ from worker.spec.task import PretrainTask
 
 def test_what_does_not_exist_on_the_device_has_no_line() -> None:
     """A CPU has no allocator peak, no MFU and no energy; its time is not a GPU's."""
-    found = dict(lines(made_result(), made_spec()))
+    figures = dict(lines(made_result(), made_spec()))
 
-    assert found["Optimizer state"] == "6.87 MB"
-    assert found["Device time (cpu)"].startswith("4 s in")
-    assert not {"Peak reserved", "Peak NVML process", "MFU", "Energy", "Device time (gpu)", "Micro-batch"} & set(found)
+    assert figures["Optimizer state"] == "6.87 MB"
+    assert figures["Device time (cpu)"].startswith("4 s in")
+    assert not {"Peak reserved", "Peak NVML process", "MFU", "Energy", "Device time (gpu)", "Micro-batch"} & set(
+        figures
+    )
 
 
 def test_perplexity_is_derived_where_the_loss_is_in_nats_per_token() -> None:
@@ -25,9 +27,9 @@ def test_perplexity_is_derived_where_the_loss_is_in_nats_per_token() -> None:
 
     fields = {"task": "regression", "budget": {"steps": 12}}
     drawn = spec.model_copy(update={"workload": Workload.model_validate(fields)})
-    found = dict(lines(made_result(), drawn))
-    assert "Perplexity" not in found
-    assert found["Speed"] == "6.40 k samples/s"
+    figures = dict(lines(made_result(), drawn))
+    assert "Perplexity" not in figures
+    assert figures["Speed"] == "6.40 k samples/s"
     assert "Perplexity" not in dict(lines(made_result().model_copy(update={"final_val_loss": None}), spec))
     assert perplexity(1e4, PretrainTask()) is None
 
@@ -65,15 +67,15 @@ def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
         }
     )
 
-    found = dict(lines(result, made_spec()))
+    figures = dict(lines(result, made_spec()))
 
-    assert found["Peak memory (tensors)"] == "15.1 MB"
-    assert found["Recorded peak"].startswith("15.0 MB")
-    assert "activations 3.50 MB" in found["Peak breakdown"] and "other 500 kB" in found["Peak breakdown"]
-    assert found["Peak NVML process"] == "600 MB"
-    assert found["Micro-batch"].startswith("2 of 4")
-    assert "forward 5.00 ms" in found["Step breakdown"]
-    assert (found["Model FLOP/s"], found["MFU"], found["Energy"]) == ("420 TFLOP/s", "42 %", "12,346 J")
-    assert found["Device time (gpu)"].startswith("4 s in")
-    assert found["Device"].startswith("cuda: NVIDIA H100") and "570.1" in found["Device"]
-    assert found["NVML"] == result.nvml_note
+    assert figures["Peak memory (tensors)"] == "15.1 MB"
+    assert figures["Recorded peak"].startswith("15.0 MB")
+    assert "activations 3.50 MB" in figures["Peak breakdown"] and "other 500 kB" in figures["Peak breakdown"]
+    assert figures["Peak NVML process"] == "600 MB"
+    assert figures["Micro-batch"].startswith("2 of 4")
+    assert "forward 5.00 ms" in figures["Step breakdown"]
+    assert (figures["Model FLOP/s"], figures["MFU"], figures["Energy"]) == ("420 TFLOP/s", "42 %", "12,346 J")
+    assert figures["Device time (gpu)"].startswith("4 s in")
+    assert figures["Device"].startswith("cuda: NVIDIA H100") and "570.1" in figures["Device"]
+    assert figures["NVML"] == result.nvml_note

@@ -71,14 +71,14 @@ def counts(*, by_verdict: dict[Verdict, int] | None = None, **by_status: int) ->
     ],
 )
 def test_headline_is_one_sentence_on_the_best_candidate_beside_the_baseline(conclusion, begins):
-    found = row("adapm", 2.3, state_bytes=56, step_seconds=0.117, conclusion=conclusion)
-    assert found.difference is not None
-    found = found.model_copy(update={"difference": found.difference.model_copy(update={"margin": 0.01})})
-    of = comparison(row("adamw", 2.4, step_seconds=0.1), found, row("lion", 2.5))
-    assert words.headline_row(of) is found, "though the baseline may rank first"
+    adapm = row("adapm", 2.3, state_bytes=56, step_seconds=0.117, conclusion=conclusion)
+    assert adapm.difference is not None
+    adapm = adapm.model_copy(update={"difference": adapm.difference.model_copy(update={"margin": 0.01})})
+    report = comparison(row("adamw", 2.4, step_seconds=0.1), adapm, row("lion", 2.5))
+    assert words.headline_row(report) is adapm, "though the baseline may rank first"
     effect = "0.1000 nats lower than Adamw (0.0800 to 0.1200), 56 % of its optimizer state, 17 % slower steps"
-    assert words.headline(of) == f"{begins}{effect}."
-    assert words.headline(of.model_copy(update={"complete": False})) == (
+    assert words.headline(report) == f"{begins}{effect}."
+    assert words.headline(report.model_copy(update={"complete": False})) == (
         f"so far {begins}{effect}; some runs are still in progress."
     )
 
@@ -118,12 +118,12 @@ def test_whiskers_are_the_intervals_of_the_differences_on_one_scale():
 def test_whiskers_of_different_widths_look_different(apart):
     """However near the means are: three that were all cut at both ends told nothing."""
     rows = [row("adamw", 2.4), *(row(f"a{n}", 2.0 + n * apart, half=half) for n, half in enumerate((0.08, 0.14, 0.09)))]
-    found = words.leaderboard(comparison(*rows), {each.candidate: style("adamw") for each in rows})
-    drawn = [each.whisker for each in found if each.whisker is not None]
-    wide = [each.high - each.low for each in drawn]
+    leaders = words.leaderboard(comparison(*rows), {row.candidate: style("adamw") for row in rows})
+    drawn = [leader.whisker for leader in leaders if leader.whisker is not None]
+    wide = [whisker.high - whisker.low for whisker in drawn]
     assert wide[0] < wide[2] < wide[1]
-    assert not any(each.cut_low or each.cut_high for each in drawn)
-    assert all(0 <= each.low <= each.middle <= each.high <= 100 for each in drawn)
+    assert not any(whisker.cut_low or whisker.cut_high for whisker in drawn)
+    assert all(0 <= whisker.low <= whisker.middle <= whisker.high <= 100 for whisker in drawn)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_an_experiment_says_how_long_it_trains_for_its_size():
 
 
 def test_only_a_verdict_that_is_shown_has_a_colour():
-    chips = {each: words.verdict_chip(each) for each in Conclusion}
-    assert {each: chip.text for each, chip in chips.items()} == verdicts.WORDS
-    tones = {each: chip.tone for each, chip in chips.items() if chip.tone != "wait"}
+    chips = {conclusion: words.verdict_chip(conclusion) for conclusion in Conclusion}
+    assert {conclusion: chip.text for conclusion, chip in chips.items()} == verdicts.WORDS
+    tones = {conclusion: chip.tone for conclusion, chip in chips.items() if chip.tone != "wait"}
     assert tones == {
         Conclusion.BETTER: "good",
         Conclusion.WORSE: "bad",
@@ -223,18 +223,18 @@ def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():
     ],
 )
 def test_a_speed_up_never_stands_without_its_interval(mean, low, high, text):
-    found = TimeToTarget(
+    target_time = TimeToTarget(
         reached=5, n=5, steps=None, tokens=None, device_hours=None,
         speed_up=OpenInterval(mean=mean, low=low, high=high, n=5),
     )  # fmt: skip
-    adapm = row("adapm", 2.0, time_to_target=found)
+    adapm = row("adapm", 2.0, time_to_target=target_time)
     assert words.speed_words(adapm).replace("\N{NO-BREAK SPACE}", " ") == f"speed-up {text}"
     assert publication.cells(adapm)[-1] == words.speed_up(adapm)
-    assert words.speed_words(row("adamw", 2.0, time_to_target=found.model_copy(update={"speed_up": None}))) == ""
+    assert words.speed_words(row("adamw", 2.0, time_to_target=target_time.model_copy(update={"speed_up": None}))) == ""
 
 
 def test_without_an_interval_the_seeds_that_got_there_are_counted():
-    found = TimeToTarget(reached=2, n=3, steps=None, tokens=None, device_hours=None, speed_up=None)
-    adapm = row("adapm", 2.0, time_to_target=found)
+    target_time = TimeToTarget(reached=2, n=3, steps=None, tokens=None, device_hours=None, speed_up=None)
+    adapm = row("adapm", 2.0, time_to_target=target_time)
     assert words.speed_words(adapm) == "baseline loss reached by 2 of 3 seeds"
     assert publication.cells(adapm)[-1] == "2 of 3"

@@ -28,12 +28,12 @@ def gradients(shape: tuple[int, int], dtype: torch.dtype, steps: int = 50) -> li
     generator = torch.Generator().manual_seed(3)
     left = torch.randn(shape[0], 3, generator=generator, dtype=torch.float64)
     right = torch.randn(3, shape[1], generator=generator, dtype=torch.float64)
-    found = []
+    stream = []
     for _ in range(steps):
         left += 0.1 * torch.randn(left.shape, generator=generator, dtype=torch.float64)
         noise = torch.randn(shape, generator=generator, dtype=torch.float64)
-        found.append((1e-3 * (left @ torch.diag(torch.tensor([3.0, 2.0, 1.0]).double()) @ right + noise)).to(dtype))
-    return found
+        stream.append((1e-3 * (left @ torch.diag(torch.tensor([3.0, 2.0, 1.0]).double()) @ right + noise)).to(dtype))
+    return stream
 
 
 def matrix_block(shape: tuple[int, int], dtype: torch.dtype, **fields: Any) -> Block:
@@ -71,9 +71,9 @@ def literal(start: Tensor, stream: list[Tensor], **fields: Any) -> Tensor:
     return twin.W
 
 
-def relative_error(found: Tensor, expected: Tensor, start: Tensor) -> float:
+def relative_error(weights: Tensor, expected: Tensor, start: Tensor) -> float:
     """Return the error relative to the path gone, not to the weights: the stricter one."""
-    return float(torch.linalg.norm(found - expected) / torch.linalg.norm(expected - start))
+    return float(torch.linalg.norm(weights - expected) / torch.linalg.norm(expected - start))
 
 
 def start_of(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
@@ -86,9 +86,9 @@ def start_of(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
 def test_fifty_steps_of_the_svd_solver_are_algorithm_1(shape, dtype, tolerance, bias_correction):
     start, stream = start_of(shape, dtype), gradients(shape, dtype)
     block = matrix_block(shape, dtype)
-    found = fast(block, start, stream, solver="svd", bias_correction=bias_correction)
+    weights = fast(block, start, stream, solver="svd", bias_correction=bias_correction)
     expected = literal(start, stream, argmin=exact(block.rank), rank=block.rank, bias_correction=bias_correction)
-    assert relative_error(found, expected, start) < tolerance
+    assert relative_error(weights, expected, start) < tolerance
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
@@ -98,13 +98,13 @@ def test_fifty_steps_of_the_subspace_solver_are_algorithm_1(shape, dtype, tolera
     start, stream = start_of(shape, dtype), gradients(shape, dtype)
     block = matrix_block(shape, dtype, output_axis=output_axis)
     like = torch.empty(block.rank, shape[1 - output_axis], dtype=dtype)
-    found = fast(
+    weights = fast(
         block, start, stream, solver="subspace", inner_iterations=iterations, refresh_interval=interval, seed=7
     )
     spare = spare_sketch(7, *like.shape, dtype, like.device) if devices.is_simulated() else None
     argmin = subspace_iteration(iterations, interval, lambda step: gaussian_sketch(7, step, "w", like), spare=spare)
     expected = literal(start, stream, argmin=on_transposed(argmin) if output_axis else argmin, rank=block.rank)
-    assert relative_error(found, expected, start) < tolerance
+    assert relative_error(weights, expected, start) < tolerance
 
 
 def test_a_layer_learns_alike_in_both_layouts():
@@ -130,7 +130,7 @@ def test_fifty_steps_of_adapm_mini_are_algorithm_1_with_shared_second_moments(ou
         head_size=head_size,
         output_axis=output_axis,
     )
-    found = fast(block, start, stream, solver="svd")
+    weights = fast(block, start, stream, solver="svd")
     low_rank = first_moment is FirstMoment.LOW_RANK
     expected = literal(
         start,
@@ -141,7 +141,7 @@ def test_fifty_steps_of_adapm_mini_are_algorithm_1_with_shared_second_moments(ou
         groups=head_groups(shape, output_axis, head_size),
         **({"lr": LR * 0.75} if first_moment is FirstMoment.NONE else {}),
     )
-    assert relative_error(found, expected, start) < 1e-5
+    assert relative_error(weights, expected, start) < 1e-5
 
 
 def test_full_moments_everywhere_and_debiased_is_adamw():
@@ -205,8 +205,8 @@ def test_weight_decay_is_decoupled_and_spares_vectors():
     optimizer.step()
     for name, value in model.named_parameters():
         lr = LR * 0.75 if name.endswith(("wte.weight", "wpe.weight", "attn.c_proj.weight")) else LR
-        kept = 1.0 - 0.5 * lr if value.ndim > 1 else 1.0
-        torch.testing.assert_close(value.detach(), before[name] * kept)
+        factor = 1.0 - 0.5 * lr if value.ndim > 1 else 1.0
+        torch.testing.assert_close(value.detach(), before[name] * factor)
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -232,8 +232,8 @@ def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
     resumed = build(second)
     resumed.load_state_dict(state)
     train(second, resumed, range(3, 8))
-    for one, other in zip(whole.parameters(), second.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for weight, other in zip(whole.parameters(), second.parameters(), strict=True):
+        assert torch.equal(weight, other)
 
 
 def test_loading_keeps_float32_state_of_bfloat16_weights():
@@ -355,7 +355,7 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
     norm.grad = torch.ones_like(norm).to_sparse()
     with pytest.raises(RuntimeError, match=r"AdaPM does not support sparse gradients, and transformer\.ln_f\.weight"):
         optimizer.step()
-    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
+    assert all(torch.equal(weight, other) for weight, other in zip(model.parameters(), before, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -469,11 +469,11 @@ def test_a_learning_rate_may_be_a_tensor():
 
 
 def test_the_seed_changes_the_sketches_and_so_the_weights():
-    one, other = tiny_gpt2(), tiny_gpt2()
-    train(one, AdaPM.for_model(one, LR, seed=1), range(2))
+    model, other = tiny_gpt2(), tiny_gpt2()
+    train(model, AdaPM.for_model(model, LR, seed=1), range(2))
     train(other, AdaPM.for_model(other, LR, seed=2), range(2))
     name = "transformer.h.0.mlp.c_fc.weight"
-    assert not torch.equal(one.get_parameter(name), other.get_parameter(name))
+    assert not torch.equal(model.get_parameter(name), other.get_parameter(name))
 
 
 def test_bfloat16_state_halves_the_bytes_and_follows_float32_state():

@@ -34,8 +34,8 @@ def give_gradients(model: nn.Module, step: int) -> None:
         value.grad = torch.randn(value.shape, generator=drawn).to(value)
 
 
-def difference(one: nn.Module, other: nn.Module) -> float:
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
+def difference(model: nn.Module, other: nn.Module) -> float:
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
     return max(float((a.detach().double() - b.detach().double()).abs().max()) for a, b in pairs)
 
 
@@ -118,9 +118,9 @@ def test_a_captured_step_is_the_same_work_every_time_and_nothing_comes_from_the_
             steps.append((recorded.found, counted.found.by_name - before))
     assert steps[0] == steps[1]
     assert counted.found.copies_from_host == 0
-    said = [name for name, _ in steps[0][0]]
-    assert len(said) > 50
-    assert not any("local_scalar" in name or "randn" in name or "normal" in name for name in said)
+    operations = [name for name, _ in steps[0][0]]
+    assert len(operations) > 50
+    assert not any("local_scalar" in name or "randn" in name or "normal" in name for name in operations)
     cpu = torch.device("cpu")
     operands = [str(operand) for _, operand in steps[0][0]]
     assert not any(repr(cpu) in operand for operand in operands)
@@ -133,13 +133,13 @@ def test_what_a_graph_reads_stays_though_much_is_made_after_it(on_an_accelerator
     optimizer.step()
     with as_captured():
         optimizer.step()
-    kept = set(optimizer._captured)
-    assert kept
+    tensors = set(optimizer._captured)
+    assert tensors
     for number in range(300):
         devices.constant(1.0 + number, torch.float32, torch.device("cpu"))
     with as_captured():
         optimizer.step()
-    assert kept <= optimizer._captured
+    assert tensors <= optimizer._captured
 
 
 def test_what_is_made_while_a_graph_records_is_that_graphs_alone():

@@ -48,10 +48,10 @@ def test_c_moves_a_block_as_torchs_operators_do(compiles_small_blocks, monkeypat
         return
     moves = count_calls(monkeypatch)
     rates = [LR, LR / 2, LR / 3, LR / 4]
-    found = _moved(compile=True, learning_rates=rates)
+    weights = _moved(compile=True, learning_rates=rates)
     assert moves == [(24, 40)] * 4
-    torch.testing.assert_close(found, _moved(compile=False, learning_rates=rates), rtol=1e-5, atol=1e-7)
-    assert torch.equal(found, _moved(compile=True, learning_rates=rates))
+    torch.testing.assert_close(weights, _moved(compile=False, learning_rates=rates), rtol=1e-5, atol=1e-7)
+    assert torch.equal(weights, _moved(compile=True, learning_rates=rates))
 
 
 @needs_c
@@ -66,17 +66,17 @@ def test_c_moves_a_model_as_torchs_operators_do(compiles_small_blocks, monkeypat
     assert moves == []
     train(other, cls.for_model(other, LR, compile=True, **options), range(3))
     assert len(moves) >= 3 * 6  # the rest has a kernel of torch
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-5)
+    for weight, two in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(weight, two, rtol=1e-3, atol=1e-5)
 
 
 def count_calls(monkeypatch) -> list[tuple[int, ...]]:
     """Shapes that C moves from now on."""
     shapes, move = [], compiled.move
 
-    def told(weight, *others):
+    def told(weight, *operands):
         shapes.append(tuple(weight.shape))
-        move(weight, *others)
+        move(weight, *operands)
 
     monkeypatch.setattr(compiled, "move", told)
     return shapes
@@ -107,12 +107,12 @@ def test_one_pass_of_c_has_the_formulas(shape, kept, has_product, clip):
     torch.testing.assert_close(sums, gradient.double().square().sum(dim=0).float(), rtol=1e-5, atol=0)
 
 
-def in_torchs_operators(weight, gradient, product, moment, divisor, by):
+def in_torchs_operators(weight, gradient, product, moment, divisor, numbers):
     if moment is not None:
-        moment.mul_(by[2]).add_(gradient.square() * by[3])
-        divisor = moment.sqrt() * by[4] + by[5]
-    numerator = gradient * by[0] + (0.0 if product is None else product * by[1])
-    weight.mul_(by[7]).sub_((numerator / divisor).clamp(-by[6], by[6]) * by[8])
+        moment.mul_(numbers[2]).add_(gradient.square() * numbers[3])
+        divisor = moment.sqrt() * numbers[4] + numbers[5]
+    numerator = gradient * numbers[0] + (0.0 if product is None else product * numbers[1])
+    weight.mul_(numbers[7]).sub_((numerator / divisor).clamp(-numbers[6], numbers[6]) * numbers[8])
 
 
 def _left(matrix: torch.Tensor | None, columns: int) -> torch.Tensor | None:
@@ -145,8 +145,8 @@ def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blo
     monkeypatch.setenv("CC", str(broken))
     monkeypatch.setattr(compiled, "library", cache(compiled.library.__wrapped__))
     with pytest.warns(RuntimeWarning, match="could not be compiled, and is slower: .* failed: no OpenMP"):
-        found = _moved(compile=True, learning_rates=[LR])
-    assert torch.equal(found, _moved(compile=False, learning_rates=[LR]))
+        weights = _moved(compile=True, learning_rates=[LR])
+    assert torch.equal(weights, _moved(compile=False, learning_rates=[LR]))
 
 
 @pytest.mark.gpu
@@ -155,14 +155,14 @@ def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blo
 def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(cls):
     plain, other = tiny_gpt2().cuda(), tiny_gpt2().cuda()
     optimizers = cls.for_model(plain, LR, compile=False), cls.for_model(other, LR, compile=True)
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
-        one.grad = 1e-3 * torch.randn_like(one)
-        two.grad = one.grad.clone()
+    for weight, two in zip(plain.parameters(), other.parameters(), strict=True):
+        weight.grad = 1e-3 * torch.randn_like(weight)
+        two.grad = weight.grad.clone()
     for _ in range(3):
         for optimizer in optimizers:
             optimizer.step()
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+    for weight, two in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(weight, two, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def _switches() -> tuple[str, ...]:
         older = torch.get_float32_matmul_precision()
     except RuntimeError:
         older = ""
-    return older, *(each.fp32_precision for each in (BACKENDS, BACKENDS.cuda.matmul, BACKENDS.mkldnn.matmul))
+    return older, *(backend.fp32_precision for backend in (BACKENDS, BACKENDS.cuda.matmul, BACKENDS.mkldnn.matmul))
 
 
 @pytest.mark.parametrize(

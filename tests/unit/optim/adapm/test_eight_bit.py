@@ -50,8 +50,8 @@ def drawn(seed: int, shape: tuple[int, ...], *, squares: bool, decades: float, d
 def test_what_is_read_is_what_the_twin_reads(squares, rows, columns, decades, seed):
     """In float64, so that a code is another one only where a root lies within 1e-15 of the edge of two."""
     values = drawn(seed % 2**31, (rows, columns), squares=squares, decades=decades, dtype=torch.float64)
-    found = stored(values, squares=squares).read(torch.float64)
-    torch.testing.assert_close(found, twin.rounded(values, squares=squares), rtol=1e-12, atol=0.0)
+    numbers = stored(values, squares=squares).read(torch.float64)
+    torch.testing.assert_close(numbers, twin.rounded(values, squares=squares), rtol=1e-12, atol=0.0)
 
 
 @pytest.mark.parametrize("squares", BOTH)
@@ -59,19 +59,19 @@ def test_what_is_read_is_what_the_twin_reads(squares, rows, columns, decades, se
 @given(columns=st.integers(1, 300), decades=st.sampled_from([0.0, 4.0, 30.0]), seed=st.integers(0))
 def test_to_write_what_was_read_changes_nothing(squares, columns, decades, seed):
     values = drawn(seed % 2**31, (3, columns), squares=squares, decades=decades, dtype=torch.float32)
-    kept = stored(values, squares=squares)
-    again = stored(kept.read(torch.float32), squares=squares)
-    assert torch.equal(again.codes, kept.codes)
-    assert torch.equal(again.scales, kept.scales)
-    assert torch.equal(kept.round_trip(values), kept.read(torch.float32))
+    state = stored(values, squares=squares)
+    again = stored(state.read(torch.float32), squares=squares)
+    assert torch.equal(again.codes, state.codes)
+    assert torch.equal(again.scales, state.scales)
+    assert torch.equal(state.round_trip(values), state.read(torch.float32))
 
 
 @pytest.mark.parametrize("squares", BOTH)
 def test_the_largest_is_exact_and_what_is_a_thousandth_of_it_known_to_a_quarter(squares):
     values = torch.logspace(-3, 0, 128)[None]
-    found = stored(values, squares=squares).read(torch.float32)
-    assert found[0, -1] == 1.0
-    assert float((found / values - 1).abs().max()) < 0.25
+    numbers = stored(values, squares=squares).read(torch.float32)
+    assert numbers[0, -1] == 1.0
+    assert float((numbers / values - 1).abs().max()) < 0.25
 
 
 def test_a_second_moment_above_zero_stays_above_zero():
@@ -82,10 +82,10 @@ def test_a_second_moment_above_zero_stays_above_zero():
 def test_a_momentum_that_only_decays_keeps_its_codes():
     """The scale carries what all have in common, so that nothing stands still for being small."""
     values = drawn(0, (2, 256), squares=False, decades=2.0, dtype=torch.float32)
-    kept = stored(values, squares=False)
-    decayed = stored(kept.read(torch.float32) * 0.9, squares=False)
-    assert torch.equal(decayed.codes, kept.codes)
-    torch.testing.assert_close(decayed.scales, kept.scales * 0.9)
+    state = stored(values, squares=False)
+    decayed = stored(state.read(torch.float32) * 0.9, squares=False)
+    assert torch.equal(decayed.codes, state.codes)
+    torch.testing.assert_close(decayed.scales, state.scales * 0.9)
 
 
 @pytest.mark.parametrize("squares", BOTH)
@@ -93,18 +93,18 @@ def test_a_momentum_that_only_decays_keeps_its_codes():
 def test_a_number_that_is_not_finite_shows_in_its_neighbours_and_nowhere_else(squares, bad):
     values = torch.ones(2, 200)
     values[0, 150] = bad
-    found = stored(values, squares=squares).read(torch.float32)
-    assert not found[0, 128:].isfinite().any()
-    assert found[0, :128].eq(1).all()
-    assert found[1].eq(1).all()
+    numbers = stored(values, squares=squares).read(torch.float32)
+    assert not numbers[0, 128:].isfinite().any()
+    assert numbers[0, :128].eq(1).all()
+    assert numbers[1].eq(1).all()
 
 
 def test_rows_of_it_are_views():
     values = drawn(0, (4, 3, 5, 30), squares=False, decades=2.0, dtype=torch.float32)
-    kept = stored(values, squares=False)
-    assert kept.scales.shape == (4, math.ceil(450 / 128))
-    kept[1:3].write(values[:2])
-    assert torch.equal(kept[1:3].read(torch.float32), kept.round_trip(values.flatten(1))[:2].view(2, 3, 5, 30))
+    state = stored(values, squares=False)
+    assert state.scales.shape == (4, math.ceil(450 / 128))
+    state[1:3].write(values[:2])
+    assert torch.equal(state[1:3].read(torch.float32), state.round_trip(values.flatten(1))[:2].view(2, 3, 5, 30))
 
 
 MOMENTS = [
@@ -141,8 +141,8 @@ def test_twenty_steps_are_those_of_algorithm_1_with_rounded_state(first, second)
         weight.grad = gradient
         optimizer.step()
         literal.step(gradient)
-    kept = optimizer.state[weight]
-    assert sum(value.nbytes for key, value in kept.items() if key != "step") == block.state_bytes
+    tensors = optimizer.state[weight]
+    assert sum(value.nbytes for key, value in tensors.items() if key != "step") == block.state_bytes
     if second is SecondMoment.ELEMENT:  # one v a row is kept in float32, which float64 is not
         torch.testing.assert_close(weight.detach(), literal.W, rtol=0.0, atol=1e-9)
     else:
@@ -202,9 +202,9 @@ def test_both_branches_take_the_same_steps(compiles):
         train(plain_model, plain, range(step, step + 1))
         with devices.simulate_accelerator():
             train(model, optimizer, range(step, step + 1))
-        for one, other in zip(model.parameters(), plain_model.parameters(), strict=True):
-            torch.testing.assert_close(one, other, rtol=0.0, atol=1e-5)
-        codes = [codes_of(each) for each in (optimizer, plain)]
+        for weight, other in zip(model.parameters(), plain_model.parameters(), strict=True):
+            torch.testing.assert_close(weight, other, rtol=0.0, atol=1e-5)
+        codes = [codes_of(stepper) for stepper in (optimizer, plain)]
         assert codes[0].keys() == codes[1].keys() != set()
         for name, code in codes[0].items():
             apart = (code.int() - codes[1][name].int()).abs()
@@ -217,8 +217,8 @@ def test_both_branches_take_the_same_steps(compiles):
 def codes_of(optimizer: torch.optim.Optimizer) -> dict[tuple[int, str], Tensor]:
     """Return the codes by index of the parameter and name of the state."""
     return {
-        (place, name): value
-        for place, state in optimizer.state_dict()["state"].items()
+        (index, name): value
+        for index, state in optimizer.state_dict()["state"].items()
         for name, value in state.items()
         if isinstance(value, Tensor) and value.dtype in (torch.int8, torch.uint8)
     }

@@ -26,8 +26,8 @@ def by_decay(model: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def same(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+def same(model: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(("cls", "heads"), [(AdaPM, None), (AdaPMMini, 4), (AdamMini, 4)])
@@ -90,8 +90,8 @@ def test_parameters_added_late_are_planned_by_names_and_the_others_keep_their_bl
     assert optimizer.plan.by_parameter == plan_blocks(model).by_parameter
     train(model, optimizer, range(2))
     train(whole, AdaPM.for_model(whole, LR), range(2))
-    for one, other in zip(model.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(one, other)  # blocks of two groups are never in one batch: rounding differs
+    for weight, other in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(weight, other)  # blocks of two groups are never in one batch: rounding differs
 
 
 def test_a_bad_group_added_late_leaves_groups_and_plan_as_they_were():
@@ -234,8 +234,8 @@ def test_state_that_is_replaced_through_data_is_the_state(cls: type[AdaPM]):
     train(replaced, ours, range(3, 5))
     train(loaded, theirs, range(3, 5))
     assert same(replaced, loaded)
-    for mine, other in zip(ours.state.values(), theirs.state.values(), strict=True):
-        assert torch.equal(mine["exp_avg_sq"], other["exp_avg_sq"]), "and it is what moves on"
+    for our_state, other in zip(ours.state.values(), theirs.state.values(), strict=True):
+        assert torch.equal(our_state["exp_avg_sq"], other["exp_avg_sq"]), "and it is what moves on"
 
 
 def test_a_counter_that_is_set_counts_for_its_parameter_alone():
@@ -247,8 +247,8 @@ def test_a_counter_that_is_set_counts_for_its_parameter_alone():
     other = copy.deepcopy(model)
     apart = AdaPM(other, LR)
     apart.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for each, stepper in ((model, optimizer), (other, apart)):
-        train(each, stepper, range(2))
+    for module, stepper in ((model, optimizer), (other, apart)):
+        train(module, stepper, range(2))
     assert optimizer.state[weight]["step"] == 12
     assert same(model, other)
 

@@ -19,15 +19,15 @@ triton = pytest.importorskip("triton", reason="Triton is for Linux")
 def test_the_interpreter_finds_what_torch_finds():
     """In a process of its own: the interpreter takes the place of Triton's compiler in the whole process."""
     tests = Path(__file__).with_name("test_kernels.py")
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", str(tests), "-m", "triton", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
-    assert " passed" in found.stdout
+    assert process.returncode == 0, process.stdout[-6000:] + process.stderr[-2000:]
+    assert " passed" in process.stdout
 
 
 def build_for(
@@ -65,9 +65,9 @@ def stack_bytes(made: Any, folder: Path) -> int:
     binary = folder / "kernel.cubin"
     binary.write_bytes(made.asm["cubin"])
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    told = subprocess.run([tool, "-res-usage", binary], capture_output=True, text=True, check=True).stdout
-    (found,) = re.findall(r"STACK:(\d+)", told)
-    return int(found)
+    output = subprocess.run([tool, "-res-usage", binary], capture_output=True, text=True, check=True).stdout
+    (size,) = re.findall(r"STACK:(\d+)", output)
+    return int(size)
 
 
 _FLOATS = ("left", "right", "divisor", "numbers")

@@ -48,7 +48,7 @@ class Case:
     def moved(self, numbers: tuple[float, ...] = NUMBERS) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
         """W, m and v of each block after the step, by torch's formulas in float64."""
         of_gradient, of_product, b2, rest2, debias, eps, clip, keep, lr, rest1 = numbers
-        found = []
+        blocks = []
         for k, (weight, gradient) in enumerate(zip(self.weights, self.gradients, strict=True)):
             w, g = weight.double(), gradient.double()
             average = moment = None
@@ -65,8 +65,8 @@ class Case:
                 v = self.moments[k].double()
                 moment = v * b2 + rest2 * (g.square() if v.ndim == 2 else g.square().mean(dim=1))
                 root = (moment if v.ndim == 2 else moment[:, None]).sqrt() * debias + eps
-            found.append((keep * w - lr * (numerator / root).clamp(-clip, clip), average, moment))
-        return found
+            blocks.append((keep * w - lr * (numerator / root).clamp(-clip, clip), average, moment))
+        return blocks
 
 
 def make_case(
@@ -111,15 +111,15 @@ def check(kernels, case: Case, *, numbers: tuple[float, ...] = NUMBERS, rtol: fl
         torch.tensor(numbers, device=DEVICE),
     )
     for k, (weight, average, moment) in enumerate(expected):
-        for found, wanted in (
+        for actual, wanted in (
             (case.weights[k], weight),
             (case.averages[k] if case.averages else None, average),
             (case.moments[k] if case.moments else None, moment),
         ):
             if wanted is not None:
-                assert found is not None
-                exact = torch.finfo(found.dtype).eps
-                torch.testing.assert_close(found.double(), wanted, rtol=max(rtol, exact), atol=max(atol, exact / 16))
+                assert actual is not None
+                exact = torch.finfo(actual.dtype).eps
+                torch.testing.assert_close(actual.double(), wanted, rtol=max(rtol, exact), atol=max(atol, exact / 16))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -161,13 +161,13 @@ def test_slices_of_fused_matrices_and_turned_matrices_lie_where_they_do(kernels,
     """And what lies beside them stays as it is."""
     case = make_case((40, 50), kind=kind, second="element", blocks=3)
     whole = [torch.full((40, 150), 7.0, device=DEVICE) for _ in range(3)]
-    for k, each in enumerate(whole):
-        middle = each[:, 50:100].copy_(case.weights[k])
+    for k, matrix in enumerate(whole):
+        middle = matrix[:, 50:100].copy_(case.weights[k])
         case.weights[k] = middle
     case.gradients[1] = case.gradients[1].t().contiguous().t()
     check(kernels, case)
-    for each in whole:
-        assert bool((each[:, :50] == 7.0).all() and (each[:, 100:] == 7.0).all())
+    for matrix in whole:
+        assert bool((matrix[:, :50] == 7.0).all() and (matrix[:, 100:] == 7.0).all())
 
 
 @pytest.mark.parametrize(
@@ -276,9 +276,9 @@ def test_squares_are_summed_along_rows_and_columns(kernels, axis, dtype):
     for shape in ((1, 300), (65, 129)):
         case = make_case(shape, kind="none", second="element", blocks=3, dtype=dtype)
         case.gradients[1] = case.gradients[1].t().contiguous().t()
-        found = kernels.square_sums(case.gradients, axis=axis)
+        sums = kernels.square_sums(case.gradients, axis=axis)
         expected = torch.stack([gradient.double().square().sum(dim=1 - axis) for gradient in case.gradients])
-        torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(sums.double(), expected, rtol=1e-6, atol=0.0)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -297,10 +297,10 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
         sums = torch.empty(2, shape[axis], device=DEVICE)
         through = torch.randn(2, rank, rank, generator=draw).to(DEVICE)
         thin = torch.randn(2, shape[axis], rank, generator=draw).to(DEVICE).mT
-        found = kernels.multiply(Start(rows), case.gradients, axis=axis, sums=sums, precision=precision)
-        G = torch.stack([each.double() for each in case.gradients])
+        products = kernels.multiply(Start(rows), case.gradients, axis=axis, sums=sums, precision=precision)
+        G = torch.stack([gradient.double() for gradient in case.gradients])
         wide = rows.double() @ (G.mT if axis == 0 else G)
-        torch.testing.assert_close(found.double(), wide, rtol=1e-5, atol=atol)
+        torch.testing.assert_close(products.double(), wide, rtol=1e-5, atol=atol)
         torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
         carried = kernels.Carried(through, thin, 0.75)
         both = kernels.multiply(Start(rows), case.gradients, axis=axis, carried=carried, precision=precision)
@@ -322,17 +322,19 @@ def test_rows_are_scaled_and_replaced_wherever_they_are_read(kernels, rank, leng
     if turned:
         rows = rows.mT.contiguous().mT
     start = Start(rows, inverse, sketch)
-    others = torch.randn(blocks, length, rank, generator=draw).to(DEVICE).mT
+    other_rows = torch.randn(blocks, length, rank, generator=draw).to(DEVICE).mT
     exact = start.dense().double()
     assert exact.isfinite().all()
     for dtype, error in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        found = kernels.inner_products(start, others, dtype)
-        assert found.dtype is dtype
-        torch.testing.assert_close(found.double(), exact @ others.double().mT, rtol=error, atol=error * length**0.5)
+        products = kernels.inner_products(start, other_rows, dtype)
+        assert products.dtype is dtype
+        torch.testing.assert_close(
+            products.double(), exact @ other_rows.double().mT, rtol=error, atol=error * length**0.5
+        )
     gradients = [torch.randn(40, length, generator=draw).to(DEVICE) for _ in range(blocks)]
-    found = kernels.multiply(start, gradients, axis=0)
+    products = kernels.multiply(start, gradients, axis=0)
     expected = exact @ torch.stack(gradients).double().mT
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * length**0.5)
+    torch.testing.assert_close(products.double(), expected, rtol=1e-5, atol=1e-5 * length**0.5)
 
 
 def test_inner_products_of_long_rows_are_summed_in_parts_and_in_float64(kernels):
@@ -342,23 +344,23 @@ def test_inner_products_of_long_rows_are_summed_in_parts_and_in_float64(kernels)
     rows[:, 1] = rows[:, 0]
     rows[0, 1, 0] += 1e-3
     gram = kernels.inner_products(Start(rows), rows, torch.float64)[0]
-    left = gram[1, 1] - gram[0, 1] ** 2 / gram[0, 0]
+    remainder = gram[1, 1] - gram[0, 1] ** 2 / gram[0, 0]
     wide = rows[0].double()
     expected = (wide[1] - wide[0] * (wide[0] @ wide[1]) / (wide[0] @ wide[0])).square().sum()
-    torch.testing.assert_close(left, expected, rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(remainder, expected, rtol=1e-5, atol=0.0)
 
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
     kernels.try_on(DEVICE)
     with monkeypatch.context() as patched:
-        patched.setattr(kernels, "move", lambda blocks, *rest, **how: blocks.weights[0].add_(1.0))
+        patched.setattr(kernels, "move", lambda blocks, *operands, **how: blocks.weights[0].add_(1.0))
         with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
             kernels.try_on(DEVICE)
-    for name, said in (("multiply", "its products do not agree"), ("inner_products", "its inner products do not")):
+    for name, message in (("multiply", "its products do not agree"), ("inner_products", "its inner products do not")):
         with monkeypatch.context() as patched:
-            found = getattr(kernels, name)
-            patched.setattr(kernels, name, lambda *given, _found=found, **how: _found(*given, **how) + 1.0)
-            with pytest.raises(RuntimeError, match=said):
+            kernel = getattr(kernels, name)
+            patched.setattr(kernels, name, lambda *given, _kernel=kernel, **how: _kernel(*given, **how) + 1.0)
+            with pytest.raises(RuntimeError, match=message):
                 kernels.try_on(DEVICE)
 
 
@@ -398,10 +400,10 @@ def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, opti
     assert not uses_kernels
     train(other, cls.for_model(other, 1e-3, compile=True, **options), range(2))
     assert set(uses_kernels) == {options.get("matmul_precision", "highest")}
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+    for weight, two in zip(plain.parameters(), other.parameters(), strict=True):
         # TF32 is rounded otherwise by torch's products: it shows where m is the small rest of large terms.
         is_narrow = not INTERPRETED and options.get("matmul_precision") == "high"
-        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4 if is_narrow else 2e-5)
+        torch.testing.assert_close(weight, two, rtol=1e-3, atol=1e-4 if is_narrow else 2e-5)
 
 
 @pytest.mark.parametrize("options", [{"bf16_stochastic_round": True}, {"master_weights": True}])
@@ -409,6 +411,6 @@ def test_a_model_of_bfloat16_is_trained_as_by_torchs_operators(uses_kernels, opt
     plain, other = tiny_gpt2(dtype=torch.bfloat16).to(DEVICE), tiny_gpt2(dtype=torch.bfloat16).to(DEVICE)
     train(plain, AdaPMMini.for_model(plain, 1e-3, compile=False, **options), range(1))
     train(other, AdaPMMini.for_model(other, 1e-3, compile=True, **options), range(1))
-    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+    for weight, two in zip(plain.parameters(), other.parameters(), strict=True):
         # Sums in another order may round to the neighbour, one part in 128.
-        torch.testing.assert_close(one, two, rtol=2**-7, atol=1e-6)
+        torch.testing.assert_close(weight, two, rtol=2**-7, atol=1e-6)

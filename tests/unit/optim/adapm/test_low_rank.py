@@ -68,12 +68,12 @@ def test_the_svd_is_the_best_and_many_subspace_iterations_reach_it_on_every_shap
     values = torch.linalg.svdvals(target)
     best = torch.linalg.norm(values[rank:])
     exact = solve("svd", gradient, carried)
-    found = solve("subspace", gradient, carried, iterations=60)
+    factors = solve("subspace", gradient, carried, iterations=60)
     scale = torch.linalg.norm(target)
     assert torch.linalg.norm(exact.left @ exact.right - target) <= best + 1e-10 * scale
-    assert torch.linalg.norm(found.left @ found.right - target) <= 1.05 * best + 1e-10 * scale
-    assert exact.left.shape == found.left.shape == (rows, rank)
-    assert exact.right.shape == found.right.shape == (rank, columns)
+    assert torch.linalg.norm(factors.left @ factors.right - target) <= 1.05 * best + 1e-10 * scale
+    assert exact.left.shape == factors.left.shape == (rows, rank)
+    assert exact.right.shape == factors.right.shape == (rank, columns)
 
 
 @settings(deadline=None, max_examples=50)
@@ -82,12 +82,12 @@ def test_a_rank_deficient_or_zero_momentum_is_found_exactly(rows, columns, share
     rank = max(1, round(share * min(rows, columns)))
     gradient = draw(seed, rows, true_rank) @ draw(seed + 1, true_rank, columns)
     carried = zeros(rows, columns, rank)
-    found = solve("subspace", gradient, carried, fresh=True)
-    assert found.left.isfinite().all()
-    assert found.right.isfinite().all()
-    assert dimension(found.left.mT) == min(rank, true_rank)
+    factors = solve("subspace", gradient, carried, fresh=True)
+    assert factors.left.isfinite().all()
+    assert factors.right.isfinite().all()
+    assert dimension(factors.left.mT) == min(rank, true_rank)
     if rank >= true_rank:
-        torch.testing.assert_close(found.left @ found.right, momentum(gradient, carried), rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(factors.left @ factors.right, momentum(gradient, carried), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("scale", [1e-18, 1e-9, 1.0, 1e9])
@@ -95,8 +95,8 @@ def test_the_factors_scale_with_the_gradient_in_float32(scale):
     """Algorithm 2's gradient descent does not: its step has a fixed size."""
     gradient, carried = draw(0, 40, 30).float(), Factors(*(factor.float() for factor in zeros(40, 30, 4)))
     unit = solve("subspace", gradient, carried, fresh=True)
-    found = solve("subspace", gradient * scale, carried, fresh=True)
-    torch.testing.assert_close((found.left @ found.right) / scale, unit.left @ unit.right, rtol=1e-4, atol=1e-4)
+    factors = solve("subspace", gradient * scale, carried, fresh=True)
+    torch.testing.assert_close((factors.left @ factors.right) / scale, unit.left @ unit.right, rtol=1e-4, atol=1e-4)
 
 
 def test_it_leaves_the_zero_start_that_holds_algorithm_2():
@@ -105,8 +105,8 @@ def test_it_leaves_the_zero_start_that_holds_algorithm_2():
     after_zero = solve("subspace", torch.zeros(20, 30, dtype=torch.float64), carried, fresh=True)
     assert not after_zero.right.any()
     gradient = draw(1, 20, 3) @ draw(2, 3, 30)
-    found = solve("subspace", gradient, after_zero)
-    torch.testing.assert_close(found.left @ found.right, momentum(gradient, after_zero))
+    factors = solve("subspace", gradient, after_zero)
+    torch.testing.assert_close(factors.left @ factors.right, momentum(gradient, after_zero))
 
 
 def test_one_warm_started_iteration_a_step_follows_a_turning_subspace():
@@ -126,8 +126,8 @@ def test_one_warm_started_iteration_a_step_follows_a_turning_subspace():
 @pytest.mark.parametrize(("size", "directions"), [(1e-2, 8), (1e-6, 2)])
 def test_columns_that_nearly_depend_on_each_other_give_a_basis_of_what_is_more_than_rounding(size, directions):
     gradient = draw(0, 64, 2) @ draw(1, 2, 48) + size * draw(2, 64, 48)
-    found = solve("subspace", gradient.float(), Factors(torch.zeros(64, 8), torch.zeros(8, 48)), fresh=True)
-    assert dimension(found.left.mT) == directions
+    factors = solve("subspace", gradient.float(), Factors(torch.zeros(64, 8), torch.zeros(8, 48)), fresh=True)
+    assert dimension(factors.left.mT) == directions
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
@@ -135,8 +135,8 @@ def test_columns_that_nearly_depend_on_each_other_give_a_basis_of_what_is_more_t
 def test_a_gradient_that_is_not_finite_shows_in_the_factors_without_an_exception(solver, bad):
     gradient = draw(0, 10, 12)
     gradient[3, 4] = bad
-    found = solve(solver, gradient, Factors(draw(1, 10, 2), draw(2, 2, 12)))
-    assert not (found.left @ found.right).isfinite().all()
+    factors = solve(solver, gradient, Factors(draw(1, 10, 2), draw(2, 2, 12)))
+    assert not (factors.left @ factors.right).isfinite().all()
 
 
 @settings(deadline=None)
@@ -147,13 +147,13 @@ def test_the_closed_form_is_the_paper_s_correction(beta1, step, seed):
     current = Factors(draw(seed + 3, 7, 2), draw(seed + 4, 2, 9))
     weights = mixture(beta1, bias_correction=True, debias_at=step)
     left, right = mixed_factors(carried, current, weights)
-    found = weights.gradient * gradient + left @ right
+    correction = weights.gradient * gradient + left @ right
 
     target = (1 - beta1) * gradient + beta1 * carried.left @ carried.right
     residual = current.left @ current.right - target
     past = beta1 / (1 - beta1) if step is None else sum(beta1**i for i in range(1, step))
     expected = (target - past * residual) / (1.0 if step is None else 1 - beta1**step)
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(correction, expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("step", [1, 2, 10, 1000])
@@ -170,14 +170,14 @@ def test_without_correction_only_the_current_factors_count():
 def test_a_sketch_depends_on_seed_step_and_block_alone():
     like = torch.empty(3, 50, dtype=torch.float64)
     torch.manual_seed(1)
-    one = gaussian_sketch(0, 1, "a", like)
+    sketch = gaussian_sketch(0, 1, "a", like)
     torch.manual_seed(2)
-    assert torch.equal(one, gaussian_sketch(0, 1, "a", like))
+    assert torch.equal(sketch, gaussian_sketch(0, 1, "a", like))
     for other in (gaussian_sketch(1, 1, "a", like), gaussian_sketch(0, 2, "a", like), gaussian_sketch(0, 1, "b", like)):
-        assert not torch.equal(one, other)
-    assert one.dtype is torch.float64
-    assert abs(one.mean().item()) < 0.3
-    assert one.std().item() == pytest.approx(1.0, abs=0.2)
+        assert not torch.equal(sketch, other)
+    assert sketch.dtype is torch.float64
+    assert abs(sketch.mean().item()) < 0.3
+    assert sketch.std().item() == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-12)])
@@ -186,9 +186,9 @@ def test_a_healthy_block_gets_the_same_factors_on_an_accelerator(dtype, toleranc
     gradient, carried = gradient.to(dtype), Factors(*(factor.to(dtype) for factor in carried))
     expected = solve("subspace", gradient, carried)
     with devices.simulate_accelerator():
-        found = solve("subspace", gradient, carried)
-    torch.testing.assert_close(found.left, expected.left, rtol=0.0, atol=tolerance)
-    torch.testing.assert_close(found.right, expected.right, rtol=0.0, atol=10 * tolerance)
+        factors = solve("subspace", gradient, carried)
+    torch.testing.assert_close(factors.left, expected.left, rtol=0.0, atol=tolerance)
+    torch.testing.assert_close(factors.right, expected.right, rtol=0.0, atol=10 * tolerance)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -208,9 +208,9 @@ def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
     if fresh:
         sketches = [partial(draw, 90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
     found = SOLVERS["subspace"](momenta, **how, sketches=sketches)
-    for one, momentum, sketch in zip(found, momenta, sketches, strict=True):
+    for solution, momentum, sketch in zip(found, momenta, sketches, strict=True):
         (alone,) = SOLVERS["subspace"]([momentum], **how, sketches=[sketch])
-        torch.testing.assert_close(one.left @ one.right, alone.left @ alone.right, rtol=0.0, atol=1e-12)
+        torch.testing.assert_close(solution.left @ solution.right, alone.left @ alone.right, rtol=0.0, atol=1e-12)
 
 
 def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
@@ -221,14 +221,14 @@ def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
     gradient[3, 5, 6] = torch.nan
     carried = Factors(torch.zeros(4, 40, 5), torch.zeros(4, 5, 30))
     alone = solve("subspace", gradient[0], Factors(carried.left[0], carried.right[0]), fresh=False)
-    found = solve("subspace", gradient, carried, fresh=False)
-    product = found.left @ found.right
-    torch.testing.assert_close(found.left[:3].isfinite(), torch.ones(3, 40, 5, dtype=torch.bool))
-    assert alone.right.any() and found.right[0].any()
+    factors = solve("subspace", gradient, carried, fresh=False)
+    product = factors.left @ factors.right
+    torch.testing.assert_close(factors.left[:3].isfinite(), torch.ones(3, 40, 5, dtype=torch.bool))
+    assert alone.right.any() and factors.right[0].any()
     torch.testing.assert_close(product[1], (1 - BETA1) * gradient[1], rtol=0.0, atol=1e-5)
     assert not product[2].any()
     assert not product[3].isfinite().all()
-    assert [dimension(left.mT) for left in found.left[:3]] == [5, 2, 0]
+    assert [dimension(left.mT) for left in factors.left[:3]] == [5, 2, 0]
 
 
 HARD: dict[str, tuple[Tensor, int]] = {
@@ -272,11 +272,11 @@ def test_carried_factors_of_any_size_are_taken_up_or_dropped_but_never_spoil_a_b
     carried = Factors(draw(1, 40, 4).float(), scale * draw(2, 4, 30).float())
     back = draw(4, 40, 4).float() @ draw(5, 4, 30).float()
     for gradient in (torch.zeros(40, 30), scale * draw(3, 40, 30).float(), back):
-        found = solve(solver, gradient, carried, iterations=5)
+        factors = solve(solver, gradient, carried, iterations=5)
         size = momentum(gradient, carried).abs().max()
-        assert (found.left @ found.right).abs().max() <= 2.0 * size
+        assert (factors.left @ factors.right).abs().max() <= 2.0 * size
     if scale < 1e-6:  # what came back has rank 4 and is all there is
-        missed = torch.linalg.norm(found.left @ found.right - (1 - BETA1) * back)
+        missed = torch.linalg.norm(factors.left @ factors.right - (1 - BETA1) * back)
         assert missed < 0.01 * torch.linalg.norm((1 - BETA1) * back)
 
 

@@ -39,7 +39,12 @@ def moved(model: nn.Module, optimizer: AdaPM, steps: range, *, idle: str = "") -
 
 
 def factors_of(model: nn.Module, optimizer: AdaPM) -> list[Tensor]:
-    return [value for each in model.parameters() for key, value in optimizer.state[each].items() if "momentum" in key]
+    return [
+        value
+        for parameter in model.parameters()
+        for key, value in optimizer.state[parameter].items()
+        if "momentum" in key
+    ]
 
 
 @CLASSES
@@ -49,8 +54,8 @@ def test_a_group_moves_its_blocks_as_each_moves_alone(request, cls, tiny):
     moved(together, cls.for_model(together, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
     request.getfixturevalue("one_by_one")
     moved(apart, cls.for_model(apart, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
-    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+    for weight, other in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(weight, other, rtol=0.0, atol=1e-12)
 
 
 def test_the_state_of_blocks_of_one_shape_is_brought_together_once_and_loads_bit_for_bit():
@@ -71,7 +76,7 @@ def test_the_state_of_blocks_of_one_shape_is_brought_together_once_and_loads_bit
     loaded.load_state_dict(torch.load(file))
     for trained, chosen in ((model, optimizer), (other, loaded)):
         moved(trained, chosen, range(3, 5))
-    assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(weight, two) for weight, two in zip(model.parameters(), other.parameters(), strict=True))
 
 
 def test_blocks_that_sit_out_a_step_keep_their_state_and_its_place():

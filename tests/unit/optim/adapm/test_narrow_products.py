@@ -42,7 +42,7 @@ def test_factors_miss_as_much_of_the_momentum_and_their_rows_stay_orthonormal(bi
     gradient += 0.1 * torch.randn(96, 160, generator=draw)
     carried = Factors(torch.zeros(96, 5), torch.zeros(5, 160))
     M = 0.1 * gradient
-    found, residuals = [], []
+    solutions, residuals = [], []
     for precision in ("highest", "high"):
         with emulate_products(bits):
             (factors,) = subspace(
@@ -51,11 +51,11 @@ def test_factors_miss_as_much_of_the_momentum_and_their_rows_stay_orthonormal(bi
                 fresh=True,
                 sketches=[lambda: gaussian_sketch(0, 1, "block", carried.right)],
             )
-        found.append(factors)
+        solutions.append(factors)
         residuals.append(((factors.left @ factors.right - M).norm() / M.norm()).item())
     assert residuals[1] == pytest.approx(residuals[0], rel=rounding)
-    torch.testing.assert_close(found[1].left.mT @ found[1].left, torch.eye(5), rtol=0.0, atol=1e-5)
-    apart = ((found[1].right - found[0].right).norm() / found[0].right.norm()).item()
+    torch.testing.assert_close(solutions[1].left.mT @ solutions[1].left, torch.eye(5), rtol=0.0, atol=1e-5)
+    apart = ((solutions[1].right - solutions[0].right).norm() / solutions[0].right.norm()).item()
     assert rounding / 100 < apart < 10 * rounding
 
 
@@ -70,7 +70,7 @@ def test_a_training_in_tf32_goes_where_one_in_float32_goes(cls):
     assert close == pytest.approx(losses, rel=1e-2)
     train(on_a_cpu, cls.for_model(on_a_cpu, 1e-3, matmul_precision="high"), range(20))
     ends = [[value.detach() for value in model.parameters()] for model in (exact, narrow, on_a_cpu)]
-    assert all(torch.equal(one, same) for one, same in zip(ends[0], ends[2], strict=True))
-    gone = sum(float((one - first).square().sum()) for one, first in zip(ends[0], start, strict=True))
-    apart = sum(float((one - other).square().sum()) for one, other in zip(ends[0], ends[1], strict=True))
+    assert all(torch.equal(weight, same) for weight, same in zip(ends[0], ends[2], strict=True))
+    gone = sum(float((weight - first).square().sum()) for weight, first in zip(ends[0], start, strict=True))
+    apart = sum(float((weight - other).square().sum()) for weight, other in zip(ends[0], ends[1], strict=True))
     assert 0.0 < (apart / gone) ** 0.5 < 0.05

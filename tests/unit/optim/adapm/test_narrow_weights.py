@@ -37,8 +37,8 @@ def flat(model: nn.Module) -> Tensor:
     return torch.cat([value.detach().float().flatten() for value in model.parameters()])
 
 
-def same(one: nn.Module, other: nn.Module) -> bool:
-    return torch.equal(flat(one), flat(other))
+def same(model: nn.Module, other: nn.Module) -> bool:
+    return torch.equal(flat(model), flat(other))
 
 
 SPECIAL = [
@@ -52,11 +52,11 @@ def test_rounding_is_that_of_the_twin():
     exact = torch.cat([torch.tensor(SPECIAL), torch.randn(400) * torch.logspace(-30, 30, 400)])
     for step in range(20):
         key = rounding_key(7, step, "block")
-        found = round_stochastically(exact, key)
-        assert found.dtype is torch.bfloat16
-        expected = [twin.round_stochastically(value, *key, place) for place, value in enumerate(exact.tolist())]
-        assert torch.equal(found.float().nan_to_num(nan=7.0), torch.tensor(expected).nan_to_num(nan=7.0))
-    assert torch.equal(found.isnan(), exact.isnan())
+        rounded = round_stochastically(exact, key)
+        assert rounded.dtype is torch.bfloat16
+        expected = [twin.round_stochastically(value, *key, index) for index, value in enumerate(exact.tolist())]
+        assert torch.equal(rounded.float().nan_to_num(nan=7.0), torch.tensor(expected).nan_to_num(nan=7.0))
+    assert torch.equal(rounded.isnan(), exact.isnan())
 
 
 def test_the_mean_of_many_roundings_is_the_exact_number():
@@ -78,9 +78,9 @@ def test_the_mean_of_many_roundings_is_the_exact_number():
 def test_a_part_is_rounded_as_in_the_whole():
     """By rows, by columns, and of a vector: whoever holds a part of a block rounds it as one process does."""
     whole = torch.randn(12, 10)
-    found = round_stochastically(whole, KEY)
+    rounded = round_stochastically(whole, KEY)
     part = round_stochastically(whole[4:9, 3:7], KEY, origin=(4, 3), whole_shape=(12, 10))
-    assert torch.equal(part, found[4:9, 3:7])
+    assert torch.equal(part, rounded[4:9, 3:7])
     assert not torch.equal(round_stochastically(whole[4:9, 3:7], KEY), part)
     vector = round_stochastically(whole[0], KEY)
     assert torch.equal(round_stochastically(whole[0, 6:], KEY, origin=(6,), whole_shape=(10,)), vector[6:])
@@ -121,7 +121,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(cls: type[AdaPM], options: dict[str, 
     train(second, resumed, range(3, 6))
     assert same(second, whole)
     if options is MASTER:
-        assert all(one["master_weight"].dtype is torch.float32 for one in resumed.state.values())
+        assert all(tensors["master_weight"].dtype is torch.float32 for tensors in resumed.state.values())
 
 
 @pytest.mark.parametrize("options", [STOCHASTIC, MASTER])
@@ -153,24 +153,24 @@ def test_weights_that_somebody_loads_are_followed():
     optimizer = AdaPM.for_model(model, 1e-4, **MASTER)
     drift(model, optimizer, 3)
     parameter = next(value for name, value in model.named_parameters() if name == "transformer.wte.weight")
-    kept = optimizer.state[parameter]["master_weight"][1:].clone()
+    master_rows = optimizer.state[parameter]["master_weight"][1:].clone()
     with torch.no_grad():
         parameter[0] = 3.0
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     drift(model, optimizer, 1)
     assert (parameter[0] == 3.0).all()
-    assert torch.equal(optimizer.state[parameter]["master_weight"][1:], kept)
+    assert torch.equal(optimizer.state[parameter]["master_weight"][1:], master_rows)
 
 
 def test_float32_weights_need_neither():
-    one = tiny_gpt2()
-    drift(one, AdaPM.for_model(one, 3e-4), 2)
+    plain_model = tiny_gpt2()
+    drift(plain_model, AdaPM.for_model(plain_model, 3e-4), 2)
     for options in (STOCHASTIC, MASTER):
         model = tiny_gpt2()
         optimizer = AdaPM.for_model(model, 3e-4, **options)
         drift(model, optimizer, 2)
-        assert same(model, one)
+        assert same(model, plain_model)
         assert not any("master_weight" in state for state in optimizer.state.values())
 
 

@@ -26,15 +26,15 @@ def block(second_moment: SecondMoment, dtype: torch.dtype = torch.float32, **fie
     )
 
 
-def after_one_step(of: Block, **options: Any) -> tuple[Tensor, Tensor]:
+def after_one_step(block: Block, **options: Any) -> tuple[Tensor, Tensor]:
     """(what is stored, the divisor over the whole block) with b2 = 0.5 and v = 0 before."""
-    stored = torch.zeros(of.state_shapes["exp_avg_sq"], dtype=of.state_dtype)
-    optimizer = AdaPM([("w", nn.Parameter(G))], 1e-3, plan=BlockPlan((of,)), betas=(0.9, 0.5), eps=0.25, **options)
+    stored = torch.zeros(block.state_shapes["exp_avg_sq"], dtype=block.state_dtype)
+    optimizer = AdaPM([("w", nn.Parameter(G))], 1e-3, plan=BlockPlan((block,)), betas=(0.9, 0.5), eps=0.25, **options)
     settings = StepSettings.from_group(optimizer.param_groups[0], 1)
-    if of.second_moment is SecondMoment.ELEMENT:
+    if block.second_moment is SecondMoment.ELEMENT:
         return stored, element_divisor([stored], G, settings)
-    squares = G.square().sum(dim=1 - of.output_axis)
-    return stored, shared_divisor(of, [stored], squares, settings).expand(2, 4)
+    squares = G.square().sum(dim=1 - block.output_axis)
+    return stored, shared_divisor(block, [stored], squares, settings).expand(2, 4)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_debiasing_divides_v_before_the_root():
 
 
 def test_bfloat16_state_is_averaged_in_float32_and_rounded_once():
-    stored, found = after_one_step(block(SecondMoment.ELEMENT, torch.bfloat16))
+    stored, divisor = after_one_step(block(SecondMoment.ELEMENT, torch.bfloat16))
     assert torch.equal(stored, (0.5 * G * G).to(torch.bfloat16))
-    assert found.dtype is torch.float32
+    assert divisor.dtype is torch.float32
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])

@@ -35,7 +35,7 @@ def gradients(
         return torch.randn(size, generator=drawn, dtype=torch.float64)
 
     low = [draw(shape[0], rank) @ draw(rank, shape[1]) for rank in ranks]
-    return [(one + noise * draw(*shape)).to(dtype) for one in low]
+    return [(matrix + noise * draw(*shape)).to(dtype) for matrix in low]
 
 
 def sketch(step: int, rank: int, columns: int, dtype: torch.dtype) -> Tensor:
@@ -103,9 +103,9 @@ def exchange(work: Sequence[Exchange[Factors]]) -> list[Factors]:
     sent: list[Tensor | None] = [None] * len(work)
     while True:
         requests, ended = [], []
-        for one, value in zip(work, sent, strict=True):
+        for generator, value in zip(work, sent, strict=True):
             try:
-                requests.append(next(one) if value is None else one.send(value))
+                requests.append(next(generator) if value is None else generator.send(value))
             except StopIteration as stop:
                 ended.append(stop.value)
         if ended:
@@ -121,8 +121,8 @@ def require_agreement(stream: Sequence[Tensor], rank: int, parts: int, axis: int
     size = max(float(gradient.abs().max()) for gradient in stream)
     for alone, together, literal in zip(*ways, strict=True):
         expected = literal.left @ literal.right
-        for found in (alone, together):
-            momentum = (found.left @ found.right).double()
+        for factors in (alone, together):
+            momentum = (factors.left @ factors.right).double()
             torch.testing.assert_close(momentum, expected, rtol=0.0, atol=tolerance * size)
         assert torch.equal(alone.left.any(dim=0), together.left.any(dim=0))  # the same directions are left out
 

@@ -32,8 +32,8 @@ def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, solver):
     train(together, optimizer, range(7))
     chunks_of(1, monkeypatch)
     train(apart, cls.for_model(apart, 1e-3, solver=solver, refresh_interval=3), range(7))
-    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+    for weight, other in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(weight, other, rtol=1e-7, atol=1e-9)
 
 
 class _Operators(TorchDispatchMode):
@@ -107,10 +107,10 @@ def test_a_stack_of_experts_moves_as_its_experts_do_one_by_one(monkeypatch, cls,
         optimizer = cls.for_model(model, 1e-3, refresh_interval=5)
         for _ in route(model, range(8), sick_from=7):
             optimizer.step()
-    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12, equal_nan=True)
+    for weight, other in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(weight, other, rtol=0.0, atol=1e-12, equal_nan=True)
         well = [index for index in range(_EXPERTS) if index != _SICK]
-        assert one[well].isfinite().all() and one[_SICK].isnan().all()
+        assert weight[well].isfinite().all() and weight[_SICK].isnan().all()
 
 
 @CLASSES
@@ -137,8 +137,8 @@ def test_the_state_of_a_stack_is_one_tensor_under_a_name_for_each_expert_and_loa
     for trained, chosen in ((model, optimizer), (other, loaded)):
         for _ in route(trained, range(3, 6)):
             chosen.step()
-    for one, two in zip(model.parameters(), other.parameters(), strict=True):
-        assert torch.equal(one, two)
+    for weight, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(weight, two)
 
 
 @CLASSES

@@ -24,11 +24,11 @@ def test_a_copy_of_a_scheduled_optimizer_steps_its_own_weights():
 
 
 def test_only_what_has_a_gradient_decays():
-    one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = DecoupledSGD([{"params": [one, other], "decoupled_weight_decay": 0.5}], lr=0.1, momentum=0.9)
-    one.grad = torch.zeros(2)
+    weight, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = DecoupledSGD([{"params": [weight, other], "decoupled_weight_decay": 0.5}], lr=0.1, momentum=0.9)
+    weight.grad = torch.zeros(2)
     optimizer.step()
-    assert one.tolist() == torch.full((2,), 0.95).tolist()
+    assert weight.tolist() == torch.full((2,), 0.95).tolist()
     assert other.tolist() == [1.0, 1.0]
 
 

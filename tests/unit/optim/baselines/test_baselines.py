@@ -57,8 +57,8 @@ EPS_PLACED_ELSEWHERE = 1e-6
 """The library's SOAP, as its authors', adds eps before it debiases the second moment."""
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -82,8 +82,8 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
     ],
 )
 def test_an_optimizer_of_the_catalog_is_its_twin(name, options, twin, numbers, shape):
-    found, start, gradients = built(name, shape, **options)
-    close(found, twin(start, gradients, *numbers))
+    end, start, gradients = built(name, shape, **options)
+    close(end, twin(start, gradients, *numbers))
 
 
 @pytest.mark.parametrize("name", ["ademamix", "adopt"])
@@ -103,13 +103,13 @@ def test_mars_moves_as_far_where_gradients_are_tiny():
     start = drawn((6, 9), 0)
     gradients = [1e-6 * gradient.sign() for gradient in stream((6, 9))]
     model = OneMatrix(start)
-    found = after(model, build("mars", model, lr=LR, options={"weight_decay": 0.0}), gradients)
-    close(found, twins.mars(start, gradients, LR, 0.95, 0.99, 0.025, 1e-8))
+    end = after(model, build("mars", model, lr=LR, options={"weight_decay": 0.0}), gradients)
+    close(end, twins.mars(start, gradients, LR, 0.95, 0.99, 0.025, 1e-8))
 
 
 def test_soap_without_preconditioners_is_adamw_one_step_late():
-    found, start, gradients = built("soap", (6, 9), max_precondition_dim=1, weight_decay=0.0)
-    close(found, twins.adamw(start, gradients[1:], LR, 0.95, 0.95, 1e-8, 0.0), EPS_PLACED_ELSEWHERE)
+    end, start, gradients = built("soap", (6, 9), max_precondition_dim=1, weight_decay=0.0)
+    close(end, twins.adamw(start, gradients[1:], LR, 0.95, 0.95, 1e-8, 0.0), EPS_PLACED_ELSEWHERE)
 
 
 def test_soap_in_the_right_basis_takes_adams_steps_there():
@@ -121,8 +121,8 @@ def test_soap_in_the_right_basis_takes_adams_steps_there():
 
 
 def test_shampoo_without_preconditioners_is_adamw():
-    found, start, gradients = built("shampoo", (6, 9), max_precondition_dim=1)
-    close(found, twins.adamw(start, gradients, LR, **ADAM))
+    end, start, gradients = built("shampoo", (6, 9), max_precondition_dim=1)
+    close(end, twins.adamw(start, gradients, LR, **ADAM))
 
 
 def quadratic(shape: tuple[int, ...]) -> Tensor:
@@ -157,13 +157,13 @@ def test_accelerated_sgd_is_its_twin(beta):
 
 def test_accelerated_sgd_without_momentum_is_sgd_and_with_it_faster():
     start, curvature = drawn((6, 9), 0), quadratic((6, 9))
-    left = {}
+    losses = {}
     for beta in (1.0, 0.1):
-        found = twins.accelerated_sgd(start, lambda U: curvature * U, 300, 0.5, 0.5 * beta**-0.5, beta)
-        left[beta] = float((curvature * found**2).sum())
+        end = twins.accelerated_sgd(start, lambda U: curvature * U, 300, 0.5, 0.5 * beta**-0.5, beta)
+        losses[beta] = float((curvature * end**2).sum())
     plain = start * (1 - 0.5 * curvature) ** 300
-    assert left[1.0] == pytest.approx(float((curvature * plain**2).sum()))
-    assert left[0.1] < left[1.0]
+    assert losses[1.0] == pytest.approx(float((curvature * plain**2).sum()))
+    assert losses[0.1] < losses[1.0]
 
 
 def leading(rank: int) -> twins.Projection:
@@ -183,8 +183,8 @@ def haar(rank: int, experts: int, expert: int) -> twins.Projection:
         columns: list[Tensor] = []
         drawn_all = gaussian_sketch(0, t, "w", torch.empty(experts, G.shape[0], rank, dtype=G.dtype))
         for column in drawn_all[expert].unbind(1):
-            rest = column - sum((c * (c @ column) for c in columns), torch.zeros_like(column))
-            columns.append(rest / rest.norm())
+            remainder = column - sum((c * (c @ column) for c in columns), torch.zeros_like(column))
+            columns.append(remainder / remainder.norm())
         return torch.stack(columns, dim=1)
 
     return project
@@ -219,7 +219,7 @@ def each_matrix(
     stack, stored, output_axis = layout
     start, gradients = drawn((*stack, *stored), 0), stream((*stack, *stored))
     model = OneMatrix(start)
-    found = after(model, optimizer_of(cls, model.w, output_axis, **options), gradients)
+    end = after(model, optimizer_of(cls, model.w, output_axis, **options), gradients)
     outputs = stored[output_axis]
     first = outputs < stored[1 - output_axis]  # which side is short, and of a square the inputs
 
@@ -229,7 +229,7 @@ def each_matrix(
         return list(wide.reshape(-1, *wide.shape[-2:]).unbind())
 
     streams = zip(*(turned(gradient) for gradient in gradients), strict=True)
-    parts = zip(turned(found), turned(start), streams, strict=True)
+    parts = zip(turned(end), turned(start), streams, strict=True)
     return [(reached, began, list(of_one)) for reached, began, of_one in parts]
 
 
@@ -240,7 +240,7 @@ TINY_EPS = {**ADAM, "eps": 1e-12}
 @pytest.mark.parametrize("name", ["galore", "fira"])
 def test_the_signs_of_singular_vectors_change_nothing(name, monkeypatch):
     """Another LAPACK has others; the moments of the last interval are in the basis of that time."""
-    found, start, _ = built(name, (6, 9), update_gap=3)
+    end, start, _ = built(name, (6, 9), update_gap=3)
     svd = torch.linalg.svd
 
     def mirrored(matrix: Tensor, **options: Any) -> Any:
@@ -250,30 +250,30 @@ def test_the_signs_of_singular_vectors_change_nothing(name, monkeypatch):
 
     monkeypatch.setattr(torch.linalg, "svd", mirrored)
     mirror, _, _ = built(name, (6, 9), update_gap=3)
-    assert not torch.equal(found, start)
-    close(mirror, found, 1e-12)
+    assert not torch.equal(end, start)
+    close(mirror, end, 1e-12)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("cls", "more"), [(GaLore, {}), (GoLore, {"turn_momentum": True}), (Fira, {"outside": True})])
 def test_the_galore_family_is_its_twin(cls, more, layout):
     parts = each_matrix(cls, layout, update_gap=5, eps=1e-12)
-    for expert, (found, start, gradients) in enumerate(parts):
+    for expert, (end, start, gradients) in enumerate(parts):
         rank = round(0.5 * min(start.shape))
         projection = haar(rank, len(parts), expert) if cls is GoLore else leading(rank)
         expected = twins.projected_adamw(start, gradients, projection, 5, 0.25, LR, **TINY_EPS, **more)
-        close(found, expected, 1e-8)
+        close(end, expected, 1e-8)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("rank_ratio", "alpha"), [(0.5, 1.0), (None, 128**0.5)])
 def test_apollo_is_its_twin(rank_ratio, alpha, layout):
     parts = each_matrix(Apollo, layout, update_gap=5, rank_ratio=rank_ratio, scale=alpha, eps=1e-12)
-    for expert, (found, start, gradients) in enumerate(parts):
+    for expert, (end, start, gradients) in enumerate(parts):
         rank = 1 if rank_ratio is None else round(0.5 * min(start.shape))
         sketch = random_sketch(rank, len(parts), expert)
         expected = twins.apollo(start, gradients, sketch, alpha, LR, **TINY_EPS, mini=rank_ratio is None)
-        close(found, expected, 1e-8)
+        close(end, expected, 1e-8)
 
 
 @pytest.mark.parametrize("cls", [Fira, Apollo])
@@ -281,8 +281,8 @@ def test_a_block_whose_gradient_was_zero_is_not_held_back_afterwards(cls):
     """The authors' 1e-8 beside the last norm would let it grow from there by 1 % a step only."""
     model = OneMatrix(torch.zeros(6, 9, dtype=torch.float64))
     gradient = drawn((6, 9), 1)
-    found = after(model, optimizer_of(cls, model.w, weight_decay=0.0), [torch.zeros_like(gradient), gradient])
-    assert float(found.norm()) > 0.1 * LR * 54**0.5
+    end = after(model, optimizer_of(cls, model.w, weight_decay=0.0), [torch.zeros_like(gradient), gradient])
+    assert float(end.norm()) > 0.1 * LR * 54**0.5
 
 
 def test_golores_subspaces_are_not_galores():
@@ -299,8 +299,8 @@ def test_golores_subspaces_are_not_galores():
 @pytest.mark.parametrize("cls", [GaLore, GoLore, Fira, Apollo])
 def test_what_is_not_projected_is_adamw(cls):
     model, gradients = OneMatrix(drawn((6, 9), 0)), stream((6, 9))
-    found = after(model, cls([("w", model.w)], LR), gradients)
-    close(found, twins.adamw(drawn((6, 9), 0), gradients, LR, **ADAM))
+    end = after(model, cls([("w", model.w)], LR), gradients)
+    close(end, twins.adamw(drawn((6, 9), 0), gradients, LR, **ADAM))
 
 
 @pytest.mark.parametrize("output_axis", [0, 1])
@@ -308,8 +308,8 @@ def test_what_is_not_projected_is_adamw(cls):
 def test_scale_is_its_twin(last, output_axis):
     model, gradients = OneMatrix(drawn((6, 9), 0)), stream((6, 9))
     groups = [{"params": [("w", model.w)], "output_axis": output_axis, "last": last}]
-    found = after(model, Scale(groups, LR), gradients)
-    close(found, twins.scale(drawn((6, 9), 0), gradients, LR, 0.9 if last else 0.0, output_axis, 0.1))
+    end = after(model, Scale(groups, LR), gradients)
+    close(end, twins.scale(drawn((6, 9), 0), gradients, LR, 0.9 if last else 0.0, output_axis, 0.1))
 
 
 @pytest.mark.parametrize("name", ["galore", "golore", "fira", "apollo", "apollo-mini", "muon"])

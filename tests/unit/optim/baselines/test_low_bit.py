@@ -35,22 +35,22 @@ def test_the_step_is_torchaos():
     """Which would compile its own: half a minute for one matrix."""
     import torchao.optim
 
-    one, other = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
-    other.load_state_dict(one.state_dict())
-    ours = build("adamw-8bit", one, lr=1e-2)
+    layer, other = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+    other.load_state_dict(layer.state_dict())
+    ours = build("adamw-8bit", layer, lr=1e-2)
     theirs = torchao.optim.AdamW8bit(other.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
     for step in range(3):
         gradient = torch.randn(64, 64, generator=torch.Generator().manual_seed(step))
-        one.weight.grad, other.weight.grad = gradient, gradient.clone()
+        layer.weight.grad, other.weight.grad = gradient, gradient.clone()
         ours.step()
         theirs.step()
-    assert torch.equal(one.weight, other.weight)
+    assert torch.equal(layer.weight, other.weight)
 
 
 def test_without_torchao_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torchao", None)  # as Python itself marks what cannot be imported
     with pytest.raises(MissingPackageError, match=r"adamw-8bit needs torchao, .* 'adapm-bench\[low-bit\]'"):
         build("adamw-8bit", tiny_gpt2(), lr=1e-3)
-    (found,) = footprint("gpt2-tiny", NAMES[:1]).optimizers
-    assert found.state_bytes is None
-    assert found.unknown_because is not None and "pip install" in found.unknown_because
+    (row,) = footprint("gpt2-tiny", NAMES[:1]).optimizers
+    assert row.state_bytes is None
+    assert row.unknown_because is not None and "pip install" in row.unknown_because

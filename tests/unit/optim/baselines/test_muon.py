@@ -45,18 +45,18 @@ def moved(
     return {name: (start[name], value.detach(), streams[name]) for name, value in model.named_parameters()}
 
 
-def agree(found: Tensor, expected: Tensor) -> None:
+def agree(step: Tensor, expected: Tensor) -> None:
     """Five iterations find singular values between 0.7 and 1.2 instead of 1, so steps agree in direction and size."""
-    assert torch.cosine_similarity(found.flatten(), expected.flatten(), dim=0) > 0.95
-    assert 0.8 < float(found.norm() / expected.norm()) < 1.2
+    assert torch.cosine_similarity(step.flatten(), expected.flatten(), dim=0) > 0.95
+    assert 0.8 < float(step.norm() / expected.norm()) < 1.2
 
 
 def test_its_two_parts_are_their_twins():
-    found = moved(tiny_llama())
-    for name, (start, end, gradients) in found.items():
+    moves = moved(tiny_llama())
+    for name, (start, end, gradients) in moves.items():
         if "_proj" in name:
             agree(end - start, muon(start, gradients, 0.01, 0.95, 0.1) - start)
-    start, end, gradients = found["lm_head.weight"]
+    start, end, gradients = moves["lm_head.weight"]
     torch.testing.assert_close(end, adamw(start, gradients, 0.01, 0.9, 0.95, 1e-8, 0.1), rtol=1e-4, atol=1e-6)
 
 
@@ -71,9 +71,9 @@ def test_matrices_of_linear_maps_move_as_torchs_own_muon_moves_them(adjust_lr):
     peer = torch.optim.Muon(theirs, lr=0.01, adjust_lr_fn=adjust_lr)
     generator = torch.Generator().manual_seed(1)
     for _ in range(3):
-        for one, other in zip(ours, theirs, strict=True):
-            one.grad = torch.randn(one.shape, generator=generator)
-            other.grad = one.grad.clone()
+        for weight, other in zip(ours, theirs, strict=True):
+            weight.grad = torch.randn(weight.shape, generator=generator)
+            other.grad = weight.grad.clone()
         optimizer.step()
         peer.step()
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -101,9 +101,9 @@ def test_like_matrices_share_a_product_up_to_the_bound(most, monkeypatch):
 @pytest.mark.parametrize("adjust_lr", ["match_rms_adamw", "original"])
 def test_sizes_are_the_maps_own_however_they_are_stored(adjust_lr):
     """GPT-2 stores in × out: by the stored shape, Jordan's step of `c_fc` would be half as long, of `c_proj` twice."""
-    found = moved(tiny_gpt2(), adjust_lr=adjust_lr, weight_decay=0.0)
+    moves = moved(tiny_gpt2(), adjust_lr=adjust_lr, weight_decay=0.0)
     for name in ("mlp.c_fc", "mlp.c_proj", "attn.c_attn", "attn.c_proj"):
-        start, end, gradients = found[f"transformer.h.0.{name}.weight"]
+        start, end, gradients = moves[f"transformer.h.0.{name}.weight"]
         expected = muon(start.T, [gradient.T for gradient in gradients], 0.01, 0.95, 0.0, adjust_lr) - start.T
         agree((end - start).T, expected)
 
@@ -112,7 +112,7 @@ def test_normuon_makes_the_neurons_of_maps_alike_however_they_are_stored():
     for model, turned in ((tiny_llama(), False), (tiny_gpt2(), True)):
         for name, (start, end, gradients) in moved(model, "normuon").items():
             if name.endswith(("q_proj.weight", "mlp.c_fc.weight")):
-                start, end, *gradients = (one.T if turned else one for one in (start, end, *gradients))
+                start, end, *gradients = (matrix.T if turned else matrix for matrix in (start, end, *gradients))
                 agree(end - start, normuon(start, gradients, 0.01, 0.95, 0.95, 0.1) - start)
 
 

@@ -45,8 +45,8 @@ def numbers(shape: torch.Size, seed: int) -> Tensor:
 
 def cases() -> list[tuple[str, bool]]:
     """(name, turned); SOAP's basis of what no gradient has reached yet is arbitrary, and another one turned."""
-    kept = [(name, turned) for name in names() if name not in DRAWN for turned in (False, True)]
-    return [case for case in kept if case != ("soap", True)]
+    pairs = [(name, turned) for name in names() if name not in DRAWN for turned in (False, True)]
+    return [case for case in pairs if case != ("soap", True)]
 
 
 @pytest.mark.parametrize(("name", "turned"), cases())
@@ -94,8 +94,8 @@ def test_the_state_of_experts_is_saved_loaded_and_copied(name):
     loaded = build(name, third, lr=0.01)
     loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert state_bytes(optimizer) == state_bytes(twin) == state_bytes(loaded)
-    for one, other in ((model, optimizer), (twin_model, twin), (third, loaded)):
-        step(one, other, 3)
+    for module, other in ((model, optimizer), (twin_model, twin), (third, loaded)):
+        step(module, other, 3)
     for value, copied, restored in zip(model.parameters(), twin_model.parameters(), third.parameters(), strict=True):
         assert torch.equal(value, copied)
         assert torch.equal(value, restored)
@@ -119,8 +119,8 @@ def test_scale_normalises_the_neurons_of_experts_however_they_are_stored():
 def test_biases_of_experts_are_vectors_and_never_decay(name):
     groups = build(name, ARCHITECTURES["gpt-oss"](), lr=0.01, options={"weight_decay": 0.5}).param_groups
     decays = {name: group["weight_decay"] for group in groups for name in group["param_names"]}
-    found = {value for name, value in decays.items() if name.endswith("_proj_bias")}
-    assert found == {0.0}
+    bias_decays = {value for name, value in decays.items() if name.endswith("_proj_bias")}
+    assert bias_decays == {0.0}
 
 
 @pytest.mark.parametrize("name", ["scale", "shampoo"])
@@ -149,11 +149,11 @@ def test_shampoo_finds_roots_where_single_precision_does_not_converge():
     rows = torch.randperm(256, generator=generator)[:28]
     seen = torch.randn(28, 128, generator=generator)
     statistics[rows[:, None], rows] = seen @ seen.T
-    found = _inverse_fourth_root(statistics)
+    root = _inverse_fourth_root(statistics)
     exact = torch.linalg.eigh(statistics.double())
     values = (exact.eigenvalues / exact.eigenvalues[-1]).clamp_min(RIDGE) ** -0.25
     expected = (exact.eigenvectors * values) @ exact.eigenvectors.T
-    torch.testing.assert_close(found, expected.float(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(root, expected.float(), rtol=1e-3, atol=1e-3)
 
 
 def test_an_idle_expert_of_shampoos_comes_to_rest():

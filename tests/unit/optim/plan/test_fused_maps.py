@@ -53,7 +53,7 @@ class Probe:
         return (self._seen(rows) - self._seen([])).abs().gt(1e-6)
 
     def _seen(self, rows: list[int]) -> Tensor:
-        found: list[Tensor] = []
+        first_inputs: list[Tensor] = []
 
         def shift(_module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
             shifted = outputs.clone()
@@ -62,13 +62,13 @@ class Probe:
 
         handles = [
             self.fused.register_forward_hook(shift),
-            self.observed.register_forward_pre_hook(lambda _module, inputs: found.append(inputs[0].clone())),
+            self.observed.register_forward_pre_hook(lambda _module, inputs: first_inputs.append(inputs[0].clone())),
         ]
         with torch.no_grad():
             self.model(input_ids=torch.arange(3, 3 + LENGTH).unsqueeze(0))
         for handle in handles:
             handle.remove()
-        (seen,) = found
+        (seen,) = first_inputs
         return seen
 
 

@@ -10,21 +10,21 @@ GROUPS = ("matrices", "embeddings", "heads", "others", "vectors")
 
 
 def members(groups: MatrixGroups, name: str) -> list[Weight]:
-    found: list[Weight] = getattr(groups, name)
-    return found
+    weights: list[Weight] = getattr(groups, name)
+    return weights
 
 
 def names(groups: MatrixGroups, name: str) -> list[str]:
-    return [one.name for one in members(groups, name)]
+    return [weight.name for weight in members(groups, name)]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_trainable_parameter_is_in_one_group(name: str):
     model = outline(name)
     groups = matrix_groups(model)
-    found = [one.name for group in GROUPS for one in members(groups, group)]
-    assert sorted(found) == sorted(name for name, value in model.named_parameters() if value.requires_grad)
-    assert all(one.value.ndim == 2 + one.is_stack for one in groups.matrices)
+    member_names = [weight.name for group in GROUPS for weight in members(groups, group)]
+    assert sorted(member_names) == sorted(name for name, value in model.named_parameters() if value.requires_grad)
+    assert all(weight.value.ndim == 2 + weight.is_stack for weight in groups.matrices)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,10 @@ def test_every_trainable_parameter_is_in_one_group(name: str):
 def test_the_matrices_of_the_layers_are_hidden_and_little_else_is_left(name: str, others: list[str]):
     groups = matrix_groups(outline(name))
     layers = (".h.", ".layers.", ".layer.")
-    assert all(any(part in one.name for part in layers) for one in groups.matrices)
-    assert not [one.name for one in (*groups.embeddings, *groups.heads) if any(part in one.name for part in layers)]
+    assert all(any(part in weight.name for part in layers) for weight in groups.matrices)
+    assert not [
+        weight.name for weight in (*groups.embeddings, *groups.heads) if any(part in weight.name for part in layers)
+    ]
     assert names(groups, "others") == others
 
 
@@ -48,5 +50,8 @@ def test_tied_heads_are_embeddings_and_experts_are_stacks():
     assert names(matrix_groups(outline("gpt2")), "heads") == []
     groups = matrix_groups(outline("mixtral"))
     assert names(groups, "heads") == ["lm_head.weight"]
-    assert [one.name.rpartition(".")[2] for one in groups.matrices if one.is_stack] == ["gate_up_proj", "down_proj"]
-    assert {one.output_axis for one in matrix_groups(outline("gpt2")).matrices} == {1}
+    assert [weight.name.rpartition(".")[2] for weight in groups.matrices if weight.is_stack] == [
+        "gate_up_proj",
+        "down_proj",
+    ]
+    assert {weight.output_axis for weight in matrix_groups(outline("gpt2")).matrices} == {1}

@@ -48,10 +48,10 @@ def test_nanogpts_maps_are_told_from_hugging_faces_by_their_shapes():
 
 def test_llamas_own_names_are_known():
     layer = {"layers__0__attention__wq": (32, 32), "layers__0__attention__wk": (16, 32)}
-    rest = {"layers__0__attention__wv": (16, 32), "layers__0__attention__wo": (32, 32)}
+    other_maps = {"layers__0__attention__wv": (16, 32), "layers__0__attention__wo": (32, 32)}
     mlp = {f"layers__0__feed_forward__w{i}": (32, 80) if i == 2 else (80, 32) for i in (1, 2, 3)}
-    found = kinds(shapes(tok_embeddings=(64, 32), **layer, **rest, **mlp, norm=(32,), output=(64, 32)))
-    assert list(found.values()) == [
+    kind_by_name = kinds(shapes(tok_embeddings=(64, 32), **layer, **other_maps, **mlp, norm=(32,), output=(64, 32)))
+    assert list(kind_by_name.values()) == [
         *("embedding", "query", "key", "value", "attention_output", "mlp", "mlp", "mlp", "vector", "lm_head")
     ]
 

@@ -58,9 +58,9 @@ def test_weights_that_no_rule_places_are_all_named_in_one_warning_and_keep_adams
 def test_unknown_full_keeps_adams_moments_for_them():
     plan = plan_blocks(Strange(), second_moments=ADAM_MINI_SECOND_MOMENTS, unknown="full")
     placed = {block.parameter: (block.kind, block.first_moment, block.second_moment) for block in plan}
-    kept = (BlockKind.OTHER, FirstMoment.FULL, SecondMoment.ELEMENT)
+    placement = (BlockKind.OTHER, FirstMoment.FULL, SecondMoment.ELEMENT)
     for name in ("table", "mixer.weight", "kernel", "attn.c_attn.weight"):
-        assert placed[name] == kept
+        assert placed[name] == placement
 
 
 def test_frozen_weights_need_no_place():

@@ -49,8 +49,8 @@ def test_the_plan_is_as_its_table_says(name: str):
 def test_rules_place_every_weight_of_models_that_no_row_names(model_type: str, expected: dict[str, str]):
     plan = plan_blocks(coverage.outline(model_type), unknown="error")
     for part, kind in expected.items():
-        found = {str(block.kind) for block in plan if part in block.parameter and len(block.shape) > 1}
-        assert found == {kind}, part
+        kinds = {str(block.kind) for block in plan if part in block.parameter and len(block.shape) > 1}
+        assert kinds == {kind}, part
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def test_heads_may_be_read_from_the_module_and_outputs_be_the_second_axis():
         return HEADS
 
     register_role(Role("Mix*", "mixed", (Q, K), repeats=2, heads=heads, output_axis=1))
-    found = [(block.shape, str(block.part), block.output_axis) for block in plan_blocks(Mixing(turned=True))]
-    assert found == [((6, 4), f"[:, {start}:{start + 4}]", 1) for start in (0, 4, 8, 12)]
+    blocks = [(block.shape, str(block.part), block.output_axis) for block in plan_blocks(Mixing(turned=True))]
+    assert blocks == [((6, 4), f"[:, {start}:{start + 4}]", 1) for start in (0, 4, 8, 12)]
 
 
 def test_kinds_that_have_no_heads_share_the_outputs_equally():
@@ -180,5 +180,7 @@ def test_pieces_of_a_query_keep_full_momentum_unless_a_rule_says_otherwise():
     rules = [Rule("*.query_key_value.weight:*.query", first_moment=FirstMoment.LOW_RANK)]
     for rule, query in (([], FirstMoment.FULL), (rules, FirstMoment.LOW_RANK)):
         plan = plan_blocks(model, rules=rule)
-        kept = {block.kind: block.first_moment for block in plan if "query_key_value.weight" in block.parameter}
-        assert kept == {Q: query, K: FirstMoment.FULL, V: FirstMoment.FULL}
+        moment_by_kind = {
+            block.kind: block.first_moment for block in plan if "query_key_value.weight" in block.parameter
+        }
+        assert moment_by_kind == {Q: query, K: FirstMoment.FULL, V: FirstMoment.FULL}

@@ -92,8 +92,8 @@ class AttentionBlock(nn.Module):
 
 
 def test_a_layer_named_after_its_attention_may_hold_an_mlp():
-    found = kinds(nn.ModuleList([AttentionBlock()]))
-    assert found["0.mlp.0.weight"] == found["0.mlp.2.weight"] == "mlp"
+    kind_by_name = kinds(nn.ModuleList([AttentionBlock()]))
+    assert kind_by_name["0.mlp.0.weight"] == kind_by_name["0.mlp.2.weight"] == "mlp"
 
 
 class RawPositions(nn.Module):
@@ -174,14 +174,14 @@ def test_a_mixture_of_experts_trains_and_resumes_to_the_bit(cls):
     tokens = torch.arange(48).reshape(3, 16)
 
     def losses(optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
-        found = []
+        history = []
         for _ in range(steps):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(tokens).logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
             loss.backward()
             optimizer.step()
-            found.append(loss.item())
-        return found
+            history.append(loss.item())
+        return history
 
     optimizer = cls.for_model(model, 1e-2)
     first = losses(optimizer, 4)

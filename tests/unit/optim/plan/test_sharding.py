@@ -13,8 +13,8 @@ def test_what_deepspeed_has_taken_apart_is_refused():
     model = tiny_gpt2()
     parameter = model.get_parameter("transformer.ln_f.weight")
     parameter.ds_id = 7  # type: ignore[attr-defined]
-    said = r"DeepSpeed ZeRO-3 has taken apart transformer\.ln_f\.weight \(32,\); keep them whole"
-    with pytest.raises(ShardedParametersError, match=said):
+    message = r"DeepSpeed ZeRO-3 has taken apart transformer\.ln_f\.weight \(32,\); keep them whole"
+    with pytest.raises(ShardedParametersError, match=message):
         AdaPM.for_model(model, 1e-3)
-    with pytest.raises(ShardedParametersError, match=rf"adamw goes by .*{said}"):
+    with pytest.raises(ShardedParametersError, match=rf"adamw goes by .*{message}"):
         build("adamw", model, lr=1e-3)

@@ -37,35 +37,35 @@ Losses = dict[str, Sequence[Outcome]]
 
 def spec(optimizers: Sequence[str] = PAIR, *, seeds: int = 5, **changes: Any) -> ComparisonSpec:
     """Candidates at one rate each, on so many seeds, by text enough that its error is nothing."""
-    of = comparison_spec(optimizers=optimizers, seeds=range(seeds))
-    return evaluated_on(ComparisonSpec.model_validate(of.model_dump() | changes))
+    base_spec = comparison_spec(optimizers=optimizers, seeds=range(seeds))
+    return evaluated_on(ComparisonSpec.model_validate(base_spec.model_dump() | changes))
 
 
-def compared(of: ComparisonSpec, losses: Losses, *, baseline: str | None = None) -> Comparison:
+def compared(specification: ComparisonSpec, losses: Losses, *, baseline: str | None = None) -> Comparison:
     """The answer where the runs of each candidate ended so, seed by seed."""
-    measured = records(of, lambda name, _lr, seed: losses[name][of.seeds.index(seed)])
+    measured = records(specification, lambda name, _lr, seed: losses[name][specification.seeds.index(seed)])
     return answered(compare(*measured, baseline=baseline))
 
 
-def answered(found: Comparison) -> Comparison:
+def answered(comparison: Comparison) -> Comparison:
     """The answer, which is JSON without NaN."""
-    json.dumps(found.model_dump(mode="json"), allow_nan=False)
-    return found
+    json.dumps(comparison.model_dump(mode="json"), allow_nan=False)
+    return comparison
 
 
-def row(found: Comparison, name: str = "adapm") -> CandidateRow:
-    return next(each for each in found.rows if each.candidate == name)
+def row(comparison: Comparison, name: str = "adapm") -> CandidateRow:
+    return next(row for row in comparison.rows if row.candidate == name)
 
 
-def difference(found: Comparison, name: str = "adapm") -> Difference:
-    of = row(found, name).difference
-    assert of is not None
-    return of
+def difference(comparison: Comparison, name: str = "adapm") -> Difference:
+    estimate = row(comparison, name).difference
+    assert estimate is not None
+    return estimate
 
 
 def off(shift: float, noise: float = 1.0, losses: Sequence[float] = BASE) -> list[float]:
     """The losses of who lies so far off on each seed, give or take the noise."""
-    return [loss + shift + noise * each for loss, each in zip(losses, NOISE, strict=True)]
+    return [loss + shift + noise * deviation for loss, deviation in zip(losses, NOISE, strict=True)]
 
 
 def replaced(losses: Sequence[float], **ends: Outcome) -> list[Outcome]:
@@ -78,15 +78,15 @@ def replaced(losses: Sequence[float], **ends: Outcome) -> list[Outcome]:
 
 def test_a_difference_is_the_paired_t_test_corrected_for_the_comparisons() -> None:
     """SciPy's `ttest_rel`: its interval at 1 - 0.05 / k, its p-value times k. Seeds a nat apart hide nothing."""
-    names, others = THREE, 2
+    names, rivals = THREE, 2
     base = [2.0 + seed for seed in range(5)]
-    found = compared(spec(names), {name: off(0.02 * place, 3.0 * place, base) for place, name in enumerate(names)})
+    comparison = compared(spec(names), {name: off(0.02 * index, 3.0 * index, base) for index, name in enumerate(names)})
     test = stats.ttest_rel(off(0.02, 3.0, base), base)
-    bounds = test.confidence_interval(1 - 0.05 / others)
-    of = difference(found)
-    assert (of.n, of.comparisons) == (5, others)
-    assert (of.mean, of.low, of.high) == pytest.approx((0.0206, bounds.low, bounds.high))
-    assert of.p_value == pytest.approx(min(1.0, others * test.pvalue), rel=1e-4)
+    bounds = test.confidence_interval(1 - 0.05 / rivals)
+    estimate = difference(comparison)
+    assert (estimate.n, estimate.comparisons) == (5, rivals)
+    assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((0.0206, bounds.low, bounds.high))
+    assert estimate.p_value == pytest.approx(min(1.0, rivals * test.pvalue), rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -100,28 +100,28 @@ def test_a_difference_is_the_paired_t_test_corrected_for_the_comparisons() -> No
     ],
 )
 def test_the_verdict_is_read_off_the_interval(shift: float, noise: float, expected: Conclusion) -> None:
-    found = compared(spec(), {"adamw": BASE, "adapm": off(shift, noise)})
-    assert row(found).conclusion is expected
-    assert (difference(found).seeds_to_decide is not None) is (expected is Conclusion.UNDECIDED)
-    assert row(found, "adamw").conclusion is Conclusion.BASELINE
+    comparison = compared(spec(), {"adamw": BASE, "adapm": off(shift, noise)})
+    assert row(comparison).conclusion is expected
+    assert (difference(comparison).seeds_to_decide is not None) is (expected is Conclusion.UNDECIDED)
+    assert row(comparison, "adamw").conclusion is Conclusion.BASELINE
 
 
 def test_the_interval_includes_the_error_of_the_validation_text() -> None:
     """64 sequences of 128 tokens: 0.5 / sqrt(8192) nats, which no seed shows; the two add in squares."""
     short = comparison_spec(optimizers=PAIR, seeds=range(5))
-    of = difference(compared(short, {"adamw": BASE, "adapm": off(0.01)}))
+    estimate = difference(compared(short, {"adamw": BASE, "adapm": off(0.01)}))
     error = 0.5 / math.sqrt(64 * 128)
-    assert of.evaluation_error == evaluation_error(short.workload.validation_tokens()) == pytest.approx(error)
+    assert estimate.evaluation_error == evaluation_error(short.workload.validation_tokens()) == pytest.approx(error)
     by_seeds = stats.t.isf(0.025, 4) * stats.sem(NOISE)
-    assert of.high is not None
-    assert of.high - of.mean == pytest.approx(math.hypot(by_seeds, stats.norm.isf(0.025) * error))
+    assert estimate.high is not None
+    assert estimate.high - estimate.mean == pytest.approx(math.hypot(by_seeds, stats.norm.isf(0.025) * error))
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_few_seeds_have_a_difference_and_no_verdict(seeds: int) -> None:
-    found = compared(spec(seeds=seeds), {"adamw": BASE[:seeds], "adapm": off(-0.05, 20.0)[:seeds]})
-    assert row(found).conclusion is Conclusion.UNDECIDED
-    assert (difference(found).n, difference(found).low is None) == (seeds, seeds == 1)
+    comparison = compared(spec(seeds=seeds), {"adamw": BASE[:seeds], "adapm": off(-0.05, 20.0)[:seeds]})
+    assert row(comparison).conclusion is Conclusion.UNDECIDED
+    assert (difference(comparison).n, difference(comparison).low is None) == (seeds, seeds == 1)
 
 
 def test_a_verdict_does_not_depend_on_the_runs_of_others() -> None:
@@ -133,8 +133,8 @@ def test_a_verdict_does_not_depend_on_the_runs_of_others() -> None:
 @pytest.mark.parametrize("huge", [1e155, 1e308])
 def test_a_loss_that_cannot_be_squared_is_a_lost_run(huge: float) -> None:
     """A regression's run may end so, in float64."""
-    found = compared(spec(), {"adamw": BASE, "adapm": replaced(BASE, on_1=huge)})
-    assert (row(found).conclusion, difference(found).n) == (Conclusion.UNSTABLE, 4)
+    comparison = compared(spec(), {"adamw": BASE, "adapm": replaced(BASE, on_1=huge)})
+    assert (row(comparison).conclusion, difference(comparison).n) == (Conclusion.UNSTABLE, 4)
 
 
 # How a run of a random experiment ends: the same loss often, by chance, by little or far, or not with one at all.
@@ -157,18 +157,18 @@ def test_verdict_interval_and_p_value_agree_whatever_an_experiment_comes_to(
     losses: Losses = {
         name: [end + shifts[name] if isinstance(end, float) else end for end in own] for name, own in ends.items()
     }
-    found = compared(spec(names, seeds=seeds, all_pairs=all_pairs), losses)
-    assert len(found.pairs) == (rows * (rows - 1) // 2 if all_pairs else 0)
-    verdicts = [(each.difference, each.conclusion) for each in found.rows]
-    for of, conclusion in [*verdicts, *((each.difference, each.conclusion) for each in found.pairs)]:
+    comparison = compared(spec(names, seeds=seeds, all_pairs=all_pairs), losses)
+    assert len(comparison.pairs) == (rows * (rows - 1) // 2 if all_pairs else 0)
+    verdicts = [(row.difference, row.conclusion) for row in comparison.rows]
+    for estimate, conclusion in [*verdicts, *((pair.difference, pair.conclusion) for pair in comparison.pairs)]:
         decided = conclusion in (Conclusion.BETTER, Conclusion.WORSE)
-        if of is None or of.low is None or of.high is None:
-            assert not decided and (of is None or of.p_value is None)
+        if estimate is None or estimate.low is None or estimate.high is None:
+            assert not decided and (estimate is None or estimate.p_value is None)
             continue
-        assert of.p_value is not None
-        assert (of.low > 0 or of.high < 0) == (of.p_value < 0.05) == of.decides()
-        assert not decided or (of.decides() and (conclusion is Conclusion.BETTER) == (of.mean < 0))
-        assert conclusion is not Conclusion.AS_GOOD or of.is_within_margin
+        assert estimate.p_value is not None
+        assert (estimate.low > 0 or estimate.high < 0) == (estimate.p_value < 0.05) == estimate.decides()
+        assert not decided or (estimate.decides() and (conclusion is Conclusion.BETTER) == (estimate.mean < 0))
+        assert conclusion is not Conclusion.AS_GOOD or estimate.is_within_margin
 
 
 # Lost runs
@@ -176,27 +176,27 @@ def test_verdict_interval_and_p_value_agree_whatever_an_experiment_comes_to(
 
 @pytest.mark.parametrize("end", [DIVERGED, OUT_OF_MEMORY, SPIKED])
 def test_lost_runs_are_counted_and_left_out_of_the_loss(end: Result) -> None:
-    found = compared(spec(), {"adamw": BASE, "adapm": replaced(off(-0.05), on_1=end)})
-    adapm = row(found)
+    comparison = compared(spec(), {"adamw": BASE, "adapm": replaced(off(-0.05), on_1=end)})
+    adapm = row(comparison)
     assert adapm.val_loss is not None and adapm.instability is not None
-    kept = [loss for seed, loss in enumerate(off(-0.05)) if seed != 1]
+    losses = [loss for seed, loss in enumerate(off(-0.05)) if seed != 1]
     assert adapm.val_loss.n == 4
-    assert adapm.val_loss.mean == pytest.approx(float(np.mean(kept)))
+    assert adapm.val_loss.mean == pytest.approx(float(np.mean(losses)))
     assert (adapm.lost_runs(), adapm.instability.lost, adapm.instability.runs) == (1, 1, 5)
     assert adapm.instability.p_value == 1.0, "McNemar's: one seed of one"
     assert not adapm.on_pareto_front
 
 
 def test_candidates_without_a_loss_come_last_and_keep_their_sizes() -> None:
-    found = compared(spec(THREE), {"adamw": [DIVERGED] * 5, "adapm": BASE, "adapm-mini": [OUT_OF_MEMORY] * 5})
-    assert found.rows[0].candidate == "adapm"
-    assert [each.conclusion for each in found.rows] == [
+    comparison = compared(spec(THREE), {"adamw": [DIVERGED] * 5, "adapm": BASE, "adapm-mini": [OUT_OF_MEMORY] * 5})
+    assert comparison.rows[0].candidate == "adapm"
+    assert [row.conclusion for row in comparison.rows] == [
         Conclusion.UNDECIDED,
         Conclusion.UNSTABLE,
         Conclusion.NO_LOSS,
     ], "the baseline lost as many as AdaPM-mini"
-    assert [(each.val_loss, each.best_lr) for each in found.rows[1:]] == [(None, None)] * 2
-    assert {each.optimizer_state_bytes for each in found.rows} == {8_000_000}
+    assert [(row.val_loss, row.best_lr) for row in comparison.rows[1:]] == [(None, None)] * 2
+    assert {row.optimizer_state_bytes for row in comparison.rows} == {8_000_000}
 
 
 # Order and the Pareto front
@@ -206,34 +206,34 @@ def test_the_best_stands_first_by_the_differences_to_the_baseline() -> None:
     """AdaPM is worse on each seed; a seed on which the baseline's run was lost lifts nobody."""
     hard = [2.30, 2.31, 3.29, 2.33, 2.30]
     losses: Losses = {"adamw": hard, "adapm": replaced(off(0.06, 1.0, hard), on_2=RunStatus.FAILED)}
-    found = compared(spec(), losses)
-    mean, own = row(found, "adamw").val_loss, row(found).val_loss
+    comparison = compared(spec(), losses)
+    mean, own = row(comparison, "adamw").val_loss, row(comparison).val_loss
     assert mean is not None and own is not None and own.mean < mean.mean
-    assert [each.candidate for each in found.rows] == list(PAIR)
+    assert [row.candidate for row in comparison.rows] == list(PAIR)
     three = compared(spec(THREE), {"adamw": BASE, "adapm": off(0.02), "adapm-mini": off(-0.02)})
-    assert [each.candidate for each in three.rows] == ["adapm-mini", "adamw", "adapm"]
+    assert [row.candidate for row in three.rows] == ["adapm-mini", "adamw", "adapm"]
 
 
 def test_the_pareto_front_has_who_is_not_beaten_on_loss_and_bytes() -> None:
     figures = {"adamw": (2.3, 8), "adapm": (2.2, 5), "adapm-mini": (2.25, 1), "lion": (2.4, 4)}
     losses: Losses = {
         name: [
-            result(final_val_loss=each).model_copy(update={"optimizer_state_bytes": size})
-            for each in off(loss - 2.3, 1.0)
+            result(final_val_loss=final_loss).model_copy(update={"optimizer_state_bytes": size})
+            for final_loss in off(loss - 2.3, 1.0)
         ]
         for name, (loss, size) in figures.items()
     }
-    found = compared(spec(tuple(figures)), losses)
-    assert {each.candidate for each in found.rows if each.on_pareto_front} == {"adapm", "adapm-mini"}
-    assert all(each.pareto_front_shown for each in found.rows)
+    comparison = compared(spec(tuple(figures)), losses)
+    assert {row.candidate for row in comparison.rows if row.on_pareto_front} == {"adapm", "adapm-mini"}
+    assert all(row.pareto_front_shown for row in comparison.rows)
     near = compared(spec(), {"adamw": BASE, "adapm": off(0.0, 10.0)})
-    assert not any(each.pareto_front_shown for each in near.rows), "nobody knows which of the two is lower"
+    assert not any(row.pareto_front_shown for row in near.rows), "nobody knows which of the two is lower"
 
 
 def test_nobody_is_shown_to_be_behind_the_front_who_may_be_lower_beyond_the_edge_of_its_rates() -> None:
     """AdaPM-mini falls up to its last rate, far above AdaPM and as near AdamW as noise."""
-    found = tuned({"adamw": 2.3, "adapm": 1.3, "adapm-mini": 2.31}, at_edge="adapm-mini")
-    last = row(found, "adapm-mini")
+    comparison = tuned({"adamw": 2.3, "adapm": 1.3, "adapm-mini": 2.31}, at_edge="adapm-mini")
+    last = row(comparison, "adapm-mini")
     assert last.edge_of_grid and not last.on_pareto_front and not last.pareto_front_shown
 
 
@@ -242,36 +242,40 @@ def test_nobody_is_shown_to_be_behind_the_front_who_may_be_lower_beyond_the_edge
 
 def tuned(ends: dict[str, float], *, at_edge: str = "", noise: float = 0.002, **tuning: Any) -> Comparison:
     """Tuned by a grid, each lowest at 2e-3, or at 4e-3 who is at the edge; judged there with that loss and noise."""
-    of = spec(tuple(ends), tuning={"method": "grid"} | tuning)
-    of = of.model_copy(
-        update={"candidates": tuple(each.model_copy(update={"learning_rates": RATES}) for each in of.candidates)}
+    specification = spec(tuple(ends), tuning={"method": "grid"} | tuning)
+    specification = specification.model_copy(
+        update={
+            "candidates": tuple(
+                candidate.model_copy(update={"learning_rates": RATES}) for candidate in specification.candidates
+            )
+        }
     )
 
     def outcome(run: PlannedRun) -> float:
-        place = math.log2(run.spec.optimizer.lr / 2e-3)
-        rise = 0.02 * (1 - place) if run.candidate == at_edge else 0.02 * place**2
+        octaves = math.log2(run.spec.optimizer.lr / 2e-3)
+        rise = 0.02 * (1 - octaves) if run.candidate == at_edge else 0.02 * octaves**2
         own = ends[run.candidate] + noise * NOISE[(run.spec.seed + len(run.candidate)) % 5] / 0.002
-        lucky = 0.5 * (run.spec.seed not in of.seeds)
+        lucky = 0.5 * (run.spec.seed not in specification.seeds)
         return own + rise - lucky
 
-    return answered(compare(*tuned_records(of, outcome)))
+    return answered(compare(*tuned_records(specification, outcome)))
 
 
 def test_a_candidate_is_judged_on_other_seeds_than_those_that_tuned_it() -> None:
     """The tuning seeds are lucky by half a nat."""
-    found = tuned({"adamw": 2.3, "adapm": 2.25})
-    adamw = row(found, "adamw")
-    assert found.tuning_seeds == (1001, 1002, 1003) and found.complete
+    comparison = tuned({"adamw": 2.3, "adapm": 2.25})
+    adamw = row(comparison, "adamw")
+    assert comparison.tuning_seeds == (1001, 1002, 1003) and comparison.complete
     assert adamw.val_loss is not None and adamw.val_loss.mean == pytest.approx(2.3, abs=0.003)
-    assert [(each.lr, each.runs_total) for each in adamw.learning_rates] == [(lr, 3) for lr in RATES]
+    assert [(rate.lr, rate.runs_total) for rate in adamw.learning_rates] == [(lr, 3) for lr in RATES]
     assert adamw.final is not None and (adamw.final.lr, adamw.final.runs_total) == (2e-3, 5)
     assert adamw.device_hours == pytest.approx(1.4), "14 runs of six minutes: tuning counts"
-    assert row(found).conclusion is Conclusion.BETTER
+    assert row(comparison).conclusion is Conclusion.BETTER
 
 
 def test_of_several_rates_without_tuning_the_best_is_shown_with_a_note() -> None:
     """A rate with a lost run ranks behind, however low its other runs are, and it is not the best one at an edge."""
-    of = spec().model_copy(
+    specification = spec().model_copy(
         update={"candidates": tuple(Candidate(optimizer=name, learning_rates=RATES) for name in PAIR)}
     )
 
@@ -280,62 +284,64 @@ def test_of_several_rates_without_tuning_the_best_is_shown_with_a_note() -> None
             return DIVERGED if seed == 0 else 1.0
         return BASE[seed] + 10 * abs(lr - 2e-3) - (0.05 + NOISE[seed]) * (name == "adapm")
 
-    found = answered(compare(*records(of, outcome)))
-    assert [(each.best_lr, each.edge_of_grid) for each in found.rows] == [(2e-3, False)] * 2
-    assert row(found).learning_rates[2].lost == 1 and row(found).lost_runs() == 0
-    assert row(found).conclusion is Conclusion.BETTER
-    assert sum("chose and judged" in note for note in found.notes) == 1
-    half = compare(*records(of, lambda name, lr, seed: None if (lr, seed) == (2e-3, 0) else outcome(name, lr, seed)))
-    assert {each.best_lr for each in half.rows} == {1e-3}, "complete rates rank before others"
+    comparison = answered(compare(*records(specification, outcome)))
+    assert [(row.best_lr, row.edge_of_grid) for row in comparison.rows] == [(2e-3, False)] * 2
+    assert row(comparison).learning_rates[2].lost == 1 and row(comparison).lost_runs() == 0
+    assert row(comparison).conclusion is Conclusion.BETTER
+    assert sum("chose and judged" in note for note in comparison.notes) == 1
+    half = compare(
+        *records(specification, lambda name, lr, seed: None if (lr, seed) == (2e-3, 0) else outcome(name, lr, seed))
+    )
+    assert {row.best_lr for row in half.rows} == {1e-3}, "complete rates rank before others"
 
 
 def test_while_it_is_tuned_a_candidate_has_no_loss() -> None:
-    of = spec(tuning={})
-    experiment, runs = records(of, lambda _name, lr, _seed: None if lr > 1e-3 else 2.0 + lr)
+    specification = spec(tuning={})
+    experiment, runs = records(specification, lambda _name, lr, _seed: None if lr > 1e-3 else 2.0 + lr)
     growing = experiment.model_copy(update={"counts": experiment.counts.model_copy(update={"growing": True})})
-    found = answered(compare(growing, runs))
-    assert {(each.tuning, each.val_loss, each.best_lr) for each in found.rows} == {(True, None, 5e-4)}
-    assert not found.complete
+    comparison = answered(compare(growing, runs))
+    assert {(row.tuning, row.val_loss, row.best_lr) for row in comparison.rows} == {(True, None, 5e-4)}
+    assert not comparison.complete
 
 
 def test_a_searched_candidate_is_judged_at_its_best_trial() -> None:
     tuning = Tuning(method="random", trials=8, search=("lr", "beta2"), replicates=3)
-    of = spec().model_copy(update={"tuning": tuning, "seeds": (1, 2, 3, 4, 5, 6)})
+    specification = spec().model_copy(update={"tuning": tuning, "seeds": (1, 2, 3, 4, 5, 6)})
 
     def outcome(run: PlannedRun) -> float:
-        setting = of.searched_parameters(0, run.spec)
+        setting = specification.searched_parameters(0, run.spec)
         lr, beta2 = setting["lr"], setting["beta2"]
         assert isinstance(lr, float) and isinstance(beta2, float)
         own = 0.05 * (run.candidate == "adapm") + 0.1 * math.log(lr / 2e-3) ** 2
         return 2.0 + own + beta2 + 0.01 * NOISE[run.spec.seed % 5] * len(run.candidate)
 
-    experiment, runs = tuned_records(of, outcome)
+    experiment, runs = tuned_records(specification, outcome)
     adapm = row(answered(compare(experiment, runs)))
     assert adapm.difference is not None and adapm.difference.n == 3 and not adapm.edge_of_grid
     for replicate, tuning_seed in enumerate(tuning.seeds):
-        mine = [run for run in runs if run.candidate == "adapm" and run.spec and run.result]
-        trials = [run for run in mine if run.seed == tuning_seed]
+        adapm_runs = [run for run in runs if run.candidate == "adapm" and run.spec and run.result]
+        trials = [run for run in adapm_runs if run.seed == tuning_seed]
         best = min(trials, key=lambda run: (run.result and run.result.final_val_loss) or math.inf)
-        judged = [run for run in mine if run.seed in of.replicate_seeds(replicate)[1]]
+        judged = [run for run in adapm_runs if run.seed in specification.replicate_seeds(replicate)[1]]
         assert {run.lr for run in judged} == {best.lr} and len(judged) == 2
 
 
 def test_of_replicates_the_means_are_compared() -> None:
     """Three replicates of two seeds, each tuned on a seed of its own: three pairs."""
     seeds = tuple(range(6))
-    of = spec(seeds=6, tuning={"seeds": (101, 102, 103), "trials": 5, "replicates": 3})
+    specification = spec(seeds=6, tuning={"seeds": (101, 102, 103), "trials": 5, "replicates": 3})
     losses = {"adamw": (2.30, 2.31, 2.29, 2.33, 2.30, 2.32), "adapm": (2.28, 2.30, 2.27, 2.30, 2.29, 2.31)}
 
     def outcome(run: PlannedRun) -> float:
         judged = run.spec.seed in seeds
         return losses[run.candidate][run.spec.seed] if judged else 2 + math.log2(run.spec.optimizer.lr / 1e-3) ** 2
 
-    found = answered(compare(*tuned_records(of, outcome)))
-    means = {name: [(own[place] + own[place + 3]) / 2 for place in range(3)] for name, own in losses.items()}
+    comparison = answered(compare(*tuned_records(specification, outcome)))
+    means = {name: [(own[index] + own[index + 3]) / 2 for index in range(3)] for name, own in losses.items()}
     test = stats.ttest_rel(means["adapm"], means["adamw"])
-    assert (difference(found).n, row(found).lost_runs()) == (3, 0)
-    assert difference(found).p_value == pytest.approx(test.pvalue, rel=1e-4)
-    assert "3 replicates" in row(found).verdict
+    assert (difference(comparison).n, row(comparison).lost_runs()) == (3, 0)
+    assert difference(comparison).p_value == pytest.approx(test.pvalue, rel=1e-4)
+    assert "3 replicates" in row(comparison).verdict
 
 
 # Baselines and pairs
@@ -343,20 +349,20 @@ def test_of_replicates_the_means_are_compared() -> None:
 
 def test_every_pair_is_held_against_every_other_where_that_is_asked() -> None:
     losses = {"adamw": BASE, "adapm": off(-0.02, 3.0), "adapm-mini": off(0.03, -2.0)}
-    found = compared(spec(THREE, all_pairs=True), dict(losses))
-    assert {(each.candidate, each.other) for each in found.pairs} == {
+    comparison = compared(spec(THREE, all_pairs=True), dict(losses))
+    assert {(pair.candidate, pair.other) for pair in comparison.pairs} == {
         ("adapm", "adamw"),
         ("adapm-mini", "adamw"),
         ("adapm", "adapm-mini"),
     }
-    for pair in found.pairs:
-        of, bounds = pair.difference, stats.ttest_rel(losses[pair.candidate], losses[pair.other])
+    for pair in comparison.pairs:
+        estimate, bounds = pair.difference, stats.ttest_rel(losses[pair.candidate], losses[pair.other])
         interval = bounds.confidence_interval(1 - 0.05 / 3)
-        assert of is not None and (of.low, of.high) == pytest.approx((interval.low, interval.high))
+        assert estimate is not None and (estimate.low, estimate.high) == pytest.approx((interval.low, interval.high))
         if pair.other == "adamw":
-            assert (of, pair.conclusion) == (
-                row(found, pair.candidate).difference,
-                row(found, pair.candidate).conclusion,
+            assert (estimate, pair.conclusion) == (
+                row(comparison, pair.candidate).difference,
+                row(comparison, pair.candidate).conclusion,
             )
     assert compared(spec(THREE), dict(losses)).pairs == ()
 
@@ -383,18 +389,26 @@ def test_experiments_of_earlier_versions_have_an_answer(tuning: dict[str, Any] |
         "kept_rates": {"experiment": "tuned", "regrets": {"adamw": 0.004, "adapm": None}},
         "tuning": tuning,
     }
-    of = read_stored_spec(json.dumps(fields))
-    assert isinstance(of, ComparisonSpec)
-    judged = tuple(of.planned_run(name, seed=seed, setting={"lr": 1e-3}) for name in PAIR for seed in of.seeds)
-    grid = [of.planned_run(name, seed=1001, setting={"lr": lr}) for name in PAIR for lr in RATES] if tuning else []
+    specification = read_stored_spec(json.dumps(fields))
+    assert isinstance(specification, ComparisonSpec)
+    judged = tuple(
+        specification.planned_run(name, seed=seed, setting={"lr": 1e-3})
+        for name in PAIR
+        for seed in specification.seeds
+    )
+    grid = (
+        [specification.planned_run(name, seed=1001, setting={"lr": lr}) for name in PAIR for lr in RATES]
+        if tuning
+        else []
+    )
     losses = {"adamw": BASE, "adapm": off(-0.02)}
 
     def outcome(name: str, lr: float, seed: int) -> float:
-        return losses[name][seed] if seed in of.seeds else 2.3 + 0.01 * math.log2(lr / 2e-3) ** 2
+        return losses[name][seed] if seed in specification.seeds else 2.3 + 0.01 * math.log2(lr / 2e-3) ** 2
 
-    found = answered(compare(*records(of, outcome, planned=(*grid, *judged))))
-    assert row(found).conclusion is Conclusion.BETTER
-    assert difference(found) == difference(compared(now, dict(losses)))
+    comparison = answered(compare(*records(specification, outcome, planned=(*grid, *judged))))
+    assert row(comparison).conclusion is Conclusion.BETTER
+    assert difference(comparison) == difference(compared(now, dict(losses)))
 
 
 # Time to target
@@ -410,7 +424,7 @@ def timed(
     """AdaPM, where `loss(candidate, seed, share of the steps)` is how each run's curve falls."""
     of = of or spec(seeds=seeds)
     experiment, runs = records(of, lambda name, _lr, seed: loss(name, seed, 1.0))
-    shares = [place / evaluations for place in range(evaluations + 1)]
+    shares = [step / evaluations for step in range(evaluations + 1)]
     curves = {
         run.id: ValidationCurve(
             steps=tuple(run.steps_total * share for share in shares),
@@ -444,7 +458,7 @@ def test_time_to_target_is_that_to_the_baselines_own_final_loss() -> None:
     for time, unit in ((target.tokens, 1024), (target.device_hours, 0.1 / 10)):
         assert time is not None
         ends = [(time.mean, target.steps.mean), (time.low, target.steps.low), (time.high, target.steps.high)]
-        assert all(of and each == pytest.approx(unit * of) for each, of in ends)
+        assert all(steps and amount == pytest.approx(unit * steps) for amount, steps in ends)
     assert target.speed_up.mean == pytest.approx(10 / expected, rel=1e-3)
     assert (target.speed_up.low, target.speed_up.high) == (10 / target.steps.high, 10 / target.steps.low)
 
@@ -452,8 +466,14 @@ def test_time_to_target_is_that_to_the_baselines_own_final_loss() -> None:
 def test_speed_ups_are_given_whatever_the_verdict_and_agree_with_it() -> None:
     undecided = timed(straight(-0.01, 10.0))
     assert undecided.conclusion is Conclusion.UNDECIDED and undecided.time_to_target is not None
-    told = undecided.time_to_target.speed_up
-    assert told is not None and told.mean is not None and told.mean > 1 and told.low is None and told.high is not None
+    interval = undecided.time_to_target.speed_up
+    assert (
+        interval is not None
+        and interval.mean is not None
+        and interval.mean > 1
+        and interval.low is None
+        and interval.high is not None
+    )
     worse = timed(straight(0.05))
     assert worse.conclusion is Conclusion.WORSE and worse.time_to_target is not None
     assert worse.time_to_target.speed_up == OpenInterval(mean=None, low=None, high=1.0, n=5)
@@ -470,9 +490,9 @@ def test_a_speed_up_includes_what_nobody_saw_between_two_evaluations(evaluations
         return float(5.0 - 2.0 * (share * faster) ** bend + 0.001 * seed)
 
     time = timed(loss, seeds=3, evaluations=evaluations).time_to_target
-    assert time is not None and (told := time.speed_up) is not None and told.low is not None
-    assert told.low <= 1.6 <= (told.high or math.inf)
-    assert (told.mean is None) == (told.high is None) == (evaluations == 1), "the last one alone gives no time"
+    assert time is not None and (interval := time.speed_up) is not None and interval.low is not None
+    assert interval.low <= 1.6 <= (interval.high or math.inf)
+    assert (interval.mean is None) == (interval.high is None) == (evaluations == 1), "the last one alone gives no time"
 
 
 def test_a_baseline_that_overfits_makes_nobody_fast() -> None:
@@ -484,9 +504,9 @@ def test_a_baseline_that_overfits_makes_nobody_fast() -> None:
 
     adapm = timed(loss, evaluations=100)
     assert adapm.conclusion is Conclusion.BETTER and adapm.time_to_target is not None
-    told = adapm.time_to_target.speed_up
-    assert told is not None and told.low is not None and told.low < 1
-    assert told.mean == pytest.approx(1.0, rel=0.02)
+    interval = adapm.time_to_target.speed_up
+    assert interval is not None and interval.low is not None and interval.low < 1
+    assert interval.mean == pytest.approx(1.0, rel=0.02)
 
 
 def test_a_speed_up_is_no_surer_than_the_losses_that_it_is_read_from() -> None:
@@ -548,23 +568,23 @@ def test_at_most_three_notes_the_gravest_first() -> None:
 
 
 def test_the_note_on_an_edge_names_the_way_out() -> None:
-    found = tuned({"adamw": 2.3, "adapm": 2.31}, at_edge="adapm")
-    (note,) = (each for each in found.notes if "AdaPM" in each)
+    comparison = tuned({"adamw": 2.3, "adapm": 2.31}, at_edge="adapm")
+    (note,) = (note for note in comparison.notes if "AdaPM" in note)
     assert note == (
         "The best learning rate of AdaPM is at an end of those tried, so it is not called worse. Start nearer to it, "
         "or try more rates."
     )
-    (note,) = (each for each in tuned({"adamw": 2.3, "adapm": 2.31}, at_edge="adamw").notes if "AdamW" in each)
+    (note,) = (note for note in tuned({"adamw": 2.3, "adapm": 2.31}, at_edge="adamw").notes if "AdamW" in note)
     assert "so nothing is called better than AdamW" in note
 
 
 def test_short_validation_text_is_noted_where_it_rivals_the_differences() -> None:
     losses: Losses = {"adamw": BASE, "adapm": off(0.0)}
-    told = [
+    answers = [
         any("validation text" in note for note in compared(evaluated_on(spec(), sequences), losses).notes)
         for sequences in (64, 65_536)
     ]
-    assert told == [True, False]
+    assert answers == [True, False]
 
 
 def test_times_compare_where_each_takes_what_fits_into_an_equal_memory() -> None:
@@ -575,7 +595,10 @@ def test_times_compare_where_each_takes_what_fits_into_an_equal_memory() -> None
     usual = spec()
     execution = usual.workload.execution.model_copy(update={"micro_batch_sequences": "auto", "memory_cap_gib": 20.0})
     capped = usual.model_copy(update={"workload": usual.workload.model_copy(update={"execution": execution})})
-    notes = [[note for note in compared(of, losses).notes if "micro-batch" in note] for of in (usual, capped)]
+    notes = [
+        [note for note in compared(specification, losses).notes if "micro-batch" in note]
+        for specification in (usual, capped)
+    ]
     assert notes == [
         ["Measured with different micro-batches: times and memory do not compare."],
         [
@@ -601,25 +624,25 @@ def test_a_comparison_at_equal_device_hours_says_the_steps_of_each_candidate() -
 
 
 def test_nothing_at_all_is_a_table_without_figures() -> None:
-    found = compared(spec(), {"adamw": [None] * 5, "adapm": [None] * 5})
-    assert {each.conclusion for each in found.rows} == {Conclusion.NO_LOSS}
-    assert (found.device, found.complete) == (None, False)
+    comparison = compared(spec(), {"adamw": [None] * 5, "adapm": [None] * 5})
+    assert {row.conclusion for row in comparison.rows} == {Conclusion.NO_LOSS}
+    assert (comparison.device, comparison.complete) == (None, False)
 
 
 def test_peak_memory_is_that_of_tensors_on_every_device() -> None:
     """By the allocator on a GPU, by the recorded steps on a CPU; never what the process takes, and if unknown, why."""
     on_gpu = result(device="cuda", allocator_bytes=7, peak_bytes=16_000_000)
-    found = compared(
+    comparison = compared(
         spec(), {"adamw": [result(peak_bytes=45_000_000 + seed) for seed in range(5)], "adapm": [on_gpu] * 5}
     )
-    assert [(row(found, name).peak_memory_bytes, row(found, name).peak_memory_kind) for name in PAIR] == [
+    assert [(row(comparison, name).peak_memory_bytes, row(comparison, name).peak_memory_kind) for name in PAIR] == [
         (45_000_004, "tensors"),
         (7, "tensors"),
     ]
-    assert found.device == "H200, cpu"
-    assert any("several kinds of device" in note for note in found.notes)
+    assert comparison.device == "H200, cpu"
+    assert any("several kinds of device" in note for note in comparison.notes)
     without = compared(spec(), {"adamw": BASE, "adapm": [OUT_OF_MEMORY.model_copy(update={"steps": 0})] * 5})
-    assert [each.peak_memory_note for each in without.rows] == [
+    assert [row.peak_memory_note for row in without.rows] == [
         "the tensors' peak was not measured yet in that version",
         "no step was recorded",
     ]

@@ -31,24 +31,24 @@ pairs = st.lists(st.tuples(st.floats(0.5, 10), st.floats(0.5, 10)), min_size=2, 
 
 def difference(values: list[float], baseline: list[float] | None = None, **given_: float | None) -> Difference:
     """Return the difference of losses by seed; the baseline's are zero by default."""
-    found = paired_difference(
+    estimate = paired_difference(
         dict(enumerate(values)), dict(enumerate(baseline or [0.0] * len(values))),
         comparisons=int(given_.pop("comparisons", 1) or 1), margin=given_.pop("margin", None),
         evaluation_error=given_.pop("evaluation_error", 0.0) or 0.0,
     )  # fmt: skip
-    assert found is not None and not given_
-    return found
+    assert estimate is not None and not given_
+    return estimate
 
 
 @given(pairs)
 def test_interval_and_p_value_are_those_of_scipys_paired_t_test(losses: list[tuple[float, float]]) -> None:
-    mine, baseline = [pair[0] for pair in losses], [pair[1] for pair in losses]
-    assume(np.ptp(np.subtract(mine, baseline)) > 1e-2)
-    test, found = stats.ttest_rel(mine, baseline), difference(mine, baseline)
+    candidate, baseline = [pair[0] for pair in losses], [pair[1] for pair in losses]
+    assume(np.ptp(np.subtract(candidate, baseline)) > 1e-2)
+    test, estimate = stats.ttest_rel(candidate, baseline), difference(candidate, baseline)
     interval = test.confidence_interval(1 - SIGNIFICANCE)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
-    assert found.p_value == pytest.approx(test.pvalue, rel=2e-5)
-    assert found.mean == pytest.approx(np.mean(np.subtract(mine, baseline)), rel=1e-9, abs=1e-12)
+    assert (estimate.low, estimate.high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
+    assert estimate.p_value == pytest.approx(test.pvalue, rel=2e-5)
+    assert estimate.mean == pytest.approx(np.mean(np.subtract(candidate, baseline)), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("comparisons", [1, 4])
@@ -56,13 +56,13 @@ def test_interval_and_p_value_are_those_of_scipys_paired_t_test(losses: list[tup
 def test_differences_among_several_are_bonferronis(seeds: int, comparisons: int) -> None:
     random = np.random.default_rng(seeds)
     baseline = 3.0 + 0.1 * random.standard_normal(seeds)
-    candidates = [baseline + 0.02 * place + 0.02 * random.standard_normal(seeds) for place in range(comparisons)]
-    tests = [DescrStatsW(each - baseline) for each in candidates]
-    _, p_values, *_ = multipletests([each.ttest_mean(0.0)[1] for each in tests], method="bonferroni")
+    candidates = [baseline + 0.02 * index + 0.02 * random.standard_normal(seeds) for index in range(comparisons)]
+    tests = [DescrStatsW(candidate - baseline) for candidate in candidates]
+    _, p_values, *_ = multipletests([test.ttest_mean(0.0)[1] for test in tests], method="bonferroni")
     for candidate, test, p_value in zip(candidates, tests, p_values, strict=True):
-        found = difference(candidate.tolist(), baseline.tolist(), comparisons=comparisons)
-        assert (found.low, found.high) == pytest.approx(test.tconfint_mean(SIGNIFICANCE / comparisons), rel=1e-6)
-        assert found.p_value == pytest.approx(p_value, rel=1e-5)
+        estimate = difference(candidate.tolist(), baseline.tolist(), comparisons=comparisons)
+        assert (estimate.low, estimate.high) == pytest.approx(test.tconfint_mean(SIGNIFICANCE / comparisons), rel=1e-6)
+        assert estimate.p_value == pytest.approx(p_value, rel=1e-5)
 
 
 @pytest.mark.parametrize("comparisons", [1, 3])
@@ -70,11 +70,11 @@ def test_differences_among_several_are_bonferronis(seeds: int, comparisons: int)
 def test_as_good_within_a_margin_is_statsmodels_tost(comparisons: int, mean: float, seeds: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     baseline = 3.0 + random.standard_normal(seeds)
-    mine = baseline + mean + 0.01 * random.standard_normal(seeds)
-    p_value, *_ = ttost_paired(mine, baseline, -0.02, 0.02)
+    candidate = baseline + mean + 0.01 * random.standard_normal(seeds)
+    p_value, *_ = ttost_paired(candidate, baseline, -0.02, 0.02)
     assume(abs(p_value * comparisons - SIGNIFICANCE) > 1e-5)
-    found = difference(mine.tolist(), baseline.tolist(), comparisons=comparisons, margin=0.02)
-    assert found.is_within_margin == (p_value * comparisons < SIGNIFICANCE)
+    estimate = difference(candidate.tolist(), baseline.tolist(), comparisons=comparisons, margin=0.02)
+    assert estimate.is_within_margin == (p_value * comparisons < SIGNIFICANCE)
 
 
 @given(st.floats(-3, 3), st.floats(1e-6, 2), st.integers(2, 30), st.integers(1, 10), st.floats(0, 2))
@@ -84,18 +84,23 @@ def test_interval_p_value_and_margin_cannot_disagree(
 ) -> None:
     shape = np.linspace(-1, 1, n)
     values = mean + sd * shape / shape.std(ddof=1)
-    found = difference(values.tolist(), comparisons=comparisons, margin=abs(mean) + sd, evaluation_error=error)
-    assert found.low is not None and found.high is not None and found.p_value is not None and found.sd is not None
-    assert found.decides() == (found.p_value < SIGNIFICANCE)
-    by_seeds = stats.t.isf(SIGNIFICANCE / comparisons / 2, n - 1) * found.sd / math.sqrt(n)
+    estimate = difference(values.tolist(), comparisons=comparisons, margin=abs(mean) + sd, evaluation_error=error)
+    assert (
+        estimate.low is not None
+        and estimate.high is not None
+        and estimate.p_value is not None
+        and estimate.sd is not None
+    )
+    assert estimate.decides() == (estimate.p_value < SIGNIFICANCE)
+    by_seeds = stats.t.isf(SIGNIFICANCE / comparisons / 2, n - 1) * estimate.sd / math.sqrt(n)
     by_text = stats.norm.isf(SIGNIFICANCE / comparisons / 2) * error
-    assert found.high - found.mean == pytest.approx(math.hypot(by_seeds, by_text), rel=1e-6)
-    if 1e-6 < found.p_value < 0.5 and abs(found.p_value - SIGNIFICANCE) > 1e-9:
-        half = half_width(found.p_value / comparisons / 2, n, found.sd, error)
-        assert half == pytest.approx(abs(found.mean), rel=1e-4), "the level whose interval ends at zero"
-    half = half_width(SIGNIFICANCE / comparisons, n, found.sd, error)
-    assert found.is_within_margin == (abs(found.mean) + half < abs(mean) + sd)
-    assert found.seeds_to_decide is None or not (found.decides() or found.is_within_margin)
+    assert estimate.high - estimate.mean == pytest.approx(math.hypot(by_seeds, by_text), rel=1e-6)
+    if 1e-6 < estimate.p_value < 0.5 and abs(estimate.p_value - SIGNIFICANCE) > 1e-9:
+        half = half_width(estimate.p_value / comparisons / 2, n, estimate.sd, error)
+        assert half == pytest.approx(abs(estimate.mean), rel=1e-4), "the level whose interval ends at zero"
+    half = half_width(SIGNIFICANCE / comparisons, n, estimate.sd, error)
+    assert estimate.is_within_margin == (abs(estimate.mean) + half < abs(mean) + sd)
+    assert estimate.seeds_to_decide is None or not (estimate.decides() or estimate.is_within_margin)
 
 
 @pytest.mark.parametrize(("tokens", "alone"), [(4096, 0.345), (65_536, 0.81), (2**20, 0.94)])
@@ -118,43 +123,43 @@ def test_intervals_include_the_difference_on_all_text_where_the_evaluated_text_i
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 10**5), st.integers(-1, 1)), min_size=2, max_size=60))
 def test_differences_below_the_step_of_the_record_are_equal(decimals: int, losses: list[tuple[int, int]]) -> None:
     baseline = [round(count * 10.0**-decimals, decimals) for count, _ in losses]
-    mine = [round((count + moved) * 10.0**-decimals, decimals) for count, moved in losses]
+    candidate = [round((count + moved) * 10.0**-decimals, decimals) for count, moved in losses]
     assume(abs(sum(moved for _, moved in losses)) < len(losses))
-    assume(any(round(each, decimals - 1) != each for each in (*mine, *baseline)))
-    found = difference(mine, baseline)
-    assert not found.decides() and found.p_value is not None and found.p_value > SIGNIFICANCE
+    assume(any(round(loss, decimals - 1) != loss for loss in (*candidate, *baseline)))
+    estimate = difference(candidate, baseline)
+    assert not estimate.decides() and estimate.p_value is not None and estimate.p_value > SIGNIFICANCE
 
 
 @pytest.mark.parametrize("seeds", [2, 10, 60])
 def test_a_last_bit_of_float32_on_every_seed_is_no_difference(seeds: int) -> None:
     baseline = np.linspace(3.1, 3.4, seeds, dtype=np.float32)
-    mine = np.nextafter(baseline, np.float32(4))
-    found = difference(mine.tolist(), baseline.tolist())
-    assert found.p_value is not None and found.p_value >= SIGNIFICANCE
+    candidate = np.nextafter(baseline, np.float32(4))
+    estimate = difference(candidate.tolist(), baseline.tolist())
+    assert estimate.p_value is not None and estimate.p_value >= SIGNIFICANCE
     assert difference(baseline.tolist(), baseline.tolist()).p_value == 1.0
 
 
 def test_equal_differences_far_above_the_step_are_shown() -> None:
-    found = difference([2.1234] * 5, [2.2234] * 5)
-    assert found.is_better() and found.p_value is not None and found.p_value < 1e-6
+    estimate = difference([2.1234] * 5, [2.2234] * 5)
+    assert estimate.is_better() and estimate.p_value is not None and estimate.p_value < 1e-6
 
 
 def test_seeds_that_one_of_the_two_lacks_are_left_out() -> None:
-    found = paired_difference({1: 2.0, 2: 2.1, 4: 9.0}, {1: 2.1, 2: 2.3, 3: 0.0})
-    assert found is not None
-    assert found.n == 2 and found.mean == pytest.approx(-0.15)
+    estimate = paired_difference({1: 2.0, 2: 2.1, 4: 9.0}, {1: 2.1, 2: 2.3, 3: 0.0})
+    assert estimate is not None
+    assert estimate.n == 2 and estimate.mean == pytest.approx(-0.15)
     assert paired_difference({1: 2.0}, {2: 2.0}) is None
 
 
 def test_of_one_pair_there_is_no_interval() -> None:
-    found = difference([2.5])
-    assert (found.low, found.high, found.p_value, found.is_within_margin) == (None, None, None, False)
+    estimate = difference([2.5])
+    assert (estimate.low, estimate.high, estimate.p_value, estimate.is_within_margin) == (None, None, None, False)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), max_size=6), st.lists(st.floats(-1e9, 1e9), max_size=6))
 def test_a_difference_is_valid_json(values: list[float], others: list[float]) -> None:
-    if found := paired_difference(dict(enumerate(values)), dict(enumerate(others))):
-        json.dumps(found.model_dump(), allow_nan=False)
+    if estimate := paired_difference(dict(enumerate(values)), dict(enumerate(others))):
+        json.dumps(estimate.model_dump(), allow_nan=False)
 
 
 @pytest.mark.parametrize("comparisons", [1, 3])
@@ -164,19 +169,19 @@ def test_a_look_has_the_level_that_it_may_spend(comparisons: int) -> None:
     for n in range(2, 11):
         for effect in (0.0, 0.5, 2.0):
             values = (effect + random.standard_normal(n)).tolist()
-            found = paired_difference(
+            estimate = paired_difference(
                 dict(enumerate(values)), dict.fromkeys(range(n), 0.0), comparisons=comparisons, looks=levels
             )
-            assert found is not None
+            assert estimate is not None
             if n < 3:
-                assert (found.low, found.high, found.p_value) == (None, None, None)
+                assert (estimate.low, estimate.high, estimate.p_value) == (None, None, None)
                 continue
-            assert found.p_value is not None
+            assert estimate.p_value is not None
             interval = stats.ttest_1samp(values, 0.0).confidence_interval(1 - levels[n].level)
-            assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-6)
-            assert found.decides() == (found.p_value < SIGNIFICANCE)
+            assert (estimate.low, estimate.high) == pytest.approx((interval.low, interval.high), rel=1e-6)
+            assert estimate.decides() == (estimate.p_value < SIGNIFICANCE)
             plain = difference(values, comparisons=comparisons)
-            assert plain.p_value is not None and found.p_value >= plain.p_value * (1 - 1e-6)
+            assert plain.p_value is not None and estimate.p_value >= plain.p_value * (1 - 1e-6)
 
 
 LOWER = difference([-0.1, -0.11, -0.09], margin=0.01)
@@ -214,17 +219,17 @@ OPEN = difference([0.1, -0.1, 0.05], margin=0.01)
 def test_who_lost_more_runs_or_lies_at_an_edge_has_no_verdict_in_its_favour(
     found: Difference | None, lost: int, baseline_lost: int, edges: str, expected: Conclusion
 ) -> None:
-    def judged(count: int, whose: str) -> JudgedRuns:
+    def judged(count: int, side: str) -> JudgedRuns:
         ended = range(5)
         losses = {seed: 2.0 for seed in ended if seed >= count}
-        return JudgedRuns(losses=losses, lost=range(count), ended=ended, is_at_edge=edges == whose)
+        return JudgedRuns(losses=losses, lost=range(count), ended=ended, is_at_edge=edges == side)
 
     assert conclude(found, judged(lost, "mine"), judged(baseline_lost, "baseline")) is expected
 
 
 def test_runs_on_seeds_that_the_baseline_lacks_say_nothing_of_who_is_stabler() -> None:
-    mine = JudgedRuns(losses={1: 2.0, 2: 2.0}, lost={3}, ended={1, 2, 3})
-    assert conclude(OPEN, mine, JudgedRuns(losses={1: 2.0, 2: 2.0}, ended={1, 2})) is Conclusion.UNDECIDED
+    candidate = JudgedRuns(losses={1: 2.0, 2: 2.0}, lost={3}, ended={1, 2, 3})
+    assert conclude(OPEN, candidate, JudgedRuns(losses={1: 2.0, 2: 2.0}, ended={1, 2})) is Conclusion.UNDECIDED
     assert conclude(None, JudgedRuns(losses={}), JudgedRuns(losses={1: 2.0}, ended={1})) is Conclusion.NO_LOSS
 
 
@@ -253,8 +258,8 @@ def lost_runs(lost: set[int], ended: set[int]) -> JudgedRuns:
 
 
 def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:
-    found = instability(lost_runs({2, 3}, {1, 2, 3, 4, 5}), lost_runs({3}, {1, 2, 3, 4, 5}))
-    assert found is not None and (found.lost, found.runs, found.p_value) == (2, 5, 1.0)
+    comparison = instability(lost_runs({2, 3}, {1, 2, 3, 4, 5}), lost_runs({3}, {1, 2, 3, 4, 5}))
+    assert comparison is not None and (comparison.lost, comparison.runs, comparison.p_value) == (2, 5, 1.0)
     alone = instability(lost_runs({3}, {1, 2, 3}), None)
     assert alone is not None and alone.p_value is None
     six, none = lost_runs({*range(6)}, {*range(6)}), lost_runs(set(), {*range(6)})
@@ -265,8 +270,8 @@ def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:
 
 def test_a_seed_that_the_baseline_lacks_is_in_no_test_of_lost_runs() -> None:
     """Seven seeds were lost here and have no result there: nobody knows that the baseline's would not have been."""
-    mine = lost_runs({*range(7)}, {*range(10)})
-    unpaired = instability(mine, lost_runs(set(), {7, 8, 9}))
+    candidate = lost_runs({*range(7)}, {*range(10)})
+    unpaired = instability(candidate, lost_runs(set(), {7, 8, 9}))
     assert unpaired is not None and (unpaired.lost, unpaired.runs, unpaired.p_value) == (7, 10, 1.0)
-    paired = instability(mine, lost_runs(set(), {*range(10)}))
+    paired = instability(candidate, lost_runs(set(), {*range(10)}))
     assert paired is not None and paired.p_value == pytest.approx(2 / 2**7)

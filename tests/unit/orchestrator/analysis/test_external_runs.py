@@ -47,7 +47,7 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     with_margin = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: ADAMW}}), margin=0.05).rows
     assert {row.conclusion for row in with_margin} == {Conclusion.BASELINE, Conclusion.AS_GOOD}
     assert answer.concerns == ("no tuning was logged: one learning rate for each candidate",)
-    assert any("no workload was logged" in each for each in answer.unchecked)
+    assert any("no workload was logged" in sentence for sentence in answer.unchecked)
     assert not any(row.edge_of_grid for row in answer.rows) and not any("edge" in note for note in answer.notes)
 
 
@@ -143,8 +143,10 @@ def test_few_seeds_and_settings_that_differ_are_said() -> None:
 
 def test_a_tracker_that_writes_whole_numbers_with_a_point_makes_no_difference() -> None:
     runs = grid({"adamw": {0.002: ADAMW}}, batch=32, layers=2) + grid({"muon": {0.02: MUON}}, batch=32.0)
-    (said,) = (each for each in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in each)
-    assert said.endswith("seed: layers (muon not logged, adamw 2)"), "whichever comes first, and batch is the same"
+    (concern,) = (
+        concern for concern in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in concern
+    )
+    assert concern.endswith("seed: layers (muon not logged, adamw 2)"), "whichever comes first, and batch is the same"
 
 
 def test_what_was_mapped_out_of_a_nested_configuration_is_no_difference() -> None:
@@ -163,8 +165,10 @@ def test_what_was_mapped_out_of_a_nested_configuration_is_no_difference() -> Non
         )
         for run in grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
     ]
-    (said,) = (each for each in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in each)
-    assert said.endswith("seed: optimizer.decay (muon 0.1, adamw 0.2)")
+    (concern,) = (
+        concern for concern in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in concern
+    )
+    assert concern.endswith("seed: optimizer.decay (muon 0.1, adamw 0.2)")
 
 
 def test_what_cannot_be_judged_is_left_out_and_said() -> None:
@@ -178,7 +182,7 @@ def test_what_cannot_be_judged_is_left_out_and_said() -> None:
     ]
     answer = judge(EXPERIMENT, [*runs, *odd])
     assert answer.rows == whole.rows
-    assert [each for each in answer.concerns if each.startswith("left out")] == [
+    assert [concern for concern in answer.concerns if concern.startswith("left out")] == [
         "left out: 1 run not said to be finished (still training, or killed) (muon: 1)",
         "left out: 1 run failed before the end (muon: 1)",
         "left out: 1 run without a seed (muon: 1)",
@@ -250,7 +254,11 @@ def test_a_metric_is_judged_as_a_loss_and_the_note_says_what_to_do_with_others()
 
 def test_looking_until_there_is_a_verdict_is_what_nobody_can_check() -> None:
     answer = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}))
-    (seeds,) = (each for each in answer.unchecked if "the number of seeds was fixed before any result was seen" in each)
+    (seeds,) = (
+        sentence
+        for sentence in answer.unchecked
+        if "the number of seeds was fixed before any result was seen" in sentence
+    )
     assert seeds.endswith("in 17 % instead of 5 %"), "as tests/unit/orchestrator/analysis/test_sequential.py counts"
 
 
@@ -262,14 +270,14 @@ def test_the_first_process_of_a_launcher_counts_and_the_others_are_said() -> Non
     ]
     alone, together = judge(EXPERIMENT, runs, baseline="adamw"), judge(EXPERIMENT, runs + copies, baseline="adamw")
     assert together.rows == alone.rows
-    assert sum("further processes of one training" in each for each in together.concerns) == 1
+    assert sum("further processes of one training" in concern for concern in together.concerns) == 1
 
 
 def test_a_run_that_went_back_is_said() -> None:
     runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
     summary = runs[0].metrics["val_loss"].model_copy(update={"left_out": 3})
     runs[0] = runs[0].model_copy(update={"metrics": {"val_loss": summary}})
-    assert sum("1 run went back to an earlier step" in each for each in judge(EXPERIMENT, runs).concerns) == 1
+    assert sum("1 run went back to an earlier step" in concern for concern in judge(EXPERIMENT, runs).concerns) == 1
 
 
 def test_runs_without_a_rate_are_judged_together_and_it_is_said() -> None:
@@ -278,7 +286,7 @@ def test_runs_without_a_rate_are_judged_together_and_it_is_said() -> None:
     answer, adamw = judge(EXPERIMENT, runs), judged(runs, "adamw")
     assert adamw.lr is None and adamw.loss == mean_interval(ADAMW) and len(adamw.learning_rates) == 1
     assert judged(runs, "muon").conclusion is Conclusion.BETTER
-    assert any(each.endswith("none was logged: adamw") for each in answer.unchecked)
+    assert any(sentence.endswith("none was logged: adamw") for sentence in answer.unchecked)
 
 
 def gone_on(run: ExternalRun, *, until: int, last: float | None) -> ExternalRun:
@@ -290,8 +298,8 @@ def gone_on(run: ExternalRun, *, until: int, last: float | None) -> ExternalRun:
 def test_a_loss_that_ends_before_its_run_is_said_and_of_a_run_that_diverged_it_is_none() -> None:
     runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
     early = [gone_on(run, until=500, last=2.0) if run.candidate == "muon" else run for run in runs]
-    (said,) = (each for each in judge(EXPERIMENT, early).concerns if "went on without val_loss" in each)
-    assert "(muon: 4)" in said and "step 100" in said and "step 500" in said
+    (concern,) = (concern for concern in judge(EXPERIMENT, early).concerns if "went on without val_loss" in concern)
+    assert "(muon: 4)" in concern and "step 100" in concern and "step 500" in concern
     whole = [gone_on(run, until=199, last=2.0) for run in runs]
     assert judge(EXPERIMENT, whole).concerns == judge(EXPERIMENT, runs).concerns, "the next value would be of step 199"
     diverged = [gone_on(run, until=500, last=None) if run.candidate == "muon" else run for run in runs]

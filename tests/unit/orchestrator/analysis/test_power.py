@@ -50,8 +50,8 @@ def test_the_least_seeds_are_statsmodels(difference: float, comparisons: int) ->
     needed = TTestPower().solve_power(
         effect_size=difference / 0.01, alpha=level_of(comparisons) / 2, power=POWER, alternative="larger"
     )
-    found = least_seeds(lambda n: chance_shown(difference, n, 0.01, level_of(comparisons)))
-    assert found == math.ceil(needed)
+    seeds = least_seeds(lambda n: chance_shown(difference, n, 0.01, level_of(comparisons)))
+    assert seeds == math.ceil(needed)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_what_cannot_be_shown_is_none() -> None:
 
 @pytest.mark.parametrize(("mean", "margin"), [(0.006, None), (0.006, 0.01), (0.001, 0.01)])
 def test_the_seeds_to_decide_are_those_of_either_verdict(mean: float, margin: float | None) -> None:
-    found = seeds_to_decide(mean, 0.01, 0.05, 0.0, margin)
+    seeds = seeds_to_decide(mean, 0.01, 0.05, 0.0, margin)
     shown = least_seeds(lambda n: chance_shown(mean, n, 0.01, 0.05))
     within = least_seeds(lambda n: chance_within(0.01, n, 0.01, 0.05, difference=mean)) if margin else None
-    assert found == min(each for each in (shown, within, MOST_SEEDS) if each is not None)
+    assert seeds == min(count for count in (shown, within, MOST_SEEDS) if count is not None)
 
 
 def test_no_number_of_seeds_decides_a_difference_of_nothing_without_a_margin() -> None:
@@ -115,16 +115,16 @@ def losses(random: np.random.Generator, seeds: range, sd: float, level: float = 
 def test_the_noise_is_what_was_planted_whatever_seeds_and_candidates_add() -> None:
     random = np.random.default_rng(0)
     earlier = [[losses(random, range(6), 0.01, level) for level in (0.0, 0.2, -0.1)] for _ in range(200)]
-    found = paired_sd(earlier)
-    assert found is not None
-    assert found[0] == pytest.approx(0.01, rel=0.05) and found[1] == 200
+    noise = paired_sd(earlier)
+    assert noise is not None
+    assert noise[0] == pytest.approx(0.01, rel=0.05) and noise[1] == 200
 
 
 def test_the_noise_is_that_of_common_seeds_and_twins_have_none() -> None:
-    one = {1: 3.0, 2: 3.2, 3: 3.1}
+    loss_by_seed = {1: 3.0, 2: 3.2, 3: 3.1}
     assert paired_sd([]) is None
-    assert paired_sd([[one]]) is None
-    assert paired_sd([[one, {3: 3.0, 4: 3.0}]]) is None, "a single pair"
-    assert paired_sd([[one, dict(one)]]) is None, "the same runs twice"
-    found = paired_sd([[one, {1: 3.0, 2: 3.0, 5: 9.0}]])
-    assert found is not None and found[0] == pytest.approx(np.std([0.0, 0.2], ddof=1)) and found[1] == 1
+    assert paired_sd([[loss_by_seed]]) is None
+    assert paired_sd([[loss_by_seed, {3: 3.0, 4: 3.0}]]) is None, "a single pair"
+    assert paired_sd([[loss_by_seed, dict(loss_by_seed)]]) is None, "the same runs twice"
+    noise = paired_sd([[loss_by_seed, {1: 3.0, 2: 3.0, 5: 9.0}]])
+    assert noise is not None and noise[0] == pytest.approx(np.std([0.0, 0.2], ddof=1)) and noise[1] == 1

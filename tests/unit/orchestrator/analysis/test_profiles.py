@@ -43,11 +43,11 @@ def of_equal_optimizers(
     of_seeds = random.normal(0, 0.016, (3, 5))
     own = {name: random.normal(0, noise, (3, 5)) for name in ("adamw", *others)}
 
-    def loss_on(place: int) -> LossOf:
-        return lambda name, seed: float(3.3 + of_seeds[place, seed] + own[name][place, seed])
+    def loss_on(workload: int) -> LossOf:
+        return lambda name, seed: float(3.3 + of_seeds[workload, seed] + own[name][workload, seed])
 
     return performance_profiles(
-        [measured(loss_on(place), steps=1000 + place, baseline=baseline, others=others) for place in range(3)]
+        [measured(loss_on(workload), steps=1000 + workload, baseline=baseline, others=others) for workload in range(3)]
     )
 
 
@@ -58,19 +58,19 @@ def scores(report: ProfileReport) -> dict[str, float]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_another_baseline_changes_no_score(seed: int) -> None:
-    one, other = of_equal_optimizers(seed), of_equal_optimizers(seed, "adapm")
-    assert [row.is_baseline for row in one.rows] == [not row.is_baseline for row in other.rows]
-    assert scores(one) == scores(other)
-    assert (one.notes, profile_headline(one)) == (other.notes, profile_headline(other))
+    report, other = of_equal_optimizers(seed), of_equal_optimizers(seed, "adapm")
+    assert [row.is_baseline for row in report.rows] == [not row.is_baseline for row in other.rows]
+    assert scores(report) == scores(other)
+    assert (report.notes, profile_headline(report)) == (other.notes, profile_headline(other))
 
 
 @pytest.mark.parametrize(("noise", "both"), [(0.0035, 0.996), (0.02, 0.989)])
 def test_equal_optimizers_score_equal_on_average(noise: float, both: float) -> None:
     """And near 1: a candidate that is not shown to be worse reaches the target."""
-    found = [scores(of_equal_optimizers(seed, noise=noise)) for seed in range(100)]
-    apart = [each["adamw"] - each["adapm"] for each in found]
+    draws = [scores(of_equal_optimizers(seed, noise=noise)) for seed in range(100)]
+    apart = [draw["adamw"] - draw["adapm"] for draw in draws]
     assert abs(statistics.fmean(apart)) < 3 * statistics.stdev(apart) / 10
-    assert statistics.fmean(score for each in found for score in each.values()) == pytest.approx(both, abs=0.005)
+    assert statistics.fmean(score for draw in draws for score in draw.values()) == pytest.approx(both, abs=0.005)
 
 
 def test_where_the_tables_show_no_winner_there_is_none() -> None:
@@ -166,7 +166,7 @@ def test_the_headline_names_a_winner_only_where_the_comparisons_show_one() -> No
         return lambda name, seed: 3.3 + 0.001 * seed - gain * (name == "adapm")
 
     def headline(*gains: float) -> str:
-        over = [measured(loss_of(gain), steps=1000 + place) for place, gain in enumerate(gains)]
+        over = [measured(loss_of(gain), steps=1000 + index) for index, gain in enumerate(gains)]
         return profile_headline(performance_profiles(over))
 
     assert headline(0.05, 0.05, 0.05) == (
@@ -185,7 +185,7 @@ def test_the_headline_names_nobody_who_lost_more_runs() -> None:
             return result(verdict=Verdict.DIVERGED, final_val_loss=None) if seed == 0 else 3.2
         return 3.3
 
-    report = performance_profiles([measured(loss, steps=1000 + place, seeds=10) for place in range(3)])
+    report = performance_profiles([measured(loss, steps=1000 + index, seeds=10) for index in range(3)])
     assert report.rows[0].candidate == "adapm"
     assert profile_headline(report).startswith("No winner over 3 workloads")
 
@@ -198,7 +198,7 @@ def test_a_workload_on_which_a_candidate_never_ran_counts_for_nobody(outcome: Ou
         return outcome if name == "adamw" else 3.3
 
     seen = measured(lambda name, _seed: 3.3 + 0.05 * (name == "adapm"), steps=900)
-    report = performance_profiles([seen, *(measured(never, steps=1000 + place) for place in range(3))])
+    report = performance_profiles([seen, *(measured(never, steps=1000 + index) for index in range(3))])
     assert (report.workloads, scores(report)) == (1, {"adamw": 1.0, "adapm": 0.0})
     assert [row.runs for row in report.rows] == [5, 5]
     assert any(

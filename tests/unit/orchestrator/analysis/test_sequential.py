@@ -67,11 +67,11 @@ def test_with_many_seeds_the_boundaries_are_the_published_ones() -> None:
 @settings(max_examples=10, deadline=None)
 @given(first=st.integers(2, 6), more=st.integers(1, 12), comparisons=st.integers(1, 9))
 def test_later_looks_have_more_of_alpha_and_none_has_all_of_it(first: int, more: int, comparisons: int) -> None:
-    found = looks(first, first + more, 0.05 / comparisons)
-    levels = [found[n].level for n in range(first, first + more + 1)]
-    assert all(one < other for one, other in pairwise(levels))
+    look_by_seeds = looks(first, first + more, 0.05 / comparisons)
+    levels = [look_by_seeds[n].level for n in range(first, first + more + 1)]
+    assert all(level < other for level, other in pairwise(levels))
     assert levels[-1] < 0.05 / comparisons < sum(levels)
-    assert found[first].all_levels == pytest.approx(sum(levels))
+    assert look_by_seeds[first].all_levels == pytest.approx(sum(levels))
 
 
 @pytest.mark.parametrize(("mean", "margin"), [(0.0, None), (0.004, 0.01), (-0.01, 0.01), (0.002, 0.001)])
@@ -86,8 +86,8 @@ def test_the_chance_of_a_verdict_is_that_of_simulated_seeds(mean: float, margin:
     decided = np.abs(last) > half
     if margin is not None:
         decided |= np.abs(last) + stats.t.isf(level, most - 1) * spread / most**0.5 < margin
-    found = chance_of_verdict(mean, 0.006, pairs, most, level, margin=margin)
-    assert found == pytest.approx(decided.mean(), abs=0.01)
+    chance = chance_of_verdict(mean, 0.006, pairs, most, level, margin=margin)
+    assert chance == pytest.approx(decided.mean(), abs=0.01)
 
 
 SEEDS = tuple(range(8))
@@ -105,8 +105,8 @@ def played(spec: ComparisonSpec, losses: dict[str, tuple[Outcome, ...]]) -> list
     planned: tuple[PlannedRun, ...] = spec.first_runs()
     while planned:
         records += [
-            run_record(each, len(records) + place, losses[each.candidate][each.spec.seed])
-            for place, each in enumerate(planned)
+            run_record(run, len(records) + index, losses[run.candidate][run.spec.seed])
+            for index, run in enumerate(planned)
         ]
         planned = added_runs(experiment_record(spec, len(records)), records)
     return records
@@ -117,7 +117,7 @@ LEVEL = tuple(3.0 + 0.01 * seed for seed in SEEDS)
 
 
 def off_by(shift: float, noise: float = 1.0) -> tuple[Outcome, ...]:
-    return tuple(level + shift + noise * each for level, each in zip(LEVEL, NOISE, strict=True))
+    return tuple(level + shift + noise * deviation for level, deviation in zip(LEVEL, NOISE, strict=True))
 
 
 def statuses(spec: ComparisonSpec, records: list[RunRecord]) -> dict[str, tuple[SeedsStatus, int, int]]:
@@ -138,10 +138,10 @@ def test_it_begins_with_the_first_seeds() -> None:
 def test_clear_differences_end_early_and_open_ones_go_on_with_the_baseline() -> None:
     spec = sequential(("adamw", "adapm", "lion"))
     records = played(spec, {"adamw": off_by(0, 0), "adapm": off_by(-1), "lion": off_by(0.0045)})
-    found = statuses(spec, records)
-    assert found["adapm"] == (SeedsStatus.DECIDED, 3, 1)
-    assert found["lion"][0] is SeedsStatus.DECIDED
-    assert 3 < found["lion"][1] < 8
+    status_by_candidate = statuses(spec, records)
+    assert status_by_candidate["adapm"] == (SeedsStatus.DECIDED, 3, 1)
+    assert status_by_candidate["lion"][0] is SeedsStatus.DECIDED
+    assert 3 < status_by_candidate["lion"][1] < 8
     seeds = {name: {run.seed for run in records if run.candidate == name} for name in ("adamw", "lion")}
     assert seeds["adamw"] == seeds["lion"]
 
@@ -149,8 +149,8 @@ def test_clear_differences_end_early_and_open_ones_go_on_with_the_baseline() -> 
 def test_a_hopeless_candidate_gets_no_more_seeds() -> None:
     """Its differences vary by far more than the margin."""
     spec = sequential()
-    noise = tuple(50 * each for each in (0.01, -0.01, 0.001, 0.01, -0.01, 0.01, -0.01, 0.0))
-    losses: tuple[Outcome, ...] = tuple(level + each for level, each in zip(LEVEL, noise, strict=True))
+    noise = tuple(50 * deviation for deviation in (0.01, -0.01, 0.001, 0.01, -0.01, 0.01, -0.01, 0.0))
+    losses: tuple[Outcome, ...] = tuple(level + deviation for level, deviation in zip(LEVEL, noise, strict=True))
     records = played(spec, {"adamw": off_by(0, 0), "adapm": losses})
     assert statuses(spec, records)["adapm"] == (SeedsStatus.FUTILE, 3, 1)
 
@@ -162,7 +162,7 @@ def test_a_lost_run_is_left_out_of_the_looks_and_forbids_no_further_seed() -> No
     records = played(spec, {"adamw": off_by(0, 0), "adapm": lost})
     status, seeds, _ = statuses(spec, records)["adapm"]
     assert status is SeedsStatus.DECIDED and seeds > 3
-    row = next(each for each in compare(experiment_record(spec, len(records)), records).rows if not each.is_baseline)
+    row = next(row for row in compare(experiment_record(spec, len(records)), records).rows if not row.is_baseline)
     assert row.conclusion is Conclusion.WORSE and row.difference is not None and row.difference.n == seeds - 1
 
 
@@ -175,16 +175,16 @@ def test_fewer_pairs_than_a_look_needs_are_no_reason_to_stop() -> None:
 
 def test_no_look_spends_what_is_only_rounding() -> None:
     """Of ten candidates' looks at 64 seeds the first have next to nothing, and are none."""
-    found = looks(3, 64, 0.05 / 9)
-    assert min(look.level for look in found.values()) > 1e-12
-    assert min(found) > 3 and max(found) == 64
+    look_by_seeds = looks(3, 64, 0.05 / 9)
+    assert min(look.level for look in look_by_seeds.values()) > 1e-12
+    assert min(look_by_seeds) > 3 and max(look_by_seeds) == 64
 
 
 def test_looks_wait_for_every_run_of_their_seeds() -> None:
     spec = sequential()
     losses = {"adamw": off_by(0, 0), "adapm": off_by(0.0045)}
     first = [
-        run_record(each, place, losses[each.candidate][each.spec.seed]) for place, each in enumerate(spec.first_runs())
+        run_record(run, index, losses[run.candidate][run.spec.seed]) for index, run in enumerate(spec.first_runs())
     ]
     assert {(run.candidate, run.spec.seed) for run in added_runs(experiment_record(spec, 6), first)} == {
         ("adamw", 3),

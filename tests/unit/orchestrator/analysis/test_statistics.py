@@ -25,10 +25,10 @@ any_float = st.floats() | st.sampled_from([0.0, -0.0, 1e308, -1e308, 5e-324])
 @given(st.lists(st.floats(0.5, 10), min_size=2, max_size=12))
 def test_the_interval_of_a_mean_is_scipys(values: list[float]) -> None:
     assume(np.ptp(values) > 1e-6)
-    found = mean_interval(values)
-    assert found is not None
-    assert (found.mean, found.low, found.high) == pytest.approx(reference.mean_interval(values))
-    assert found.n == len(values)
+    interval = mean_interval(values)
+    assert interval is not None
+    assert (interval.mean, interval.low, interval.high) == pytest.approx(reference.mean_interval(values))
+    assert interval.n == len(values)
 
 
 @given(st.integers(1, 60), st.floats(1e-6, 1 - 1e-6))
@@ -43,16 +43,16 @@ def test_what_has_no_mean_is_none(values: list[float]) -> None:
 
 
 def test_one_value_has_a_mean_and_no_interval() -> None:
-    found = mean_interval([2.5])
-    assert found is not None
-    assert (found.mean, found.low, found.high, found.n, found.half_width()) == (2.5, None, None, 1, None)
+    interval = mean_interval([2.5])
+    assert interval is not None
+    assert (interval.mean, interval.low, interval.high, interval.n, interval.half_width()) == (2.5, None, None, 1, None)
 
 
 @pytest.mark.parametrize("values", [[2.0, 2.0], [0.1] * 7, [0.0, 0.0]])
 def test_equal_values_have_no_interval(values: list[float]) -> None:
-    found = mean_interval(values)
-    assert found is not None
-    assert (found.low, found.high) == (None, None)
+    interval = mean_interval(values)
+    assert interval is not None
+    assert (interval.low, interval.high) == (None, None)
 
 
 @given(st.lists(any_float, max_size=6))

@@ -56,7 +56,7 @@ def test_a_lower_target_is_never_reached_earlier(losses: list[float], target: fl
 
 @given(st.lists(numbers, min_size=2, max_size=8))
 def test_a_speed_up_and_its_inverse_are_inverse(ratios: list[float]) -> None:
-    forward, backward = geometric_mean(ratios), geometric_mean([1 / each for each in ratios])
+    forward, backward = geometric_mean(ratios), geometric_mean([1 / ratio for ratio in ratios])
     assert forward is not None and backward is not None
     assert forward.mean * backward.mean == pytest.approx(1)
     assert forward.mean == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
@@ -71,11 +71,13 @@ def test_what_is_no_ratio_has_no_mean(ratios: list[float]) -> None:
 
 @given(points)
 def test_the_front_is_what_nobody_dominates(candidates: list[tuple[float, float] | None]) -> None:
-    def dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
-        return one[0] <= other[0] and one[1] <= other[1] and (one[0] < other[0] or one[1] < other[1])
+    def dominates(point: tuple[float, float], other: tuple[float, float]) -> bool:
+        return point[0] <= other[0] and point[1] <= other[1] and (point[0] < other[0] or point[1] < other[1])
 
-    known = [each for each in candidates if each is not None]
-    expected = tuple(each is not None and not any(dominates(one, each) for one in known) for each in candidates)
+    known_points = [point for point in candidates if point is not None]
+    expected = tuple(
+        point is not None and not any(dominates(rival, point) for rival in known_points) for point in candidates
+    )
     assert pareto_front(candidates) == expected
 
 
@@ -87,12 +89,12 @@ def test_what_is_shown_of_the_front_holds_wherever_in_their_intervals_the_losses
     true = [(data.draw(numbers), size_bytes) for _, size_bytes in measured]
     wider = data.draw(st.floats(0, 0.5))
     differences = {}
-    for one, other in itertools.permutations(range(len(true)), 2):
-        ends = [losses[one][0] - losses[other][0] for losses in (measured, true)]
-        differences[one, other] = min(ends) - wider, max(ends) + wider
+    for index, other in itertools.permutations(range(len(true)), 2):
+        ends = [losses[index][0] - losses[other][0] for losses in (measured, true)]
+        differences[index, other] = min(ends) - wider, max(ends) + wider
     shown = fronts_shown(measured, differences)
-    for is_shown, mine, truly in zip(shown, pareto_front(measured), pareto_front(true), strict=True):
-        assert not is_shown or mine is truly
+    for is_shown, on_front, truly in zip(shown, pareto_front(measured), pareto_front(true), strict=True):
+        assert not is_shown or on_front is truly
 
 
 def test_a_front_by_hand() -> None:
@@ -100,8 +102,8 @@ def test_a_front_by_hand() -> None:
     points = [(2.0, 1.0), (1.0, 2.0), (1.1, 2.0), (1.5, 3.0), None]
     losses = {0: (1.9, 2.1), 1: (0.9, 1.1), 2: (1.0, 1.2), 3: (1.4, 1.6), 4: (0.0, 0.1)}
     differences = {
-        (one, other): (losses[one][0] - losses[other][1], losses[one][1] - losses[other][0])
-        for one, other in itertools.permutations(losses, 2)
+        (index, other): (losses[index][0] - losses[other][1], losses[index][1] - losses[other][0])
+        for index, other in itertools.permutations(losses, 2)
     }
     assert pareto_front(points) == (True, True, False, False, False)
     assert fronts_shown(points, differences) == (True, False, False, True, False)
@@ -127,7 +129,7 @@ def test_scores_are_the_integral_of_the_profile(rows: dict[str, list[float | Non
 
 @given(times, st.floats(0.01, 100))
 def test_scores_do_not_depend_on_the_unit_of_time(rows: dict[str, list[float | None]], unit: float) -> None:
-    other = {name: [None if each is None else each * unit for each in row] for name, row in rows.items()}
+    other = {name: [None if time is None else time * unit for time in row] for name, row in rows.items()}
     assert profile_scores(other) == pytest.approx(profile_scores(rows))
 
 

@@ -13,13 +13,13 @@ FINAL = LearningRateRow(
 )
 
 
-def row(title: str, conclusion: Conclusion, found: Difference | None = None, **changes: Any) -> CandidateRow:
+def row(title: str, conclusion: Conclusion, estimate: Difference | None = None, **changes: Any) -> CandidateRow:
     """A row of a leaderboard with that verdict."""
     lost = changes.pop("lost", 0)
     update = {
         "title": title,
         "conclusion": conclusion,
-        "difference": found,
+        "difference": estimate,
         "val_loss": Interval(mean=2.302, low=2.30, high=2.304, n=5),
         "final": FINAL.model_copy(update={"lost": lost}),
         "edge_of_grid": False,
@@ -109,9 +109,9 @@ def test_each_verdict_has_one_sentence(
 
 
 def test_of_replicates_the_sentence_counts_replicates() -> None:
-    found = difference(-0.01, 0.03, p_value=0.4, seeds_to_decide=12)
-    said = verdict(row("AdaPM", Conclusion.UNDECIDED, found), ADAMW, "", "replicate")
-    assert said.endswith("5 replicates, p = 0.4). A new experiment on about 12 fresh replicates would decide.")
+    estimate = difference(-0.01, 0.03, p_value=0.4, seeds_to_decide=12)
+    sentence = verdict(row("AdaPM", Conclusion.UNDECIDED, estimate), ADAMW, "", "replicate")
+    assert sentence.endswith("5 replicates, p = 0.4). A new experiment on about 12 fresh replicates would decide.")
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_a_printed_p_value_lies_on_its_side_of_the_level(value: float, text: str
 
 def test_an_interval_with_one_end_is_said_with_that_end() -> None:
     ends = [(0.3, 0.4), (0.3, None), (None, 0.4), (None, None)]
-    assert [interval_words(*each, str) for each in ends] == ["0.3 to 0.4", "from 0.3", "up to 0.4", ""]
+    assert [interval_words(*bounds, str) for bounds in ends] == ["0.3 to 0.4", "from 0.3", "up to 0.4", ""]

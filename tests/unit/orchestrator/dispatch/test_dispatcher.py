@@ -43,11 +43,11 @@ class TableRunner:
         self.running[lease.run_id] = lease
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
-        return [each for each in live if each.run_id in self.survivors]
+        return [attempt for attempt in live if attempt.run_id in self.survivors]
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
-        told, self._ended = self._ended, []
-        return told
+        attempts, self._ended = self._ended, []
+        return attempts
 
     def kill(self, run_id: RunId, attempt: int) -> None:
         self.running.pop(run_id, None)
@@ -276,15 +276,15 @@ def test_what_outlived_a_dispatcher_is_adopted_with_the_place_that_it_occupies(d
     """Of two attempts one has survived: it keeps its lease and its CPU, the other run is started again beside it."""
     desk.submit(seeds=3)
     desk.dispatcher.tick()
-    kept, lost = desk.runner.running
-    desk.runner.survivors = {kept}
+    survivor, lost = desk.runner.running
+    desk.runner.survivors = {survivor}
     successor = desk.new_dispatcher()
     successor.tick()
-    assert [desk.services.runs.get(run_id).attempt for run_id in (kept, lost)] == [1, 2]
+    assert [desk.services.runs.get(run_id).attempt for run_id in (survivor, lost)] == [1, 2]
     assert sorted(desk.statuses()) == ["leased", "leased", "queued"]
-    desk.runner.dies(kept)
+    desk.runner.dies(survivor)
     successor.tick()
-    assert [each.message for each in desk.services.runs.attempts(kept)][:1] == ["killed by the test"]
+    assert [attempt.message for attempt in desk.services.runs.attempts(survivor)][:1] == ["killed by the test"]
 
 
 def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
@@ -310,7 +310,7 @@ def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk) -> None:
     successor.tick()
     desk.dispatcher.tick()
     assert [(run.status, run.attempt) for run in desk.services.runs.page()] == [("leased", 2)]
-    assert [each.message for each in desk.services.runs.attempts(desk.services.runs.page()[0].id)][1:] == [None]
+    assert [attempt.message for attempt in desk.services.runs.attempts(desk.services.runs.page()[0].id)][1:] == [None]
 
 
 def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(desk: Desk) -> None:

@@ -43,16 +43,16 @@ def choice(*values: Any) -> dict[str, Any]:
 def test_what_is_refused_names_its_place(fields: dict[str, Any], place: str, words: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         read_spec(canonical_json(sweep_fields(**fields)))
-    (found,) = faults(refusal.value.errors(include_url=False), ExperimentSpec)
-    assert found.pointer == f"/candidates/0/space/{place}"
-    assert words in found.allowed
+    (fault,) = faults(refusal.value.errors(include_url=False), ExperimentSpec)
+    assert fault.pointer == f"/candidates/0/space/{place}"
+    assert words in fault.allowed
 
 
 def test_the_catalogs_range_of_a_rule_is_every_first_moment() -> None:
     (candidate,) = sweep_spec(**one(space={QUERY: {"kind": "catalog"}})).candidates
     assert candidate.space == {QUERY: Choice(values=SUGGESTED)}
-    for words in SUGGESTED[1:]:
-        rule_of(f"*:query={words}")
+    for rule in SUGGESTED[1:]:
+        rule_of(f"*:query={rule}")
 
 
 def test_a_trials_rules_stand_in_its_run_behind_the_fixed_ones() -> None:
@@ -62,11 +62,11 @@ def test_a_trials_rules_stand_in_its_run_behind_the_fixed_ones() -> None:
     (searched,) = spec.candidates
     assert planned_parameters(spec, 0) == {MLP: "plan", QUERY: "plan"}
     assert trial_run(spec, 0, {MLP: "plan", QUERY: "plan"}).spec.optimizer.rules == ("*.wte.weight=full",)
-    told = {QUERY: "rank:8", MLP: "full,per:neuron"}
-    run = trial_run(spec, 1, told).spec
+    parameters = {QUERY: "rank:8", MLP: "full,per:neuron"}
+    run = trial_run(spec, 1, parameters).spec
     assert run.optimizer.rules == ("*.wte.weight=full", "*.mlp.*.weight=full,per:neuron", "*:query=rank:8")
-    assert searched.parameters_of(run) == told
-    assert as_candidate(searched, told).options == {}
+    assert searched.parameters_of(run) == parameters
+    assert as_candidate(searched, parameters).options == {}
 
 
 def test_rules_and_values_are_two_ways_of_saying_the_same() -> None:

@@ -20,8 +20,8 @@ WORKLOAD = {
 
 def comparison(*candidates: dict[str, Any], **workload: Any) -> ComparisonSpec:
     fields = [
-        {"learning_rates": [1e-3], "optimizer": "adamw", "label": f"c{place}"} | one
-        for place, one in enumerate(candidates)
+        {"learning_rates": [1e-3], "optimizer": "adamw", "label": f"c{index}"} | candidate
+        for index, candidate in enumerate(candidates)
     ]
     return ComparisonSpec.model_validate(
         {"name": "own schedules", "workload": WORKLOAD | workload, "candidates": fields, "seeds": [1]}
@@ -30,7 +30,7 @@ def comparison(*candidates: dict[str, Any], **workload: Any) -> ComparisonSpec:
 
 def trained(spec: ComparisonSpec) -> list[RunSpec]:
     """Return the runs as a worker reads them."""
-    return [RunSpec.model_validate_json(each.spec.model_dump_json()) for each in spec.first_runs()]
+    return [RunSpec.model_validate_json(run.spec.model_dump_json()) for run in spec.first_runs()]
 
 
 def test_what_is_left_out_is_the_workloads() -> None:
@@ -41,7 +41,7 @@ def test_what_is_left_out_is_the_workloads() -> None:
         {"schedule": {"decay_share": 0.25}},
         {"schedule": {"shape": "constant"}, "warmup_steps": 5, "ema_decay": 0.9},
     )
-    assert [(each.workload.schedule, each.workload.ema_decay) for each in trained(spec)] == [
+    assert [(run.workload.schedule, run.workload.ema_decay) for run in trained(spec)] == [
         (Schedule(shape="wsd", warmup_steps=3, decay_share=0.5), None),
         (Schedule(shape="linear", warmup_steps=3, final_lr_ratio=0.0), None),
         (Schedule(shape="wsd", warmup_steps=3, decay_share=0.25), None),
@@ -59,15 +59,15 @@ def test_schedule_free_adamw_has_a_constant_rate_where_nothing_is_said() -> None
     """It is written out, so that the stored specification says it; an older one means what it meant."""
     free = {"optimizer": "schedule-free-adamw"}
     spec = comparison(free, free | {"schedule": {"shape": "cosine"}}, free | {"schedule": None})
-    assert [each.workload.schedule.shape for each in trained(spec)] == ["constant", "cosine", "constant"]
+    assert [run.workload.schedule.shape for run in trained(spec)] == ["constant", "cosine", "constant"]
     assert ComparisonSpec.model_validate(spec.model_dump(mode="json")) == spec
 
     fields = spec.model_dump(mode="json")
-    for each in fields["candidates"]:
-        each.pop("schedule")
+    for candidate in fields["candidates"]:
+        candidate.pop("schedule")
     with trust_stored_names():
         older = ComparisonSpec.model_validate(fields)
-    assert [each.spec.workload.schedule.shape for each in older.first_runs()] == ["wsd"] * 3
+    assert [run.spec.workload.schedule.shape for run in older.first_runs()] == ["wsd"] * 3
 
 
 def test_a_sweeps_trials_have_what_is_the_candidates_own() -> None:

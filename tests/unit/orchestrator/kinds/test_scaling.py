@@ -17,13 +17,13 @@ def refused(**changes: Any) -> dict[str, str]:
     """Pointer → what is allowed, for fields that are refused."""
     with pytest.raises(ValidationError) as error:
         TypeAdapter(ExperimentSpec).validate_python(scaling_fields(**changes))
-    return {each.pointer: each.allowed for each in faults(error.value.errors(include_url=False), ExperimentSpec)}
+    return {fault.pointer: fault.allowed for fault in faults(error.value.errors(include_url=False), ExperimentSpec)}
 
 
 def test_sizes_times_budgets_are_cells_with_their_own_steps() -> None:
     spec = scaling_spec(budgets=[{"tokens": 10_240}, {"tokens_per_parameter": 0.5}])
-    found = [(cell.model, cell.parameters, cell.steps) for cell in spec.cells()]
-    assert found == [
+    rows = [(cell.model, cell.parameters, cell.steps) for cell in spec.cells()]
+    assert rows == [
         ("gpt2-nano", 81_216, 40),
         ("gpt2-nano", 81_216, 159),
         ("gpt2-micro", 274_640, 40),
@@ -115,7 +115,7 @@ def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -
         ({"workload": {"data": {"sequence_length_tokens": 999}}}, "/workload/data/sequence_length_tokens", "most 256"),
         ({"workload": {"schedule": {"warmup_steps": 50}}}, "/workload/schedule/warmup_steps", "must be below"),
         ({"seeds": list(range(256)), "sizes": [{"model": name} for name in ("gpt2-nano", "gpt2-micro", "gpt2-tiny")],
-          "budgets": [{"tokens": 10_240 * (1 + each)} for each in range(7)]}, "/candidates", "at most 10000"),
+          "budgets": [{"tokens": 10_240 * (1 + index)} for index in range(7)]}, "/candidates", "at most 10000"),
     ],
 )  # fmt: skip
 def test_faults_say_where_and_what_is_allowed(changes: dict[str, Any], pointer: str, words: str) -> None:

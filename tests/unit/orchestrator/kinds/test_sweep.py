@@ -29,8 +29,8 @@ def told(**changes: Any) -> list[tuple[str, str]]:
     """The faults of a sweep, as REST tells them."""
     with pytest.raises(ValidationError) as refusal:
         read_spec(canonical_json(sweep_fields(**changes)))
-    found = faults(refusal.value.errors(include_url=False), ExperimentSpec)
-    return [(fault.pointer, fault.allowed) for fault in found]
+    problems = faults(refusal.value.errors(include_url=False), ExperimentSpec)
+    return [(fault.pointer, fault.allowed) for fault in problems]
 
 
 def one(optimizer: str = "adamw", **fields: Any) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def test_the_catalogs_ranges_are_written_out():
     ],
 )  # fmt: skip
 def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, words: str):
-    found = told(**changes)
-    assert [place for place, _ in found] == [pointer]
-    assert words in found[0][1]
+    problems = told(**changes)
+    assert [field for field, _ in problems] == [pointer]
+    assert words in problems[0][1]
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, 
 )
 def test_more_trials_than_settings_are_said(rank: dict[str, Any], trials: int, settings: int | None):
     space = {"lr": {"kind": "choice", "values": [0.001, 0.002]}, "rank_ratio": rank}
-    said = sweep_spec(**one("adapm", space=space), trials=trials).warnings()
-    assert len(said) == (settings is not None)
-    assert all(f"only {settings} different settings" in each for each in said)
+    sentences = sweep_spec(**one("adapm", space=space), trials=trials).warnings()
+    assert len(sentences) == (settings is not None)
+    assert all(f"only {settings} different settings" in sentence for sentence in sentences)
 
 
 def test_a_space_that_excludes_the_defaults_is_noticed():
     spec = sweep_spec(**one(space={"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}))
-    assert [each.name() for each in candidates_without_defaults(spec)] == ["adamw"]
+    assert [candidate.name() for candidate in candidates_without_defaults(spec)] == ["adamw"]
     assert candidates_without_defaults(sweep_spec()) == ()
 
 

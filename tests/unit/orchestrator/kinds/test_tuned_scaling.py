@@ -36,7 +36,7 @@ def measured(
     runs: list[RunRecord] = []
     planned = spec.first_runs()
     while planned:
-        runs += [run_record(run, len(runs) + place, ends(run)) for place, run in enumerate(planned)]
+        runs += [run_record(run, len(runs) + index, ends(run)) for index, run in enumerate(planned)]
         planned = spec.follow_up_runs([run_fact(run) for run in runs])
     return experiment_record(spec, len(runs)), tuple(runs)
 
@@ -83,8 +83,8 @@ def test_the_smallest_size_tunes_for_all_by_the_rule_that_is_stated() -> None:
         for steps in steps_of
         for name, rate in zip(("adamw", "adapm"), rates, strict=True)
     }  # fmt: skip
-    kept = grown(scaling_spec(tuning={**SMALLEST, "transfer": "kept"}))
-    assert {rate for name, _, _, rate, seed in kept if name == "adapm" and seed} == {0.008}
+    grown_runs = grown(scaling_spec(tuning={**SMALLEST, "transfer": "kept"}))
+    assert {rate for name, _, _, rate, seed in grown_runs if name == "adapm" and seed} == {0.008}
 
 
 def test_a_line_search_ends_before_anything_is_taken_over() -> None:
@@ -123,7 +123,7 @@ def test_laws_and_cells_say_how_rates_were_chosen(tuning: dict[str, Any]) -> Non
 
 def test_a_cell_that_waits_for_the_smallest_size_is_not_complete() -> None:
     spec = scaling_spec(tuning=SMALLEST)
-    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(spec.first_runs()))
+    runs = tuple(run_record(run, index, loss(run)) for index, run in enumerate(spec.first_runs()))
     experiment = experiment_record(spec, len(runs), growing=True)
     waiting = cell_records(experiment, runs)[-1].comparison
     assert not waiting.complete

@@ -33,13 +33,13 @@ def ended(run: PlannedRun, loss: float | None, status: RunStatus = RunStatus.SUC
     )
 
 
-def follow(of: ComparisonSpec, loss: Callable[[PlannedRun], float | None]) -> list[RunFact]:
+def follow(specification: ComparisonSpec, loss: Callable[[PlannedRun], float | None]) -> list[RunFact]:
     """All runs of a comparison."""
     runs: list[RunFact] = []
-    pending = of.first_runs()
+    pending = specification.first_runs()
     while pending:
         runs += [ended(run, loss(run)) for run in pending]
-        pending = of.follow_up_runs(runs)
+        pending = specification.follow_up_runs(runs)
     return runs
 
 
@@ -55,46 +55,48 @@ def spec(
 
 
 def test_every_candidate_has_its_trials_on_the_tuning_seeds_and_is_judged_at_one_rate() -> None:
-    of = spec()
-    runs = follow(of, bowl)
-    assert len(runs) == of.run_count() == 2 * (8 * 2 + 3)
-    assert of.run_sum() == "16 trials × 2 tuning seeds + 2 candidates × 3 seeds"
-    for name in of.names():
-        mine = [run for run in runs if run.candidate == name]
-        trials = {(run.lr, run.seed) for run in mine if run.seed in (7, 8)}
+    specification = spec()
+    runs = follow(specification, bowl)
+    assert len(runs) == specification.run_count() == 2 * (8 * 2 + 3)
+    assert specification.run_sum() == "16 trials × 2 tuning seeds + 2 candidates × 3 seeds"
+    for name in specification.names():
+        candidate_runs = [run for run in runs if run.candidate == name]
+        trials = {(run.lr, run.seed) for run in candidate_runs if run.seed in (7, 8)}
         assert len(trials) == 8 * 2 and len({lr for lr, _ in trials}) == 8
-        judged = [(run.lr, run.seed) for run in mine if run.seed not in (7, 8)]
+        judged = [(run.lr, run.seed) for run in candidate_runs if run.seed not in (7, 8)]
         assert [seed for _, seed in judged] == [1, 2, 3]
         assert [lr for lr, _ in judged] == pytest.approx([1.3e-3] * 3, rel=1e-3)
 
 
 def test_a_grid_tries_exactly_the_given_rates() -> None:
-    of = comparison_spec(learning_rates=(1e-3, 2e-3, 4e-3), seeds=(1, 2), tuning=Tuning(method="grid", seeds=(7,)))
-    runs = follow(of, bowl)
+    specification = comparison_spec(
+        learning_rates=(1e-3, 2e-3, 4e-3), seeds=(1, 2), tuning=Tuning(method="grid", seeds=(7,))
+    )
+    runs = follow(specification, bowl)
     assert [run.lr for run in runs[:3]] == [1e-3, 2e-3, 4e-3]
     assert [run.seed for run in runs[3:]] == [1, 2]
-    assert len(runs) == of.run_count() == 5
-    assert of.run_sum() == "3 trials × 1 tuning seed + 1 candidate × 2 seeds"
+    assert len(runs) == specification.run_count() == 5
+    assert specification.run_sum() == "3 trials × 1 tuning seed + 1 candidate × 2 seeds"
     assert comparison_spec(learning_rates=(1e-3, 2e-3), seeds=(1, 2)).run_sum() == "2 learning rates × 2 seeds"
 
 
 def test_nothing_follows_while_a_trial_goes_on_where_one_was_cancelled_or_none_has_a_result() -> None:
-    of = spec()
-    first = [ended(run, bowl(run)) for run in of.first_runs() if run.candidate == "adamw"]
-    assert of.follow_up_runs(first)
+    specification = spec()
+    first = [ended(run, bowl(run)) for run in specification.first_runs() if run.candidate == "adamw"]
+    assert specification.follow_up_runs(first)
     for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CANCELLED):
-        waiting = ended(of.first_runs()[0], None, status)
-        assert of.follow_up_runs([waiting, *first[1:]]) == ()
-    failed = [ended(run, None, RunStatus.FAILED) for run in of.first_runs() if run.candidate == "adamw"]
-    assert of.follow_up_runs(failed) == ()
-    assert of.follow_up_runs([first[0], *failed[1:]])
+        waiting = ended(specification.first_runs()[0], None, status)
+        assert specification.follow_up_runs([waiting, *first[1:]]) == ()
+    failed = [ended(run, None, RunStatus.FAILED) for run in specification.first_runs() if run.candidate == "adamw"]
+    assert specification.follow_up_runs(failed) == ()
+    assert specification.follow_up_runs([first[0], *failed[1:]])
 
 
 def test_judged_runs_follow_once_and_none_where_every_trial_was_lost() -> None:
-    of = spec()
-    runs = follow(of, bowl)
-    assert of.follow_up_runs(runs) == ()
-    lost = follow(of, lambda _run: None)
+    specification = spec()
+    runs = follow(specification, bowl)
+    assert specification.follow_up_runs(runs) == ()
+    lost = follow(specification, lambda _run: None)
     assert {run.seed for run in lost} == {7, 8}
 
 
@@ -145,24 +147,24 @@ def test_equal_device_hours_need_tuning() -> None:
 
 @given(st.integers(3, 12), st.lists(st.none() | st.floats(1, 9), min_size=5, max_size=5), st.integers(1, 3))
 def test_every_course_ends_within_its_budget(trials: int, losses: list[float | None], tuning_seeds: int) -> None:
-    of = spec(trials=trials, tuning_seeds=range(100, 100 + tuning_seeds))
+    specification = spec(trials=trials, tuning_seeds=range(100, 100 + tuning_seeds))
     made = iter(losses * 1000)
-    runs = follow(of, lambda _run: next(made))
-    assert len({(run.candidate, run.lr, run.seed) for run in runs}) == len(runs) <= of.run_count()
+    runs = follow(specification, lambda _run: next(made))
+    assert len({(run.candidate, run.lr, run.seed) for run in runs}) == len(runs) <= specification.run_count()
 
 
 def test_replicates_have_seeds_and_first_rates_of_their_own() -> None:
-    of = spec(seeds=range(6), tuning_seeds=(7, 8, 9), trials=5, replicates=3)
-    dealt = [of.replicate_seeds(replicate) for replicate in range(3)]
+    specification = spec(seeds=range(6), tuning_seeds=(7, 8, 9), trials=5, replicates=3)
+    dealt = [specification.replicate_seeds(replicate) for replicate in range(3)]
     assert dealt == [((7,), (0, 3)), ((8,), (1, 4)), ((9,), (2, 5))]
-    runs = follow(of, bowl)
-    assert len(runs) == of.run_count() == 2 * (5 * 3 + 6)
-    mine = [run for run in runs if run.candidate == "adamw"]
+    runs = follow(specification, bowl)
+    assert len(runs) == specification.run_count() == 2 * (5 * 3 + 6)
+    adamw_runs = [run for run in runs if run.candidate == "adamw"]
     for (tuning_seeds, seeds), shift in zip(dealt, (0.0, -0.5, 0.25), strict=True):
-        first = sorted(run.lr for run in mine[:9] if run.seed in tuning_seeds)
+        first = sorted(run.lr for run in adamw_runs[:9] if run.seed in tuning_seeds)
         assert first == pytest.approx([1e-3 * 2 ** (shift + step) for step in (-1, 0, 1)], rel=1e-3)
-        assert len({run.lr for run in mine if run.seed in tuning_seeds}) == 5
-        assert len({run.lr for run in mine if run.seed in seeds}) == 1
+        assert len({run.lr for run in adamw_runs if run.seed in tuning_seeds}) == 5
+        assert len({run.lr for run in adamw_runs if run.seed in seeds}) == 1
 
 
 def test_a_trial_of_which_a_run_was_lost_is_lost() -> None:

@@ -41,7 +41,7 @@ def test_a_sweep_of_one_writes_out_its_rates() -> None:
 
 
 def test_the_schema_knows_it() -> None:
-    found = schema("comparison")
-    jsonschema.validate(fields() | {"kind": "comparison"}, found)
+    comparison_schema = schema("comparison")
+    jsonschema.validate(fields() | {"kind": "comparison"}, comparison_schema)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(fields(optimizer="torch.Adam") | {"kind": "comparison"}, found)
+        jsonschema.validate(fields(optimizer="torch.Adam") | {"kind": "comparison"}, comparison_schema)

@@ -26,26 +26,26 @@ SPECS = st.builds(
 
 @given(st.lists(SPECS, min_size=1, max_size=4))
 def test_every_field_is_either_equal_or_different(specs: list[RunSpec]) -> None:
-    found = differences(*specs)
+    fields = differences(*specs)
     asked: dict[str, list[str] | list[float] | list[int]] = {
         "optimizer.name": [spec.optimizer.name for spec in specs],
         "optimizer.lr": [spec.optimizer.lr for spec in specs],
         "workload.budget.steps": [spec.workload.budget.steps for spec in specs],
         "seed": [spec.seed for spec in specs],
     }
-    assert found.different == {name: tuple(values) for name, values in asked.items() if len(set(values)) > 1}
-    assert len(found.equal) + len(found.different) == len(differences(specs[0]).equal)
+    assert fields.different == {name: tuple(values) for name, values in asked.items() if len(set(values)) > 1}
+    assert len(fields.equal) + len(fields.different) == len(differences(specs[0]).equal)
 
 
 def test_an_option_that_one_run_lacks_is_a_difference() -> None:
     plain = made_spec(optimizer="adapm")
     ranked = plain.model_copy(update={"optimizer": plain.optimizer.model_copy(update={"options": {"rank_ratio": 0.1}})})
-    found = differences(plain, ranked)
-    (values,) = (values for name, values in found.different.items() if name.endswith("rank_ratio"))
+    fields = differences(plain, ranked)
+    (values,) = (values for name, values in fields.different.items() if name.endswith("rank_ratio"))
     assert values == ("—", 0.1)
 
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_a_run_that_cannot_be_read_differs_in_nothing(broken: int) -> None:
-    found = differences(*(None if number == broken else made_spec() for number in range(2)))
-    assert found.different == {} and found.equal
+    fields = differences(*(None if number == broken else made_spec() for number in range(2)))
+    assert fields.different == {} and fields.equal

@@ -77,7 +77,7 @@ def test_options_count_and_one_that_cannot_be_counted_loses_no_other(tmp_path: P
     tiny = FootprintQuestion(model="gpt2-tiny", optimizers=("adapm",), options={"rank_ratio": 0.2})
     bad = FootprintQuestion(model="gpt2-tiny", optimizers=("no-optimizer",))
     footprints = Footprints(tmp_path)
-    assert [footprints.ask(each) for each in (bad, tiny)] == [None, None]
+    assert [footprints.ask(question) for question in (bad, tiny)] == [None, None]
     footprints.wait((bad, tiny))
     assert footprints.ask(tiny) == footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
     assert footprints.find(bad) is None
@@ -90,7 +90,7 @@ def test_what_is_asked_meanwhile_is_counted_together_and_once(tmp_path: Path, mo
     go_on = Event()
 
     def count_slowly(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
-        counted.append([each.model for each in questions])
+        counted.append([question.model for question in questions])
         assert go_on.wait(60)
         return [FootprintAnswer(footprint=COUNTED)] * len(questions)
 
@@ -104,4 +104,4 @@ def test_what_is_asked_meanwhile_is_counted_together_and_once(tmp_path: Path, mo
     go_on.set()
     footprints.wait((first, *others))
     assert counted == [["gpt2-tiny"], ["gpt2-nano", "gpt2-mini"]]
-    assert [footprints.ask(each) for each in (first, *others)] == [COUNTED] * 3
+    assert [footprints.ask(question) for question in (first, *others)] == [COUNTED] * 3

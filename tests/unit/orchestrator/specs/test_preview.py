@@ -23,20 +23,20 @@ def look(fields, footprints, measured=()):
 
 
 def test_runs_steps_and_tokens_are_counted(footprints):
-    found = look(comparison_fields(), footprints)
-    assert found.is_acceptable()
-    assert (found.runs, found.steps, found.tokens) == (4, 40, 40 * 2 * 128)
-    assert found.cost is None
-    assert found.memory == ()
-    assert found.warnings == ("slow",), "which is no reason to refuse it"
+    report = look(comparison_fields(), footprints)
+    assert report.is_acceptable()
+    assert (report.runs, report.steps, report.tokens) == (4, 40, 40 * 2 * 128)
+    assert report.cost is None
+    assert report.memory == ()
+    assert report.warnings == ("slow",), "which is no reason to refuse it"
 
 
 @pytest.mark.parametrize("fields", [None, [], "text", {}, {"name": 3}])
 def test_anything_else_has_faults_and_nothing_more(footprints, fields):
-    found = look(fields, footprints)
-    assert not found.is_acceptable()
-    assert found.faults
-    assert found.runs is None
+    report = look(fields, footprints)
+    assert not report.is_acceptable()
+    assert report.faults
+    assert report.runs is None
 
 
 def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypatch):
@@ -44,9 +44,9 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
 
     def known(question):
         asked.append(question)
-        kept = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=7)
+        adapm = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=7)
         return Footprint(
-            model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,),
+            model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(adapm,),
             baseline_bytes=None, notes=(),
         )  # fmt: skip
 
@@ -56,9 +56,9 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
         {"optimizer": "adapm", "learning_rates": [0.1], "options": {"rank_ratio": 0.123}, "label": "odd rank"},
         {"optimizer": "adapm", "learning_rates": [0.1], "options": {"solver": "svd"}, "label": "other solver"},
     ]
-    found = look(comparison_fields(candidates=candidates), footprints)
+    report = look(comparison_fields(candidates=candidates), footprints)
     assert asked == [footprint_question("gpt2-tiny", 0.1)]
-    assert [(one.candidate, one.state_bytes, one.total_bytes) for one in found.memory] == [("adapm", 7, 15)]
+    assert [(row.candidate, row.state_bytes, row.total_bytes) for row in report.memory] == [("adapm", 7, 15)]
 
 
 def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkeypatch):
@@ -77,17 +77,17 @@ def example(name):
 
 
 def test_a_scaling_experiment_counts_the_runs_of_all_of_its_cells(footprints):
-    found = look(example("example-scaling.yaml"), footprints)
-    assert (found.kind, found.runs, found.growing) == ("scaling", 66, False)
-    assert found.models == ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
-    assert found.steps == 22 * (293 + 586 + 1172)  # 150,000, 300,000 and 600,000 tokens in steps of 8 × 64
-    assert found.tokens == found.steps * 8 * 64
+    report = look(example("example-scaling.yaml"), footprints)
+    assert (report.kind, report.runs, report.growing) == ("scaling", 66, False)
+    assert report.models == ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
+    assert report.steps == 22 * (293 + 586 + 1172)  # 150,000, 300,000 and 600,000 tokens in steps of 8 × 64
+    assert report.tokens == report.steps * 8 * 64
 
 
 def test_a_sweep_counts_trials_and_what_it_may_take_at_the_most(footprints):
-    found = look(example("example-sweep.yaml"), footprints)
-    assert (found.kind, found.runs, found.growing) == ("sweep", 16, True)
-    assert (found.steps, found.device_hours_budget) == (16 * 200, 0.5)
+    report = look(example("example-sweep.yaml"), footprints)
+    assert (report.kind, report.runs, report.growing) == ("sweep", 16, True)
+    assert (report.steps, report.device_hours_budget) == (16 * 200, 0.5)
 
 
 def test_a_kind_that_there_is_not_is_a_fault_that_names_those_that_are(footprints):
@@ -110,16 +110,16 @@ def test_samples_are_not_called_tokens(footprints):
     run = example("example-regression.yaml")
     candidate = {"optimizer": "asgd", "learning_rates": [0.1]}
     fields = {"name": "theory", "workload": run["workload"], "candidates": [candidate], "seeds": [1, 2]}
-    found = look(fields, footprints)
-    assert (found.models, found.tokens, found.batch_unit) == (("linear",), 8_000, "samples")
+    report = look(fields, footprints)
+    assert (report.models, report.tokens, report.batch_unit) == (("linear",), 8_000, "samples")
 
 
 def test_memory_is_unknown_where_a_sweep_looks_for_what_it_depends_on(footprints, monkeypatch):
-    kept = OptimizerFootprint(optimizer="adamw", title="AdamW", options={}, state_bytes=7)
+    adamw = OptimizerFootprint(optimizer="adamw", title="AdamW", options={}, state_bytes=7)
     answer = Footprint(
-        model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,), baseline_bytes=None,
+        model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(adamw,), baseline_bytes=None,
         notes=(),
     )  # fmt: skip
     monkeypatch.setattr(footprints, "find", lambda question: answer)
-    found = look(example("example-sweep.yaml"), footprints)
-    assert [(one.candidate, one.model, one.total_bytes) for one in found.memory] == [("adamw", "gpt2-tiny", 15)]
+    report = look(example("example-sweep.yaml"), footprints)
+    assert [(row.candidate, row.model, row.total_bytes) for row in report.memory] == [("adamw", "gpt2-tiny", 15)]

@@ -105,8 +105,8 @@ def test_any_values_come_back_equal(name: str, workload: dict[str, Any], whole: 
 )
 def test_numbers_are_those_of_yaml_1_2(written: str, read: object) -> None:
     """YAML 1.1 reads `010` as 8 and `1:30` as 90: here they are text, and no number of anything."""
-    found = parse(f"a: {written}", "x.yaml")["a"]
-    assert found == read and type(found) is type(read)
+    value = parse(f"a: {written}", "x.yaml")["a"]
+    assert value == read and type(value) is type(read)
 
 
 @pytest.mark.parametrize("key", ["[a]", "{a: 1}"])
@@ -151,10 +151,10 @@ def test_what_is_no_specification_is_refused_with_its_place(name: str, text: str
 def test_a_control_character_is_named_with_its_place_and_the_way_out(character: str, form: TextForm) -> None:
     with pytest.raises(SpecTextError) as raised:
         parse(f'kind = 1\r\nname: "a{character}b"\n', "mine", form)
-    words = str(raised.value)
+    message = str(raised.value)
     kind = "no character of any script" if character == "\ufffe" else "a control character"
-    assert words.startswith(f"mine:2:9: U+{ord(character):04X} is {kind}; take it out")
-    assert ("save the file as UTF-8" in words) == (character == "\0")
+    assert message.startswith(f"mine:2:9: U+{ord(character):04X} is {kind}; take it out")
+    assert ("save the file as UTF-8" in message) == (character == "\0")
 
 
 def test_tabs_and_letters_of_every_script_are_no_control_characters() -> None:

@@ -25,8 +25,8 @@ def near(change: float) -> tuple[float, ...]:
     return tuple(loss + change + jitter for loss, jitter in zip(BASE, (0.001, -0.001, 0.0), strict=True))
 
 
-def comparison(of: Study, scale: StudyScale = StudyScale.TINY) -> ComparisonSpec:
-    spec = next(iter(of.experiments(scale).values()))
+def comparison(subject: Study, scale: StudyScale = StudyScale.TINY) -> ComparisonSpec:
+    spec = next(iter(subject.experiments(scale).values()))
     assert isinstance(spec, ComparisonSpec)
     return spec
 
@@ -127,14 +127,14 @@ def test_a_candidate_is_held_against_another_than_the_baseline_by_the_same_estim
         "AdaPM: Q, K, MLP low": near(0.03),
         "V low too": near(0.18),
     }
-    one = study("block-partition")
-    finding = judged(one, made_result(one, ends))
+    subject = study("block-partition")
+    finding = judged(subject, made_result(subject, ends))
     values = finding.measures[2]
     assert values.value == pytest.approx(0.15)
     assert values.low is not None and 0.14 < values.low < 0.15
     assert verdicts(finding) == [SUPPORTED] * 3
     assert values.claimed == 0.146
-    cheap = judged(one, made_result(one, ends | {"V low too": near(-0.1)}))
+    cheap = judged(subject, made_result(subject, ends | {"V low too": near(-0.1)}))
     assert verdicts(cheap) == [SUPPORTED, SUPPORTED, CONTRADICTED]
 
 
@@ -153,8 +153,8 @@ def test_correction_helps_whatever_the_factor(
     change: float, speed_up: tuple[float | None, ...] | None, verdict: ClaimVerdict
 ) -> None:
     """1.96 is the paper's figure beside ours; who ends above the baseline is no faster to its loss."""
-    one = study("bias-correction")
-    result = made_result(one, {"corrected": near(change), "uncorrected": BASE})
+    subject = study("bias-correction")
+    result = made_result(subject, {"corrected": near(change), "uncorrected": BASE})
     open_interval = None if speed_up is None else OpenInterval(mean=speed_up[0], low=speed_up[1], high=speed_up[2], n=3)
     parts = tuple(
         part.model_copy(
@@ -166,31 +166,31 @@ def test_correction_helps_whatever_the_factor(
         )
         for part in result.parts
     )
-    finding = judged(one, result.model_copy(update={"parts": parts}))
+    finding = judged(subject, result.model_copy(update={"parts": parts}))
     assert [measure.verdict for measure in finding.measures if measure.metric == "speed_up"] == [verdict] * 2
     claimed = {measure.part: measure.claimed for measure in finding.measures if measure.metric == "speed_up"}
     assert claimed == {"r = 5 %": None, "r = 50 %": 1.96}
 
 
 def test_every_part_has_its_own_word() -> None:
-    one = study("loss-curves")
+    subject = study("loss-curves")
 
     def ends(part: str) -> dict[str, Sequence[Outcome]]:
         adapm = near(0.0 if part == "gpt2-nano" else 0.2)
         others = near(0.3)
         return {"adamw": BASE, "adapm": adapm, "adam-mini": others, "adafactor": others, "galore": others}
 
-    finding = judged(one, made_result(one, ends))
+    finding = judged(subject, made_result(subject, ends))
     assert [m.verdict for m in finding.measures if m.candidate == "AdaPM"] == [SUPPORTED, CONTRADICTED]
     assert len(finding.measures) == 8
 
 
 def test_missing_parts_and_running_ones_leave_no_result() -> None:
-    one = study("bias-correction")
+    subject = study("bias-correction")
     ends = {"corrected": near(-0.3), "uncorrected": BASE}
-    absent = judged(one, made_result(one, ends, only=["r = 5 %"]))
+    absent = judged(subject, made_result(subject, ends, only=["r = 5 %"]))
     assert absent.answer is ClaimVerdict.MISSING and "r = 50 %" in absent.sentence
-    going = judged(one, made_result(one, ends | {"corrected": (2.1, None, 2.2)}))
+    going = judged(subject, made_result(subject, ends | {"corrected": (2.1, None, 2.2)}))
     assert going.answer is ClaimVerdict.MISSING and "r = 5 %" in going.sentence
 
 
@@ -203,10 +203,10 @@ def test_a_result_of_another_specification_says_so() -> None:
     assert judged(study("lion"), result).notes == ()
 
 
-SHARED = [one for one in all_studies() if figures_of(one.name) is None]
+SHARED = [subject for subject in all_studies() if figures_of(subject.name) is None]
 
 
-@pytest.mark.parametrize("one", SHARED, ids=[one.name for one in SHARED])
+@pytest.mark.parametrize("one", SHARED, ids=[subject.name for subject in SHARED])
 def test_each_study_of_comparisons_has_worlds_in_which_its_claims_are_true_false_and_open(one: Study) -> None:
     """Losses within each bound, beyond it, and around it."""
     names = [candidate.name() for candidate in comparison(one).candidates]

@@ -23,10 +23,10 @@ TINY_CORE_MINUTES = 150
 
 def parts(scale: StudyScale) -> list[tuple[Study, str, ExperimentSpec]]:
     return [
-        (one, part, spec)
-        for one in all_studies()
-        if scale in one.scales
-        for part, spec in one.experiments(scale).items()
+        (subject, part, spec)
+        for subject in all_studies()
+        if scale in subject.scales
+        for part, spec in subject.experiments(scale).items()
     ]
 
 
@@ -74,34 +74,36 @@ def test_nothing_can_be_said_without_a_result(one: Study) -> None:
 def test_whoever_is_tuned_is_tuned_and_judged_by_the_one_procedure() -> None:
     """Three tuning seeds and ten fresh ones; the error of the validation text is below a third of the margin."""
     tuned = [
-        (one, spec)
+        (subject, spec)
         for scale in StudyScale
-        for one, _, spec in parts(scale)
+        for subject, _, spec in parts(scale)
         if isinstance(spec, ComparisonSpec) and spec.tuning is not None
     ]
     assert len(tuned) > 50
-    for one, spec in tuned:
+    for subject, spec in tuned:
         assert spec.tuning is not None
-        if one.name == "full-tuning":  # a search finds other settings each time
+        if subject.name == "full-tuning":  # a search finds other settings each time
             assert (spec.tuning.method, spec.tuning.replicates, len(spec.seeds)) == ("coordinate", 5, 10)
         else:
-            assert (spec.tuning.method, spec.tuning.trials) == ("line", 8), one.name
-            assert (len(spec.tuning.seeds), len(spec.seeds)) == (3, 10), one.name
-        if one.name != "rlhf":  # whose loss is no cross-entropy
-            assert evaluation_error(spec.workload.validation_tokens()) < 0.01 / 3, one.name
+            assert (spec.tuning.method, spec.tuning.trials) == ("line", 8), subject.name
+            assert (len(spec.tuning.seeds), len(spec.seeds)) == (3, 10), subject.name
+        if subject.name != "rlhf":  # whose loss is no cross-entropy
+            assert evaluation_error(spec.workload.validation_tokens()) < 0.01 / 3, subject.name
 
 
 def test_pretraining_at_the_papers_scale_is_the_papers() -> None:
     """Section 5.1: 512 × 1,024 tokens, cosine after 2,000 steps, clipping 1.0, its data sets."""
-    found = [(one, spec) for one, _, spec in parts(StudyScale.PAPER) if isinstance(spec.workload.task, PretrainTask)]
-    assert len(found) > 10
-    for one, spec in found:
+    pairs = [
+        (subject, spec) for subject, _, spec in parts(StudyScale.PAPER) if isinstance(spec.workload.task, PretrainTask)
+    ]
+    assert len(pairs) > 10
+    for subject, spec in pairs:
         work = spec.workload
-        assert (work.budget.batch_sequences, work.data.sequence_length_tokens) == (512, 1024), one.name
-        assert (work.schedule.shape, work.schedule.warmup_steps) == ("cosine", 2000), one.name
-        assert work.clip_grad_norm == 1.0, one.name
-        assert work.data.dataset == ("c4" if work.model.startswith("llama") else "openwebtext"), one.name
-        assert spec.resources.gpus == 1, one.name
+        assert (work.budget.batch_sequences, work.data.sequence_length_tokens) == (512, 1024), subject.name
+        assert (work.schedule.shape, work.schedule.warmup_steps) == ("cosine", 2000), subject.name
+        assert work.clip_grad_norm == 1.0, subject.name
+        assert work.data.dataset == ("c4" if work.model.startswith("llama") else "openwebtext"), subject.name
+        assert spec.resources.gpus == 1, subject.name
 
 
 @pytest.mark.parametrize("name", ["adamw", "adam-mini", "adapm", "adapm-mini"])
@@ -122,17 +124,19 @@ def test_the_papers_hyperparameters_are_what_its_optimizers_get(name: str) -> No
 
 def test_theorem_1_is_trained_with_one_sample_a_step() -> None:
     """As it is stated: with more the noise of a step is smaller, and momentum harms less where a <= b."""
-    one = study("momentum-theory")
-    batches = {spec.workload.budget.batch_sequences for scale in one.scales for spec in one.experiments(scale).values()}
+    subject = study("momentum-theory")
+    batches = {
+        spec.workload.budget.batch_sequences for scale in subject.scales for spec in subject.experiments(scale).values()
+    }
     assert batches == {1}
 
 
 def test_losses_that_are_compared_are_of_tuned_rates() -> None:
     """Every comparison of several candidates' losses tunes each, by as many trials."""
     for scale in StudyScale:
-        for one, _, spec in parts(scale):
+        for subject, _, spec in parts(scale):
             if isinstance(spec, ComparisonSpec) and len(spec.candidates) > 1:
-                assert spec.tuning is not None or one.name in ("gpu-hours", "momentum-theory"), one.name
+                assert spec.tuning is not None or subject.name in ("gpu-hours", "momentum-theory"), subject.name
 
 
 def test_studies_that_ask_for_the_same_share_the_experiment() -> None:
@@ -147,11 +151,15 @@ def test_studies_that_ask_for_the_same_share_the_experiment() -> None:
 
 
 def test_the_middle_scale_gives_each_parameter_20_tokens_and_needs_no_gpu() -> None:
-    assert {one.name for one, *_ in parts(StudyScale.MIDDLE)} >= {"loss-curves", "block-partition", "scaling-law"}
-    for one, part, spec in parts(StudyScale.MIDDLE):
+    assert {subject.name for subject, *_ in parts(StudyScale.MIDDLE)} >= {
+        "loss-curves",
+        "block-partition",
+        "scaling-law",
+    }
+    for subject, part, spec in parts(StudyScale.MIDDLE):
         work = spec.workload
         parameters = parameter_count(presets.preset(work.model))
-        assert 20 * parameters <= work.tokens() <= 21 * parameters, f"{one.name} {part}"
+        assert 20 * parameters <= work.tokens() <= 21 * parameters, f"{subject.name} {part}"
         assert spec.resources.gpus == 0
         assert work.data.dataset == "python-stdlib"
 
@@ -162,8 +170,8 @@ def test_published_results_are_small_and_of_the_specifications_that_are_there() 
     for path in paths:
         result = read_result(path)
         assert result is not None
-        one = study(result.study)
-        assert (path.parent.name, path.name) == (one.name.replace("-", "_"), f"result.{result.scale.value}.json")
-        planned = {part: identity(spec) for part, spec in one.experiments(result.scale).items()}
+        subject = study(result.study)
+        assert (path.parent.name, path.name) == (subject.name.replace("-", "_"), f"result.{result.scale.value}.json")
+        planned = {part: identity(spec) for part, spec in subject.experiments(result.scale).items()}
         assert {part.name: part.identity for part in result.parts} == planned
-        assert judged(one, result).answer is not ClaimVerdict.MISSING
+        assert judged(subject, result).answer is not ClaimVerdict.MISSING

@@ -88,9 +88,9 @@ def theory(
     risk: Callable[[str, str, int, int], float], lost: Collection[tuple[str, int]] = ()
 ) -> dict[str, ClaimVerdict]:
     """Return the verdicts with `risk(regime, candidate, steps, seed)`; `lost`: the diverged runs by seed."""
-    one = study("momentum-theory")
+    subject = study("momentum-theory")
     parts: list[PartResult] = []
-    for part, spec in one.experiments(StudyScale.TINY).items():
+    for part, spec in subject.experiments(StudyScale.TINY).items():
         regime, steps = part.split(", ")[0], spec.workload.budget.steps
         ends: dict[str, list[Outcome]] = {
             name: [
@@ -99,8 +99,8 @@ def theory(
             ]
             for name in ("SGD", "ASGD")
         }
-        parts += made_result(one, ends, only=[part]).parts
-    return words(judged(one, StudyResult(study=one.name, scale=StudyScale.TINY, parts=tuple(parts))))
+        parts += made_result(subject, ends, only=[part]).parts
+    return words(judged(subject, StudyResult(study=subject.name, scale=StudyScale.TINY, parts=tuple(parts))))
 
 
 def risk_of(rates: Mapping[str, float], factors: Mapping[str, float], noise: float = 0.01) -> Any:
@@ -132,13 +132,13 @@ def test_the_bounds_of_theorem_1_leave_a_logarithm_open() -> None:
     faster = theory(risk_of({regime: 1.5 * rate for regime, rate in BOUNDS.items()}, HELPS_WHERE_CLAIMED))
     assert CONTRADICTED not in faster.values()
     plain = risk_of(BOUNDS, HELPS_WHERE_CLAIMED)
-    logarithm = theory(lambda *of: plain(*of) * math.log(of[2]))
+    logarithm = theory(lambda *arguments: plain(*arguments) * math.log(arguments[2]))
     assert CONTRADICTED not in logarithm.values()
 
 
 def test_exponents_over_the_runs_that_are_left_say_nothing_of_those_that_diverged() -> None:
-    found = theory(risk_of(BOUNDS, HELPS_WHERE_CLAIMED), lost={("ASGD", 1)})
-    of_asgd = [word for name, word in found.items() if name.startswith("ASGD") and "exponent" in name]
+    verdict_by_name = theory(risk_of(BOUNDS, HELPS_WHERE_CLAIMED), lost={("ASGD", 1)})
+    of_asgd = [word for name, word in verdict_by_name.items() if name.startswith("ASGD") and "exponent" in name]
     assert of_asgd == [UNDECIDED, UNDECIDED]
 
 
@@ -156,9 +156,9 @@ def observed(probe: str, step: int, **values: float) -> Observation:
 
 
 def watched(name: str, *seen: Observation, losses: Any = BASE) -> Finding:
-    one = study(name)
+    subject = study(name)
     optimizer = "adapm" if name == "residual-stationarity" else "adamw"
-    return judged(one, made_result(one, {optimizer: losses}, observations=seen))
+    return judged(subject, made_result(subject, {optimizer: losses}, observations=seen))
 
 
 def test_spectra_and_sparsity_are_read_at_the_first_observed_step() -> None:
@@ -238,7 +238,7 @@ SIZES = {"gpt2-nano": 81_216, "gpt2-micro": 274_640, "gpt2-tiny": 859_392}
 
 def scaling(lead: Callable[[float], float], lost: bool = False) -> list[ClaimVerdict]:
     """AdamW's losses fall by a power of size; AdaPM's lie so much above them; ten seeds whose luck both share."""
-    one, chance = study("scaling-law"), random.Random(1)
+    subject, chance = study("scaling-law"), random.Random(1)
 
     def ends(model: str) -> dict[str, list[Outcome]]:
         size = SIZES[model]
@@ -251,7 +251,7 @@ def scaling(lead: Callable[[float], float], lost: bool = False) -> list[ClaimVer
         }
         return ended | ({"adapm": [DIVERGED, *ended["adapm"][1:]]} if lost and model == "gpt2-tiny" else {})
 
-    return list(words(judged(one, made_result(one, ends))).values())
+    return list(words(judged(subject, made_result(subject, ends))).values())
 
 
 def growing(at_the_largest: float) -> Callable[[float], float]:
@@ -276,13 +276,13 @@ COSTS = {"query": {"none": 0.2, "low-rank": 0.002}, "value": {"none": 0.5, "low-
 
 def planted(values: Mapping[str, str], noise: float = 0.0) -> float:
     """A loss to which every role adds what it costs."""
-    return 2.5 + sum(COSTS.get(role, {}).get(kept, 0.0) for role, kept in values.items()) + noise
+    return 2.5 + sum(COSTS.get(role, {}).get(setting, 0.0) for role, setting in values.items()) + noise
 
 
 def searched(loss: Callable[[dict[str, str], random.Random], float | None]) -> Finding:
     """All trials of the study's own sweeps; None diverged."""
-    one, parts = study("partition-search"), []
-    for name, spec in one.experiments(StudyScale.TINY).items():
+    subject, parts = study("partition-search"), []
+    for name, spec in subject.experiments(StudyScale.TINY).items():
         assert isinstance(spec, SweepSpec)
         chance, runs = random.Random(name), []
         for number in range(spec.trial_count()):
@@ -301,7 +301,7 @@ def searched(loss: Callable[[dict[str, str], random.Random], float | None]) -> F
                 )
             )
         parts.append(PartResult(name=name, identity="", complete=True, candidates=(), runs=tuple(runs)))
-    return judged(one, StudyResult(study=one.name, scale=StudyScale.TINY, parts=tuple(parts)))
+    return judged(subject, StudyResult(study=subject.name, scale=StudyScale.TINY, parts=tuple(parts)))
 
 
 def test_what_every_role_costs_is_found() -> None:
@@ -331,17 +331,17 @@ def test_effects_lie_within_their_intervals_as_often_as_these_say() -> None:
     choices = {role: ("none", "full") if role == "router" else ("none", "low-rank", "full") for role in PATTERNS}
     inside = count = 0
     for _ in range(100):
-        drawn = [{role: chance.choice(kept) for role, kept in choices.items()} for _ in range(60)]
+        drawn = [{role: chance.choice(options) for role, options in choices.items()} for _ in range(60)]
         trials = [
-            SearchTrial(sweep=str(place % 3), values=values, loss=planted(values, chance.gauss(0, 0.03)))
-            for place, values in enumerate(drawn)
+            SearchTrial(sweep=str(index % 3), values=values, loss=planted(values, chance.gauss(0, 0.03)))
+            for index, values in enumerate(drawn)
         ]
         effects = main_effects(trials, dict.fromkeys(PATTERNS, "full"))
         assert effects is not None
-        for role, kept in effects.columns:
-            interval = effects.sum_of({role: kept})
+        for role, setting in effects.columns:
+            interval = effects.sum_of({role: setting})
             assert interval.low is not None and interval.high is not None
-            inside += interval.low <= COSTS.get(role, {}).get(kept, 0.0) <= interval.high
+            inside += interval.low <= COSTS.get(role, {}).get(setting, 0.0) <= interval.high
             count += 1
     assert count == 100 * 15
     assert 0.985 <= inside / count <= 0.999
@@ -358,8 +358,8 @@ def test_effects_are_those_of_least_squares() -> None:
 
 
 def test_a_sweeps_trials_are_kept_with_their_hyperparameters() -> None:
-    one = study("partition-search")
-    spec = one.experiments(StudyScale.TINY)["seed 1"]
+    subject = study("partition-search")
+    spec = subject.experiments(StudyScale.TINY)["seed 1"]
     assert isinstance(spec, SweepSpec)
     wanted = [planned_parameters(spec, number) or {} for number in range(3)]
     ends = (2.6, 2.4, DIVERGED)
@@ -371,7 +371,7 @@ def test_a_sweeps_trials_are_kept_with_their_hyperparameters() -> None:
         observations=lambda _: (),
         fit=lambda *_: None,
     )
-    (part,) = gather(one, figures_of(one.name), StudyScale.TINY, {"seed 1": "s0"}, source).parts
+    (part,) = gather(subject, figures_of(subject.name), StudyScale.TINY, {"seed 1": "s0"}, source).parts
     assert [run.hyperparameters for run in part.runs] == wanted
     assert [run.loss for run in part.runs] == [2.6, 2.4, None]
     (adapm,) = part.candidates

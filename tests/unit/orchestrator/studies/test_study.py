@@ -26,12 +26,12 @@ def own_file(tmp_path: Path, **changes: Any) -> Path:
 
 
 def test_a_study_of_ones_own_is_registered_once_and_stands_among_the_others(tmp_path: Path) -> None:
-    mine = read_study(own_file(tmp_path))
+    own_study = read_study(own_file(tmp_path))
     folder = tmp_path / "studies"
-    register(folder, mine)
-    register(folder, mine)
-    assert tuple(one.name for one in all_studies(folder)) == (*names(), "lion-of-mine")
-    assert study("lion-of-mine", folder) == mine
+    register(folder, own_study)
+    register(folder, own_study)
+    assert tuple(study.name for study in all_studies(folder)) == (*names(), "lion-of-mine")
+    assert study("lion-of-mine", folder) == own_study
     claim = {"metric": "loss_difference", "candidate": "lion", "at_most": 0.5}
     with pytest.raises(StudyError, match="another study of that name"):
         register(folder, read_study(own_file(tmp_path, claims=[claim])))
@@ -119,13 +119,13 @@ def test_an_own_result_that_lies_outside_of_the_published_one_says_so(tmp_path: 
 
 
 def test_the_largest_scale_with_a_verdict_speaks_for_a_study(tmp_path: Path) -> None:
-    one = study("lion")
-    tiny, middle = (made_result(one, ENDS, scale=scale) for scale in (StudyScale.TINY, StudyScale.MIDDLE))
-    assert summary(one.model_copy(update={"name": "not-run"}), tmp_path).best() is None
+    subject = study("lion")
+    tiny, middle = (made_result(subject, ENDS, scale=scale) for scale in (StudyScale.TINY, StudyScale.MIDDLE))
+    assert summary(subject.model_copy(update={"name": "not-run"}), tmp_path).best() is None
     write_result(result_path(tmp_path, "lion", StudyScale.TINY), tiny)
     write_result(result_path(tmp_path, "lion", StudyScale.MIDDLE), middle)
     write_result(result_path(tmp_path, "lion", StudyScale.PAPER), StudyResult(study="lion", scale=StudyScale.PAPER))
-    best = summary(one, tmp_path).best()
+    best = summary(subject, tmp_path).best()
     assert best is not None and best[0] is StudyScale.MIDDLE
-    paper = summary(one, tmp_path).scale(StudyScale.PAPER).best()
+    paper = summary(subject, tmp_path).scale(StudyScale.PAPER).best()
     assert paper is not None and paper.answer is ClaimVerdict.MISSING

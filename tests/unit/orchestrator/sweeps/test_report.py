@@ -67,21 +67,23 @@ def four(*outcomes: Result | None) -> tuple[RunRecord, ...]:
 
 def test_only_trials_that_ran_their_budget_and_learned_rank():
     """The one stopped early has the lowest loss so far, and is not the best."""
-    found = report(sweep_record(ONE, 4), four(result(final_val_loss=2.6), EARLY, result(final_val_loss=2.4), DIVERGED))
-    (finding,) = found.findings
-    assert finding.best == found.trials[2] == found.best()
-    assert [trial.objective for trial in found.trials] == [2.6, None, 2.4, None]
-    assert best_so_far(found.trials) == (2.6, 2.6, 2.4, 2.4)
+    sweep_report = report(
+        sweep_record(ONE, 4), four(result(final_val_loss=2.6), EARLY, result(final_val_loss=2.4), DIVERGED)
+    )
+    (finding,) = sweep_report.findings
+    assert finding.best == sweep_report.trials[2] == sweep_report.best()
+    assert [trial.objective for trial in sweep_report.trials] == [2.6, None, 2.4, None]
+    assert best_so_far(sweep_report.trials) == (2.6, 2.6, 2.4, 2.4)
     assert (finding.converged, finding.stopped_early, finding.diverged) == (2, 1, 1)
-    assert found.device_hours == pytest.approx(4 * 36 / 3600)
-    assert found.device == "cpu"
-    assert any("1 of 4" in note for note in found.notes)
+    assert sweep_report.device_hours == pytest.approx(4 * 36 / 3600)
+    assert sweep_report.device == "cpu"
+    assert any("1 of 4" in note for note in sweep_report.notes)
 
 
 def test_a_best_value_at_the_end_of_its_range_is_said():
-    found = report(sweep_record(ONE, 4), four(EARLY, EARLY, EARLY, result(final_val_loss=2.4)))
-    assert found.findings[0].at_edge == ("lr",)
-    assert any(note.startswith("AdamW: the best lr") for note in found.notes)
+    sweep_report = report(sweep_record(ONE, 4), four(EARLY, EARLY, EARLY, result(final_val_loss=2.4)))
+    assert sweep_report.findings[0].at_edge == ("lr",)
+    assert any(note.startswith("AdamW: the best lr") for note in sweep_report.notes)
 
 
 def test_a_space_without_the_defaults_is_said():
@@ -94,22 +96,22 @@ def test_a_space_without_the_defaults_is_said():
 
 def test_a_sweep_that_its_budget_ended_says_so():
     spec = ONE.model_copy(update={"device_hours": 0.02})
-    found = report(sweep_record(spec, 2), four(result(), result())[:2])
-    assert "2 of 4" in found.notes[0] and "0.02 device-hours" in found.notes[0]
+    sweep_report = report(sweep_record(spec, 2), four(result(), result())[:2])
+    assert "2 of 4" in sweep_report.notes[0] and "0.02 device-hours" in sweep_report.notes[0]
 
 
 def test_nothing_to_choose_from_is_a_sentence():
-    found = report(sweep_record(ONE, 4), four(DIVERGED, DIVERGED, EARLY, DIVERGED))
-    assert found.best() is None
-    assert found.notes
+    sweep_report = report(sweep_record(ONE, 4), four(DIVERGED, DIVERGED, EARLY, DIVERGED))
+    assert sweep_report.best() is None
+    assert sweep_report.notes
     with pytest.raises(ConflictError, match="no trial of AdamW in sweep s0 has run its budget"):
-        comparison_of_the_best(found, ONE, 3)
+        comparison_of_the_best(sweep_report, ONE, 3)
 
 
 def test_a_sweep_that_goes_on_has_no_comparison_of_its_best():
-    found = report(sweep_record(ONE, 2, done=False), four(result(), None))
+    sweep_report = report(sweep_record(ONE, 2, done=False), four(result(), None))
     with pytest.raises(ConflictError, match=r"1 of 4 trials of sweep s0 has ended, .* adapm-bench cancel s0"):
-        comparison_of_the_best(found, ONE, 3)
+        comparison_of_the_best(sweep_report, ONE, 3)
     ended_early = report(sweep_record(ONE, 2), four(result(), result())[:2])
     assert len(comparison_of_the_best(ended_early, ONE, 3).seeds) == 3
 
@@ -122,10 +124,13 @@ def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameter
         run(spec, 0, {"lr": 1e-3}, result(final_val_loss=2.5)),
         run(spec, 1, {"lr": 2e-3, "rank_ratio": 0.1, "warmup_steps": 3}, result(final_val_loss=2.4)),
     )
-    found = report(sweep_record(spec, 2), runs)
-    assert [finding.candidate for finding in found.findings] == ["adapm", "adamw"]
-    made = comparison_of_the_best(found, spec, 3)
-    assert [(each.optimizer, each.learning_rates, each.options, each.warmup_steps) for each in made.candidates] == [
+    sweep_report = report(sweep_record(spec, 2), runs)
+    assert [finding.candidate for finding in sweep_report.findings] == ["adapm", "adamw"]
+    made = comparison_of_the_best(sweep_report, spec, 3)
+    assert [
+        (candidate.optimizer, candidate.learning_rates, candidate.options, candidate.warmup_steps)
+        for candidate in made.candidates
+    ] == [
         ("adamw", (1e-3,), {}, None),
         ("adapm", (2e-3,), {"rank_ratio": 0.1}, 3),
     ]
@@ -141,8 +146,8 @@ def test_the_best_of_a_sweep_over_fresh_seeds_is_an_ordinary_comparison() -> Non
     made = evaluated_on(comparison_of_the_best(report(sweep_record(spec, 2), trials), spec, 4))
     assert made.tuning is None and not made.grows() and made.run_count() == 8
     losses = {"adamw": (2.411, 2.432, 2.423, 2.404), "adapm": (2.372, 2.381, 2.393, 2.355)}
-    found = compare(*records(made, lambda name, _lr, seed: losses[name][made.seeds.index(seed)]))
-    adapm = next(row for row in found.rows if row.candidate == "adapm")
+    comparison = compare(*records(made, lambda name, _lr, seed: losses[name][made.seeds.index(seed)]))
+    adapm = next(row for row in comparison.rows if row.candidate == "adapm")
     test = stats.ttest_rel(losses["adapm"], losses["adamw"])
     assert adapm.conclusion is Conclusion.BETTER and adapm.difference is not None
     assert adapm.difference.p_value == pytest.approx(test.pvalue, rel=1e-4)
@@ -162,10 +167,10 @@ def test_importance_finds_the_hyperparameter_that_was_planted():
     (searched,) = sweep_spec(candidates=[{"optimizer": "adamw", "space": space}]).candidates
     random = Random(7)
     drawn = [{name: draw(domain, random) for name, domain in searched.ranges().items()} for _ in range(80)]
-    trials = [(each, (math.log(float(each["lr"] or 0)) - math.log(1e-2)) ** 2) for each in drawn]
-    found = importances(searched, trials)
-    assert set(found) == set(space) and sum(found.values()) == pytest.approx(1.0)
-    assert next(iter(found)) == "lr" and found["lr"] > 0.6
+    trials = [(parameters, (math.log(float(parameters["lr"] or 0)) - math.log(1e-2)) ** 2) for parameters in drawn]
+    shares = importances(searched, trials)
+    assert set(shares) == set(space) and sum(shares.values()) == pytest.approx(1.0)
+    assert next(iter(shares)) == "lr" and shares["lr"] > 0.6
 
 
 def test_few_trials_or_equal_losses_have_no_importance():

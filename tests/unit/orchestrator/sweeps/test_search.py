@@ -16,8 +16,8 @@ from tests.factories.sweep import RATES, sweep_spec
 class Shelf:
     """Trials by number, as the store would keep them."""
 
-    def __init__(self, known: dict[int, Parameters] | None = None) -> None:
-        self.trials = dict(known or {})
+    def __init__(self, parameters_by_number: dict[int, Parameters] | None = None) -> None:
+        self.trials = dict(parameters_by_number or {})
         self.open = True
 
     def add(self, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
@@ -33,11 +33,11 @@ def search(spec: SweepSpec, shelf: Shelf, *, budget: int = 1000) -> StoreSearch:
 def play(searcher: StoreSearch, count: int, first: int = 0) -> list[Any]:
     """Ask for trials and finish each: the loss is lowest at a rate of 0.01."""
     given = []
-    for place in range(first, first + count):
-        config = searcher.suggest(f"t{place}")
+    for number in range(first, first + count):
+        config = searcher.suggest(f"t{number}")
         given.append(config)
         if isinstance(config, dict):
-            searcher.on_trial_complete(f"t{place}", {LOSS: 2.0 + place, STEP: 10, FAULTLESS: True})
+            searcher.on_trial_complete(f"t{number}", {LOSS: 2.0 + number, STEP: 10, FAULTLESS: True})
     return given
 
 
@@ -59,7 +59,7 @@ def test_a_search_that_was_cut_goes_on_with_what_the_store_has(cut: int):
     play(search(TPE, shelf), cut)
     before = dict(shelf.trials)
     given = play(search(TPE, shelf), 13)
-    assert [each["number"] for each in given[:12]] == list(range(12)) and given[12] == Searcher.FINISHED
+    assert [config["number"] for config in given[:12]] == list(range(12)) and given[12] == Searcher.FINISHED
     assert {number: shelf.trials[number] for number in before} == before
     rates = [shelf.trials[number]["lr"] for number in range(0, 12, 2)]
     assert len(set(rates)) == 6, "a sampler that begins again must not draw the same points again"
@@ -67,8 +67,8 @@ def test_a_search_that_was_cut_goes_on_with_what_the_store_has(cut: int):
 
 def test_the_budget_ends_the_search_but_not_what_is_there():
     shelf = Shelf()
-    assert [isinstance(each, dict) for each in play(search(TPE, shelf, budget=3), 4)] == [True] * 3 + [False]
-    assert [isinstance(each, dict) for each in play(search(TPE, shelf, budget=0), 4)] == [True] * 3 + [False]
+    assert [isinstance(config, dict) for config in play(search(TPE, shelf, budget=3), 4)] == [True] * 3 + [False]
+    assert [isinstance(config, dict) for config in play(search(TPE, shelf, budget=0), 4)] == [True] * 3 + [False]
 
 
 def test_a_cancelled_sweep_ends_the_search():
@@ -120,8 +120,8 @@ def test_asha_judges_each_optimizer_by_its_own_trials():
 
 def test_a_run_at_its_last_step_is_not_asked_to_stop():
     stopped: list[str] = []
-    one = sweep_spec(algorithm="asha", candidates=[{"optimizer": "adamw", "space": {"lr": RATES}}])
-    scheduler = AshaPerCandidate(one, stopped.append)
+    spec = sweep_spec(algorithm="asha", candidates=[{"optimizer": "adamw", "space": {"lr": RATES}}])
+    scheduler = AshaPerCandidate(spec, stopped.append)
     good, bad = Trial(0, 0), Trial(1, 0)
     for trial in (good, bad):
         scheduler.on_trial_add(None, trial)

@@ -21,7 +21,7 @@ def search(tuner: LineSearch, loss: Loss) -> dict[float, float]:
     """All trials in the order in which they are made."""
     tried: dict[float, float] = {}
     while asked := tuner.ask(tried):
-        rates = [rate_of(each) for each in asked]
+        rates = [rate_of(setting) for setting in asked]
         assert tried.keys().isdisjoint(rates) and len({*rates}) == len(rates), "no rate twice"
         tried |= {rate: loss(rate) for rate in rates}
     return tried
@@ -63,26 +63,26 @@ def test_of_a_parabola_the_lowest_point_is_judged(own: float, doublings: float, 
 def test_neither_the_unit_nor_the_level_of_losses_matters(
     own: float, values: list[float], unit: float, level: float
 ) -> None:
-    values = [place + 0.5 * value for place, value in enumerate(values)]  # no ties, which rounding would break
-    outcomes = [values[(5 * place) % 8] for place in range(8)]
+    values = [index + 0.5 * value for index, value in enumerate(values)]  # no ties, which rounding would break
+    outcomes = [values[(5 * index) % 8] for index in range(8)]
     tuner = LineSearch(own=own, trials=8)
     plain, other = iter(outcomes), iter(outcomes)
     tried = search(tuner, lambda _rate: next(plain))
     scaled = search(tuner, lambda _rate: level + unit * next(other))
     assert [*scaled] == pytest.approx([*tried], rel=1e-3)
-    one, same = tuner.setting(tried), tuner.setting(scaled)
-    assert one is not None and same is not None and rate_of(same) == pytest.approx(rate_of(one), rel=2e-3)
+    choice, same = tuner.setting(tried), tuner.setting(scaled)
+    assert choice is not None and same is not None and rate_of(same) == pytest.approx(rate_of(choice), rel=2e-3)
 
 
 @given(st.lists(st.tuples(st.floats(-2, 2), st.floats(2, 4) | st.just(math.inf)), min_size=1, max_size=9))
 def test_the_setting_is_that_of_numpys_least_squares(points: list[tuple[float, float]]) -> None:
-    tried = {float(f"{1e-3 * 2**place:.4g}"): loss for place, loss in points}
+    tried = {float(f"{1e-3 * 2**exponent:.4g}"): loss for exponent, loss in points}
     assume(any(map(math.isfinite, tried.values())))
     places = sorted(map(math.log2, tried))
     assume(all(high - low > 0.05 for low, high in pairwise(places)))
     rates = sorted(tried)
     expected = fitted_rate(rates, [tried[rate] for rate in rates])
-    moved = fitted_rate(rates, [tried[rate] + 1e-9 * place * place for place, rate in enumerate(rates)])
+    moved = fitted_rate(rates, [tried[rate] + 1e-9 * index * index for index, rate in enumerate(rates)])
     assume(moved == pytest.approx(expected, rel=1e-4))  # on a straight line rounding decides which way it bends
     setting = LineSearch(own=1e-3, trials=9).setting(tried)
     assert setting is not None and rate_of(setting) == pytest.approx(expected, rel=1e-3)
@@ -92,14 +92,14 @@ def test_the_setting_is_that_of_numpys_least_squares(points: list[tuple[float, f
 def test_the_next_rate_is_brents(low: float, high: float, below: float, above: float) -> None:
     """The vertex of the parabola through the lowest and its neighbours; the middle of the wider gap where that lies
     within a tenth of their distance from one of them."""
-    rates = [float(f"{1e-3 * 2**place:.4g}") for place in (low, 0.0, high)]
+    rates = [float(f"{1e-3 * 2**exponent:.4g}") for exponent in (low, 0.0, high)]
     places = [math.log2(rate) for rate in rates]
     vertex = vertex_through_three(places, [below, 0.0, above])
-    if min(abs(vertex - place) for place in places) < 0.1 * (places[2] - places[0]):
+    if min(abs(vertex - exponent) for exponent in places) < 0.1 * (places[2] - places[0]):
         gap = max(pairwise(places), key=lambda gap: gap[1] - gap[0])
         assume(abs(abs(low) - high) > 0.01)
         vertex = sum(gap) / 2
-    assume(all(abs(abs(vertex - place) - 0.1 * (places[2] - places[0])) > 1e-3 for place in places))
+    assume(all(abs(abs(vertex - exponent) - 0.1 * (places[2] - places[0])) > 1e-3 for exponent in places))
     (asked,) = LineSearch(own=1e-3, trials=8).ask(dict(zip(rates, (below, 0.0, above), strict=True)))
     assert rate_of(asked) == pytest.approx(2**vertex, rel=1e-3)
 
@@ -148,7 +148,7 @@ def test_trials_that_bend_downwards_leave_the_best_one() -> None:
 def test_the_luck_of_one_trial_moves_the_setting_less_than_half_of_the_way() -> None:
     """A trial a quarter of a doubling off the best rate, and 0.002 nats too low, is the lowest one."""
     places = (-1, -0.5, -0.25, 0, 0.25, 0.5, 1)
-    tried = {float(f"{1e-3 * 2**place:.4g}"): 2.3 + 0.05 * place**2 for place in places}
+    tried = {float(f"{1e-3 * 2**exponent:.4g}"): 2.3 + 0.05 * exponent**2 for exponent in places}
     lucky = 1.189e-3
     setting = LineSearch(own=1e-3, trials=7).setting(tried | {lucky: 2.298})
     assert lucky in tried and setting is not None

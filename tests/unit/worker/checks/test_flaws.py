@@ -18,11 +18,11 @@ def subject(monkeypatch: pytest.MonkeyPatch, kind: type[NeuronAdam]) -> Subject:
 
 @pytest.mark.parametrize(("kind", "broken"), FLAWS.items(), ids=[kind.__name__ for kind in FLAWS])
 def test_a_flaw_is_found(subject: Subject, broken: str) -> None:
-    (promise,) = [each for each in promises_of(subject) if each.__name__ == broken]
-    (found,) = check_promises(subject, (promise,))
-    assert not found.kept and found.found
+    (promise,) = [promise for promise in promises_of(subject) if promise.__name__ == broken]
+    (outcome,) = check_promises(subject, (promise,))
+    assert not outcome.kept and outcome.found
 
 
 @pytest.mark.parametrize("kind", [NeuronAdam, MaskedAdam])
 def test_nothing_is_found_in_one_that_is_right(subject: Subject) -> None:
-    assert [each for each in check_promises(subject, promises_of(subject)) if not each.kept] == []
+    assert [outcome for outcome in check_promises(subject, promises_of(subject)) if not outcome.kept] == []

@@ -87,8 +87,8 @@ def test_a_batch_is_a_function_of_seed_and_step_alone(
         with pytest.raises(DataError):
             Batches(shards, seed=seed, sequences=sequences, length=length)
         return
-    one = Batches(shards, seed=seed, sequences=sequences, length=length)
-    walked = {step: one.batch(step) for step in steps}
+    batch_source = Batches(shards, seed=seed, sequences=sequences, length=length)
+    walked = {step: batch_source.batch(step) for step in steps}
     for step in reversed(steps):
         again = Batches(shards, seed=seed, sequences=sequences, length=length).batch(step)
         assert torch.equal(again, walked[step])

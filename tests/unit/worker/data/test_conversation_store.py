@@ -21,8 +21,8 @@ from worker.errors import CorruptShardError, DataError
 
 def texts(dataset: ConversationDataset, split: Split) -> list[tuple[str, str]]:
     """Prompts and answers of a split, back from its byte tokens."""
-    found = dataset.train if split is Split.TRAIN else dataset.validation
-    return [tuple(bytes(part.tolist()).decode() for part in found[index]) for index in range(len(found))]  # type: ignore[misc]  # two parts
+    chats = dataset.train if split is Split.TRAIN else dataset.validation
+    return [tuple(bytes(part.tolist()).decode() for part in chats[index]) for index in range(len(chats))]  # type: ignore[misc]  # two parts
 
 
 def test_every_conversation_comes_back_and_its_answer_ends(tmp_path: Path) -> None:
@@ -30,9 +30,9 @@ def test_every_conversation_comes_back_and_its_answer_ends(tmp_path: Path) -> No
 
     for split in Split:
         expected = [
-            (f"User: {one.prompt}\nAssistant:", f" {one.answer}\0")
-            for one in Chats().conversations()
-            if one.split is split
+            (f"User: {conversation.prompt}\nAssistant:", f" {conversation.answer}\0")
+            for conversation in Chats().conversations()
+            if conversation.split is split
         ]
         assert texts(dataset, split) == expected
     assert (dataset.manifest.vocabulary_size, dataset.manifest.end_of_text) == (256, 0)

@@ -158,7 +158,7 @@ def test_what_no_text_has_is_replaced_and_counted(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     (tmp_path / "b.txt").write_bytes(b"a\0b")
     documents = list(OwnFiles([str(tmp_path)]).documents())
-    assert [(each.text, each.replaced_characters) for each in documents] == [
+    assert [(document.text, document.replaced_characters) for document in documents] == [
         ("half \ufffd and \ufffd", 2), ("😀 \ufffd", 1), ("\ufffd", 0), ("a\ufffdb", 1),
     ]  # fmt: skip
 

@@ -48,8 +48,8 @@ def test_reading_goes_on_behind_any_document_in_a_fresh_object(name: str, taken:
     stream = first.documents()
     before = [next(stream).text for _ in range(taken)]
     cursor = json.loads(json.dumps(first.cursor()))
-    rest = [document.text for document in HubSource(location(name, repositories)).documents(cursor)]
-    assert before + rest == made_texts()
+    later_texts = [document.text for document in HubSource(location(name, repositories)).documents(cursor)]
+    assert before + later_texts == made_texts()
 
 
 def test_another_column_is_refused_with_those_that_there_are(repositories: Path) -> None:
@@ -98,13 +98,13 @@ def test_a_hub_that_cannot_be_reached_is_said_with_the_way_out(tmp_path: Path) -
     result = subprocess.run(
         [sys.executable, "-c", OFFLINE], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
     )
-    told = result.stdout.splitlines()
-    assert all(line.startswith("infrastructure ") for line in told)
+    lines = result.stdout.splitlines()
+    assert all(line.startswith("infrastructure ") for line in lines)
     named = (
         ("allenai/c4", "HF_ENDPOINT"),
         ("openai-community/gpt2", "--tokenizer-file"),
         ("openai-community/gpt2",),
         ("HuggingFaceH4/ultrafeedback_binarized", "`chats`"),
     )
-    for line, names in zip(told, named, strict=True):
+    for line, names in zip(lines, named, strict=True):
         assert all(name in line for name in names)

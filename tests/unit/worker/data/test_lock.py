@@ -57,18 +57,18 @@ class LeavingError(Exception):
 def test_who_waits_says_for_whom_and_how_long_and_goes_on_when_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr("worker.files.SAY_SECONDS", 1.0)
     with held(tmp_path / "x.lock") as holder:
 
         def check_stop() -> None:
-            if len(said) == 2 and holder.stdin is not None:
+            if len(messages) == 2 and holder.stdin is not None:
                 holder.stdin.close()
 
-        with hold_lock(tmp_path / "x.lock", said.append, check_stop):
+        with hold_lock(tmp_path / "x.lock", messages.append, check_stop):
             assert (tmp_path / "x.lock").read_text() != f"{holder.pid}\n"
-    assert f"process {holder.pid}" in said[0]
-    assert said[1].startswith(f"{said[0]}, for ") and len(said) == 2
+    assert f"process {holder.pid}" in messages[0]
+    assert messages[1].startswith(f"{messages[0]}, for ") and len(messages) == 2
 
 
 def test_who_is_told_to_leaves_the_wait_of_every_kind_of_data(tmp_path: Path) -> None:
@@ -127,16 +127,16 @@ def test_a_run_that_prepares_by_itself_obeys(tmp_path: Path) -> None:
 
 def test_a_dataset_is_fetched_while_another_is_waited_for(tmp_path: Path) -> None:
     """One run waits for a lock that is held; another one's data come meanwhile."""
-    url, there = f"file://{tmp_path}/remote", tmp_path / "second"
+    url, folder = f"file://{tmp_path}/remote", tmp_path / "second"
     prepare_made_dataset(tmp_path / "first")
     prepare(MadeSource(), made_recipe("bpe-300"), tmp_path / "first" / "python-stdlib-bpe-300")
     for name in (NAME, "python-stdlib-bpe-300"):
         push(tmp_path / "first" / name, url)
-    waiting = threading.Thread(target=fetch_missing, args=(DataSpec(), there, url))
-    with held(there / f"{NAME}.lock"):
+    waiting = threading.Thread(target=fetch_missing, args=(DataSpec(), folder, url))
+    with held(folder / f"{NAME}.lock"):
         waiting.start()
-        fetch_missing(DataSpec(tokenizer="bpe-300"), there, url)
-        assert (there / "python-stdlib-bpe-300").exists()
-        assert waiting.is_alive() and not (there / NAME).exists()
+        fetch_missing(DataSpec(tokenizer="bpe-300"), folder, url)
+        assert (folder / "python-stdlib-bpe-300").exists()
+        assert waiting.is_alive() and not (folder / NAME).exists()
     waiting.join(60)
-    assert (there / NAME).exists()
+    assert (folder / NAME).exists()

@@ -82,9 +82,9 @@ def test_a_damaged_file_is_refused_and_copied_again_once_it_is_deleted(
 
 
 def test_nothing_is_copied_twice_and_other_data_are_refused(tmp_path: Path, url: str, manifest: Manifest) -> None:
-    said: list[str] = []
-    push(tmp_path / "first" / NAME, url, said.append)
-    assert said == []
+    messages: list[str] = []
+    push(tmp_path / "first" / NAME, url, messages.append)
+    assert messages == []
     prepare(MadeSource(count=200), made_recipe(), tmp_path / "other" / NAME)
     with pytest.raises(DataError, match="holds other data under that name"):
         push(tmp_path / "other" / NAME, url)

@@ -26,9 +26,9 @@ RECIPES = {name: made_recipe(name, section_bytes=SECTION_BYTES) for name in ("by
 class Deadly(MadeSource):
     """Kills its process on the way to a document, as SIGKILL does it: without a last word."""
 
-    def __init__(self, at: int, readings: int) -> None:
+    def __init__(self, index: int, readings: int) -> None:
         super().__init__()
-        self.at, self.readings = at, readings
+        self.at, self.readings = index, readings
 
     def read(self) -> Iterator[Document]:
         self.readings -= 1
@@ -38,10 +38,10 @@ class Deadly(MadeSource):
             yield document
 
 
-def prepare_and_die(folder: Path, at: int) -> None:
+def prepare_and_die(folder: Path, index: int) -> None:
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     training_the_tokenizer = 0 if (unfinished / "tokenizer.json").exists() else 1
-    prepare(Deadly(at, 1 + training_the_tokenizer), RECIPES["bpe-300"], folder)
+    prepare(Deadly(index, 1 + training_the_tokenizer), RECIPES["bpe-300"], folder)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -53,18 +53,18 @@ def test_killed_twice_it_goes_on_and_gives_the_same_bits(tmp_path: Path) -> None
     prepare(MadeSource(), RECIPES["bpe-300"], tmp_path / "undisturbed")
     folder, unfinished = tmp_path / "killed", tmp_path / "killed.unfinished"
     context = multiprocessing.get_context("spawn")
-    for at in (130, 250):
-        process = context.Process(target=prepare_and_die, args=(folder, at))
+    for index in (130, 250):
+        process = context.Process(target=prepare_and_die, args=(folder, index))
         process.start()
         process.join()
         assert process.exitcode == -signal.SIGKILL
         assert not folder.exists()
     first = unfinished / "train-00000.bin"
     written_at = first.stat().st_mtime_ns
-    said: list[str] = []
-    prepare(MadeSource(), RECIPES["bpe-300"], folder, say=said.append)
+    messages: list[str] = []
+    prepare(MadeSource(), RECIPES["bpe-300"], folder, say=messages.append)
 
-    assert said[0].startswith("going on after ")
+    assert messages[0].startswith("going on after ")
     assert (folder / "train-00000.bin").stat().st_mtime_ns == written_at
     assert contents(folder) == contents(tmp_path / "undisturbed")
     assert len(contents(folder)) > 8

@@ -69,8 +69,8 @@ def test_a_run_records_which_weights_it_started_from(folders: Folders, tmp_path:
     spec = made_spec(steps=3)
     fields = spec.model_dump()
     fields["workload"]["initial_weights"] = "own/mine"
-    here = Folders(run_folder=tmp_path / "run", dataset_folder=tmp_path)
-    result = run(RunSpec.model_validate(fields), MemoryReporter(), here)
+    own_folders = Folders(run_folder=tmp_path / "run", dataset_folder=tmp_path)
+    result = run(RunSpec.model_validate(fields), MemoryReporter(), own_folders)
     drawn = run(
         made_spec(steps=3, seed=7), MemoryReporter(), Folders(run_folder=tmp_path / "7", dataset_folder=tmp_path)
     )

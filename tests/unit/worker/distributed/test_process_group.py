@@ -71,9 +71,9 @@ def test_others_leave_word_of_their_own_faults_alone(tmp_path: Path) -> None:
     assert breaking(HubError("away")) == RankFault(
         rank=1, kind=FailureKind.INFRASTRUCTURE, out_of_memory=False, message="away"
     )
-    left = breaking(DataError("corrupt"))
-    assert left is not None
-    assert left.kind is FailureKind.PROGRAM
+    word = breaking(DataError("corrupt"))
+    assert word is not None
+    assert word.kind is FailureKind.PROGRAM
     assert is_exchange_fault(GONE)
     assert not is_exchange_fault(ValueError("gloo"))
 

@@ -25,9 +25,9 @@ OWN = ("adamw", "adapm", "adapm-mini")
 GPT2_1_5B = 1_557_611_200
 
 
-def kept(found: Footprint) -> list[int]:
+def kept(memory: Footprint) -> list[int]:
     """State of each optimizer; all of them can be counted."""
-    return [one.state_bytes for one in found.optimizers if one.state_bytes is not None]
+    return [row.state_bytes for row in memory.optimizers if row.state_bytes is not None]
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +37,15 @@ def gpt2():
 
 def test_it_counts_parameters_gradients_and_each_optimizers_state(gpt2):
     assert (gpt2.parameters, gpt2.parameter_bytes, gpt2.gradient_bytes) == (GPT2_1_5B, 4 * GPT2_1_5B, 4 * GPT2_1_5B)
-    assert [one.optimizer for one in gpt2.optimizers] == list(OWN)
+    assert [row.optimizer for row in gpt2.optimizers] == list(OWN)
     adamw = gpt2.optimizers[0]
     assert adamw.state_bytes == 8 * GPT2_1_5B + adamw.counter_bytes == gpt2.baseline_bytes
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_kinds_of_block_and_counters_add_up_to_the_state(gpt2, name: str):
-    one = next(one for one in gpt2.optimizers if one.optimizer == name)
-    assert sum(one.state_by_block.values()) + one.counter_bytes == one.state_bytes
+    row = next(row for row in gpt2.optimizers if row.optimizer == name)
+    assert sum(row.state_by_block.values()) + row.counter_bytes == row.state_bytes
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_kinds_of_block_and_counters_add_up_to_the_state(gpt2, name: str):
     ],
 )
 def test_adapm_mini_keeps_no_more_than_its_target_and_exactly_its_plan(model, options, most_gigabytes):
-    found = footprint(model, ["adapm-mini"], options)
-    (held,), (mini,) = kept(found), found.optimizers
+    memory = footprint(model, ["adapm-mini"], options)
+    (held,), (mini,) = kept(memory), memory.optimizers
     plan = block_plan(model, "adapm-mini", options)
     assert plan is not None
     assert held == plan.state_bytes + mini.counter_bytes
@@ -66,8 +66,8 @@ def test_adapm_mini_keeps_no_more_than_its_target_and_exactly_its_plan(model, op
 
 
 def test_savings_on_llama3_8b():
-    found = footprint("llama3-8b", OWN)
-    shares = [round(held / kept(found)[0], 3) for held in kept(found)]
+    memory = footprint("llama3-8b", OWN)
+    shares = [round(held / kept(memory)[0], 3) for held in kept(memory)]
     assert shares == [1.0, 0.535, 0.035]
 
 
@@ -76,15 +76,15 @@ def test_savings_are_against_adamw_even_where_it_is_not_asked_for():
 
 
 def test_an_option_is_given_to_those_that_have_it():
-    found = footprint("gpt2-tiny", OWN, {"rank_ratio": 0.5})
-    assert [one.options for one in found.optimizers] == [{}, {"rank_ratio": 0.5}, {"rank_ratio": 0.5}]
-    assert kept(found)[1] > kept(footprint("gpt2-tiny", ["adapm"]))[0]
+    memory = footprint("gpt2-tiny", OWN, {"rank_ratio": 0.5})
+    assert [row.options for row in memory.optimizers] == [{}, {"rank_ratio": 0.5}, {"rank_ratio": 0.5}]
+    assert kept(memory)[1] > kept(footprint("gpt2-tiny", ["adapm"]))[0]
 
 
 def test_the_papers_figures_stand_beside_ours_only_under_its_own_options(gpt2):
-    assert [one.published_bytes for one in gpt2.optimizers] == [12_480_000_000, 6_980_000_000, 740_000_000]
+    assert [row.published_bytes for row in gpt2.optimizers] == [12_480_000_000, 6_980_000_000, 740_000_000]
     other = footprint("gpt2-1.5b", ["adapm-mini"], {"rank_ratio": 0.02})
-    assert [one.published_bytes for one in other.optimizers] == [None]
+    assert [row.published_bytes for row in other.optimizers] == [None]
     assert all({*states} == {*OWN, "adam-mini"} for states in PAPER_STATES.values())
     assert published_gigabytes("gpt2-124m", "adamw") is None
 
@@ -112,16 +112,16 @@ def test_an_optimizer_that_cannot_run_on_meta_is_said_to_be_so(monkeypatch):
         licence="none",
     )
     monkeypatch.setattr("optim.catalog.lookup.CATALOG", (*CATALOG, strange))
-    (one,) = footprint("gpt2-tiny", ["strange"]).optimizers
-    assert (one.optimizer, one.state_bytes, one.state_by_block) == ("strange", None, {})
-    assert one.unknown_because is not None
-    assert one.unknown_because.startswith("RuntimeError: ")
+    (row,) = footprint("gpt2-tiny", ["strange"]).optimizers
+    assert (row.optimizer, row.state_bytes, row.state_by_block) == ("strange", None, {})
+    assert row.unknown_because is not None
+    assert row.unknown_because.startswith("RuntimeError: ")
 
 
 def test_without_names_every_optimizer_of_the_catalog_has_its_line():
-    found = footprint("gpt2-tiny").optimizers
-    assert [one.optimizer for one in found] == list(catalog.names())
-    assert all((one.state_bytes is None) == (one.unknown_because is not None) for one in found)
+    rows = footprint("gpt2-tiny").optimizers
+    assert [row.optimizer for row in rows] == list(catalog.names())
+    assert all((row.state_bytes is None) == (row.unknown_because is not None) for row in rows)
 
 
 def test_what_does_not_exist_is_refused():
@@ -135,16 +135,16 @@ def test_what_does_not_exist_is_refused():
 
 def test_of_several_ranks_it_counts_the_one_with_the_most_as_real_shards_have_it():
     """Three ranks divide no dimension of it evenly; real tensors, in groups that exchange nothing."""
-    found = footprint("gpt2-tiny", ("adamw", "adapm", "muon"), ranks=3)
+    memory = footprint("gpt2-tiny", ("adamw", "adapm", "muon"), ranks=3)
     # Each in a process of its own, as real ranks are: FSDP2 keeps the first mesh of a process, and with it its rank.
     with ProcessPoolExecutor(3, mp_context=fork_server(), max_tasks_per_child=1) as pool:
         held = list(pool.map(rank_bytes, range(3), repeat(3)))
-    assert sum(parameters for parameters, _ in held) == 4 * found.parameters
+    assert sum(parameters for parameters, _ in held) == 4 * memory.parameters
     assert len(set(held)) > 1
-    assert max(held) == (found.parameter_bytes, found.optimizers[1].state_bytes)
-    assert found.gradient_bytes == found.parameter_bytes
-    adamw, _, muon = found.optimizers
-    assert adamw.state_bytes == 2 * found.parameter_bytes + adamw.counter_bytes
+    assert max(held) == (memory.parameter_bytes, memory.optimizers[1].state_bytes)
+    assert memory.gradient_bytes == memory.parameter_bytes
+    adamw, _, muon = memory.optimizers
+    assert adamw.state_bytes == 2 * memory.parameter_bytes + adamw.counter_bytes
     assert muon.state_bytes is None and (muon.unknown_because or "").startswith("muon ")
 
 
@@ -167,6 +167,6 @@ def test_two_of_each_shape_tell_the_state_of_all(model: str):
     shape = outline_model(model)
     for entry in CATALOG:
         whole, by_shape = (
-            allocated_state_bytes(build(entry.name, shape, lr=0.1), shape, by_shape=each) for each in (False, True)
+            allocated_state_bytes(build(entry.name, shape, lr=0.1), shape, by_shape=flag) for flag in (False, True)
         )
         assert by_shape == whole, entry.name

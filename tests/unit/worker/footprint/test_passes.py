@@ -15,8 +15,8 @@ BACKWARD, CHECKPOINTED, STEP = WAYS
 
 @pytest.mark.parametrize(("model", "way"), [("gpt2-nano", BACKWARD), ("llama-tiny", CHECKPOINTED), ("gpt2-nano", STEP)])
 def test_the_counted_peak_is_the_measured_one(model: str, way: Way):
-    found = footprint(model, ["adamw", "adapm"], precision=way.precision, sequence_length_tokens=way.length)
-    for optimizer, counted in counted_bytes(found, way).items():
+    memory = footprint(model, ["adamw", "adapm"], precision=way.precision, sequence_length_tokens=way.length)
+    for optimizer, counted in counted_bytes(memory, way).items():
         measured, phase = measured_bytes(model, optimizer, way)
         assert counted == pytest.approx(measured, rel=MOST_ERROR), (optimizer, phase)
 

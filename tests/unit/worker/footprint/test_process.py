@@ -16,8 +16,8 @@ def test_a_process_answers_each_question() -> None:
         FootprintQuestion(model="gpt2-nano", optimizers=("adamw",), ranks=3),
         FootprintQuestion(model="gpt2-nano", optimizers=("adapm",), ranks=2),
     ]
-    found = count_footprints(questions)
-    assert found == [answer(each) for each in questions]
-    assert [each.footprint is None for each in found] == [False, True, False, False, False]
-    assert [each.footprint and each.footprint.ranks for each in found] == [1, None, 1, 3, 2]
-    assert "gpt2-nothing" in (found[1].fault or "")
+    replies = count_footprints(questions)
+    assert replies == [answer(question) for question in questions]
+    assert [reply.footprint is None for reply in replies] == [False, True, False, False, False]
+    assert [reply.footprint and reply.footprint.ranks for reply in replies] == [1, None, 1, 3, 2]
+    assert "gpt2-nothing" in (replies[1].fault or "")

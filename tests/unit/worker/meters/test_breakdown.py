@@ -44,14 +44,14 @@ def test_the_parts_are_exact_and_add_up(name: str, dataset_folder: Path) -> None
     """
     stepper = made_stepper(dataset_folder, made_spec(optimizer=name), micro_batch_sequences=2)
 
-    found, observed = measured(stepper)
+    breakdown, observed = measured(stepper)
 
     parameter_bytes = parameter_counts(stepper.task.model)[1]
-    assert parts(found) == found.peak_bytes
-    assert (found.parameters_bytes, found.gradients_bytes) == (parameter_bytes, parameter_bytes)
-    assert min(found.activations_bytes, found.other_bytes) >= 0
-    if found.phase != Phase.OPTIMIZER:  # state may grow and be replaced within `optimizer.step()`
-        assert found.optimizer_state_bytes == state_bytes(stepper.optimizer).total_bytes
+    assert parts(breakdown) == breakdown.peak_bytes
+    assert (breakdown.parameters_bytes, breakdown.gradients_bytes) == (parameter_bytes, parameter_bytes)
+    assert min(breakdown.activations_bytes, breakdown.other_bytes) >= 0
+    if breakdown.phase != Phase.OPTIMIZER:  # state may grow and be replaced within `optimizer.step()`
+        assert breakdown.optimizer_state_bytes == state_bytes(stepper.optimizer).total_bytes
     kept = sum(block.size_bytes for block in observed._counted() if block.end_ns is None)
     assert kept <= 64, "the loss, and nothing that would grow from step to step"
 
@@ -59,7 +59,7 @@ def test_the_parts_are_exact_and_add_up(name: str, dataset_folder: Path) -> None
 def test_the_peak_is_that_of_a_count_of_every_living_tensor(dataset_folder: Path) -> None:
     """The slow twin follows each storage that an operator returns; plain attention has none inside an operator."""
     spec = executed(made_spec(optimizer="sgd"), attention="eager")
-    found, observed = measured(made_stepper(dataset_folder, spec))
+    breakdown, observed = measured(made_stepper(dataset_folder, spec))
     stepper = made_stepper(dataset_folder, spec)
     stepper.take(0)
     before = sum(sum(storages.values()) for storages in observed.before.values())
@@ -67,7 +67,7 @@ def test_the_peak_is_that_of_a_count_of_every_living_tensor(dataset_folder: Path
     with LiveBytes() as twin:
         stepper.take(1)
 
-    assert found.peak_bytes - before == pytest.approx(twin.peak_bytes, rel=0.01)
+    assert breakdown.peak_bytes - before == pytest.approx(twin.peak_bytes, rel=0.01)
 
 
 def test_activations_grow_with_the_micro_batch_and_nothing_else_does(dataset_folder: Path) -> None:
@@ -103,6 +103,14 @@ def test_on_a_gpu_the_parts_add_up_to_the_allocators_peak(precision: str, datase
 
     stepper.take(1, meter)
 
-    found = meter.result(2, 2)
-    assert parts(found) == pytest.approx(torch.cuda.max_memory_allocated(stepper.device), rel=0.02)
-    assert min(found.gradients_bytes, found.optimizer_state_bytes, found.activations_bytes, found.other_bytes) >= 0
+    breakdown = meter.result(2, 2)
+    assert parts(breakdown) == pytest.approx(torch.cuda.max_memory_allocated(stepper.device), rel=0.02)
+    assert (
+        min(
+            breakdown.gradients_bytes,
+            breakdown.optimizer_state_bytes,
+            breakdown.activations_bytes,
+            breakdown.other_bytes,
+        )
+        >= 0
+    )

@@ -22,8 +22,8 @@ def test_the_formula_is_what_torch_counts(name: str, router: int) -> None:
     with FlopCounterMode(display=False) as counted:
         model(sequences).logits.sum().backward()
 
-    found = (flops_per_token(model, 64) or 0.0) + 6 * router
-    assert found == pytest.approx(counted.get_total_flops() / sequences.numel(), rel=1e-4)
+    flops = (flops_per_token(model, 64) or 0.0) + 6 * router
+    assert flops == pytest.approx(counted.get_total_flops() / sequences.numel(), rel=1e-4)
 
 
 def test_it_is_palms_formula_on_gpt2() -> None:

@@ -70,7 +70,7 @@ def stepped(optimizer: torch.optim.Optimizer, model: torch.nn.Module, step: int)
 def test_the_momentum_is_the_optimizers_where_it_keeps_one_and_else_the_average_of_gradients() -> None:
     """AdamW's exp_avg (no memory of ours after its first step); for SGD the formula, step by step."""
     name = "transformer.h.1.mlp.c_fc.weight"
-    for optimizer_name, kept in (("adamw", True), ("sgd", False)):
+    for optimizer_name, keeps_momentum in (("adamw", True), ("sgd", False)):
         model = build_model("gpt2-nano", 1)
         optimizer = build(optimizer_name, model, lr=1e-3)
         probing = Probing(model, optimizer, Probes(every_steps=3, kinds=("momentum-spectrum",)))
@@ -81,9 +81,9 @@ def test_the_momentum_is_the_optimizers_where_it_keeps_one_and_else_the_average_
             assert parameter.grad is not None
             average = 0.9 * average + 0.1 * parameter.grad
         (seen,) = probing.take_observations()
-        expected = optimizer.state[parameter]["exp_avg"] if kept else average
+        expected = optimizer.state[parameter]["exp_avg"] if keeps_momentum else average
         assert seen.blocks[name] == pytest.approx(spectrum(expected), rel=1e-4)
-        assert (probing.state() == {}) is kept
+        assert (probing.state() == {}) is keeps_momentum
 
 
 @pytest.mark.parametrize("debias", [False, True])
@@ -94,7 +94,7 @@ def test_adapms_residual_is_line_6_of_algorithm_1(debias: bool) -> None:
     assert isinstance(optimizer, AdaPM)
     probing = Probing(model, optimizer, Probes(every_steps=1, kinds=("residual",)))
     parameter = model.get_parameter("transformer.h.0.attn.c_attn.weight")
-    block = next(one for one in optimizer.plan if one.name == "transformer.h.0.attn.c_attn.weight:query")
+    block = next(block for block in optimizer.plan if block.name == "transformer.h.0.attn.c_attn.weight:query")
     before = torch.zeros(())
     for step in (1, 2, 3):
         with probing.watch(step):

@@ -73,8 +73,8 @@ def test_a_thread_samples_the_device_while_it_is_open(unknown: DeviceUse | None)
         figures = meter.figures()
     asked = device.asked
 
-    found = figures.get("gpu_utilization"), figures.get("gpu_memory_bytes")
-    assert found == ((0.25, 1000) if unknown is None else (None, None))
+    readings = figures.get("gpu_utilization"), figures.get("gpu_memory_bytes")
+    assert readings == ((0.25, 1000) if unknown is None else (None, None))
     assert "usage" not in {thread.name for thread in threading.enumerate()}
     assert device.asked == asked
 

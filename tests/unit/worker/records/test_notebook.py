@@ -22,8 +22,8 @@ class Outer(Record):
 
 def test_a_record_is_a_table_with_a_table_for_each_list_in_it() -> None:
     rows = tuple(Inner(name=f"<b>{number}", loss=number / 3) for number in range(MOST_ROWS + 1))
-    one = Outer(verdict=Verdict.DIVERGED, seeds=(1, 2), inner=Inner(name="<script>", loss=None), rows=rows)
-    shown = one._repr_html_()
+    record = Outer(verdict=Verdict.DIVERGED, seeds=(1, 2), inner=Inner(name="<script>", loss=None), rows=rows)
+    shown = record._repr_html_()
     assert "<td>verdict</td><td>diverged</td>" in shown and "<td>seeds</td><td>1, 2</td>" in shown
     assert "<td>inner.name</td><td>&lt;script&gt;</td>" in shown and "<td>inner.loss</td><td></td>" in shown
     assert f"<p>rows: {MOST_ROWS + 1}, the first {MOST_ROWS}</p>" in shown

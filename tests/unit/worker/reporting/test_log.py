@@ -33,8 +33,8 @@ print("afterwards")
 
 
 def test_everything_that_is_printed_is_kept_and_nothing_afterwards(tmp_path: Path) -> None:
-    told = subprocess.run([sys.executable, "-c", SCRIPT, tmp_path], capture_output=True, text=True, check=True)
-    assert (told.stdout, told.stderr) == ("afterwards\n", "")
+    process = subprocess.run([sys.executable, "-c", SCRIPT, tmp_path], capture_output=True, text=True, check=True)
+    assert (process.stdout, process.stderr) == ("afterwards\n", "")
     text = log_path(tmp_path, 2).read_text()
     for line in ("from python", "WARNING worker.somewhere: from the log", "from native code", "from a child"):
         assert line in text
@@ -60,14 +60,14 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_the_log_tells_the_story_of_a_run(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
-    spec, kept = made_spec(), MemoryReporter()
+    spec, reporter = made_spec(), MemoryReporter()
     with caplog.at_level(logging.INFO, logger="worker.reporting.reporter"):
-        result = run(spec, LoggedReporter(kept, spec), folders, checkpoint_seconds=0)
+        result = run(spec, LoggedReporter(reporter, spec), folders, checkpoint_seconds=0)
     first, *lines, memory, last = lines_of(caplog)
     steps = spec.workload.budget.steps
     assert spec.workload.model in first and spec.optimizer.name in first
     assert first.endswith("from step 0")
-    evaluated = [point.step for point in kept.points if point.val_loss is not None]
+    evaluated = [point.step for point in reporter.points if point.val_loss is not None]
     assert [line.partition(":")[0] for line in lines if "validation loss" in line] == [
         f"step {step} of {steps}" for step in evaluated
     ]
@@ -75,14 +75,14 @@ def test_the_log_tells_the_story_of_a_run(folders: Folders, caplog: pytest.LogCa
     assert f"checkpoint of step {steps - 1}" in lines[-1]
     assert memory.startswith("peak memory: ") and "MB of tensors" in memory and "optimizer state" in memory
     assert last.endswith(result.verdict_reason)
-    assert kept.result == result and kept.checkpoints
+    assert reporter.result == result and reporter.checkpoints
 
 
 def test_the_log_is_short_however_long_the_run_is(caplog: pytest.LogCaptureFixture) -> None:
     fields = made_spec().model_dump(mode="json")
     fields["workload"] |= {"budget": {"steps": 20_000}, "evaluation": {"every_steps": 1}}
-    spec, kept = RunSpec.model_validate(fields), MemoryReporter()
-    logged = LoggedReporter(kept, spec)
+    spec, reporter = RunSpec.model_validate(fields), MemoryReporter()
+    logged = LoggedReporter(reporter, spec)
     with caplog.at_level(logging.INFO, logger="worker.reporting.reporter"):
         logged.begin(7)
         for step in range(8, 20_001):
@@ -94,7 +94,7 @@ def test_the_log_is_short_however_long_the_run_is(caplog: pytest.LogCaptureFixtu
     assert "step 20000 of 20000" in lines[-1]
     assert len(lines) <= 2 * MOST_LOGGED + 3
     assert len("\n".join(lines)) < 20_000
-    assert len(kept.points) == len(kept.checkpoints) == 20_000 - 7
+    assert len(reporter.points) == len(reporter.checkpoints) == 20_000 - 7
 
 
 def test_what_a_full_disk_lost_is_told_once_and_is_not_there(tmp_path: Path) -> None:
@@ -105,5 +105,5 @@ def test_what_a_full_disk_lost_is_told_once_and_is_not_there(tmp_path: Path) -> 
         with (tmp_path / "log").open("w") as log:
             os.dup2(log.fileno(), file.fileno())
         stream.write("there is room\n")
-    told = "(2000 lines of this log were lost: its disk had no room)"
-    assert (tmp_path / "log").read_text().splitlines() == [told, "there is room"]
+    notice = "(2000 lines of this log were lost: its disk had no room)"
+    assert (tmp_path / "log").read_text().splitlines() == [notice, "there is room"]

@@ -100,16 +100,16 @@ def test_an_attempt_copies_its_log_at_its_end_unless_the_run_is_anothers(
     assert (RemoteFolder(url).read("r1/logs/attempt-1.log") is not None) == copied
 
 
-def a_link(place: Path, target: Path) -> None:
-    place.symlink_to(target)
+def a_link(path: Path, target: Path) -> None:
+    path.symlink_to(target)
 
 
-def another_name(place: Path, target: Path) -> None:
-    place.hardlink_to(target)
+def another_name(path: Path, target: Path) -> None:
+    path.hardlink_to(target)
 
 
-def a_pipe(place: Path, _: Path) -> None:
-    os.mkfifo(place)
+def a_pipe(path: Path, _: Path) -> None:
+    os.mkfifo(path)
 
 
 @pytest.mark.parametrize("put", [a_link, another_name, a_pipe])

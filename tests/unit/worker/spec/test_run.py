@@ -17,10 +17,10 @@ def spec(**changes: Any) -> dict[str, Any]:
     }
     for path, value in changes.items():
         *folders, name = path.split("__")
-        place = made
+        section = made
         for folder in folders:
-            place = place.setdefault(folder, {})
-        place[name] = value
+            section = section.setdefault(folder, {})
+        section[name] = value
     return made
 
 
@@ -80,10 +80,10 @@ def faults(raw: dict[str, Any]) -> dict[str, str]:
 )
 def test_every_fault_is_refused_at_its_place_with_what_is_allowed(path: str, value: object, said: str) -> None:
     """One fault in an otherwise good spec gives exactly one error, where it is."""
-    found = faults(spec(**{path: value}))
+    message_by_path = faults(spec(**{path: value}))
 
-    assert list(found) == [path.replace("__", ".")]
-    assert said in found[path.replace("__", ".")]
+    assert list(message_by_path) == [path.replace("__", ".")]
+    assert said in message_by_path[path.replace("__", ".")]
 
 
 def test_equal_content_has_equal_hashes_and_any_change_another() -> None:
@@ -128,9 +128,11 @@ def test_vocabularies_that_fit_are_taken(model: str, tokenizer: str) -> None:
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
-    found = faults(spec(workload__model="llama-60m", workload__data__tokenizer="gpt2"))
-    assert list(found) == ["workload.data.tokenizer"]
-    assert "50257" in found["workload.data.tokenizer"] and "32000" in found["workload.data.tokenizer"]
+    message_by_path = faults(spec(workload__model="llama-60m", workload__data__tokenizer="gpt2"))
+    assert list(message_by_path) == ["workload.data.tokenizer"]
+    assert (
+        "50257" in message_by_path["workload.data.tokenizer"] and "32000" in message_by_path["workload.data.tokenizer"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,16 +157,16 @@ def test_what_several_processes_cannot_share_is_refused(
     asked: dict[str, Any], changes: dict[str, Any], place: str, said: str
 ) -> None:
     """Batches of 8 sequences: each process has 4 of them."""
-    found = faults(spec(**asked, **changes))
+    message_by_path = faults(spec(**asked, **changes))
 
-    assert list(found) == [place]
-    assert said in found[place]
+    assert list(message_by_path) == [place]
+    assert said in message_by_path[place]
 
 
 def test_every_process_has_one_gpu_or_none() -> None:
     """As many processes as GPUs, also unsaid; each has its CPUs."""
     assert "gpus = 2" in faults(spec(resources={"gpus": 2, "processes": 3}))["resources.processes"]
-    assert [Resources.model_validate(each).process_count() for each in ({}, {"gpus": 1}, {"gpus": 4})] == [1, 1, 4]
+    assert [Resources.model_validate(fields).process_count() for fields in ({}, {"gpus": 1}, {"gpus": 4})] == [1, 1, 4]
     assert Resources(cpus=3, processes=2).total_cpus() == 6
     assert Resources(cpus=3, gpus=2, processes=2).total_cpus() == 6
 

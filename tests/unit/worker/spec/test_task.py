@@ -36,8 +36,8 @@ def test_a_task_brings_defaults_that_a_user_may_override() -> None:
     assert (workload.model, workload.data.dataset, workload.data.sequence_length_tokens) == ("linear", "drawn", 1)
     assert (workload.budget.batch_sequences, workload.clip_grad_norm, workload.schedule.shape) == (1, None, "phases")
     assert workload.tokens() == 10
-    said = spec(task="regression", clip_grad_norm=2.0, schedule={"shape": "cosine", "final_lr_ratio": 0.5})
-    changed = RunSpec.model_validate(said).workload
+    fields = spec(task="regression", clip_grad_norm=2.0, schedule={"shape": "cosine", "final_lr_ratio": 0.5})
+    changed = RunSpec.model_validate(fields).workload
     assert (changed.clip_grad_norm, changed.schedule.shape, changed.schedule.final_lr_ratio) == (2.0, "cosine", 0.5)
     assert RunSpec.model_validate(spec(task="sft", model="gpt2-tiny")).workload.data.dataset == "chats"
 
@@ -80,10 +80,10 @@ def test_a_task_brings_defaults_that_a_user_may_override() -> None:
 )
 def test_every_misfit_is_named_at_its_place(workload: dict[str, Any], place: str, said: str) -> None:
     """One wrong thing, one fault."""
-    found = faults(spec(**workload))
+    message_by_path = faults(spec(**workload))
 
-    assert list(found) == [f"workload.{place}"]
-    assert said in found[f"workload.{place}"]
+    assert list(message_by_path) == [f"workload.{place}"]
+    assert said in message_by_path[f"workload.{place}"]
 
 
 def test_all_misfits_are_said_at_once() -> None:

@@ -29,13 +29,13 @@ def test_a_greedy_answer_is_the_argmax_of_its_prompt_alone(model: PreTrainedMode
     answers = generate(model, PROMPTS, MASK, most_tokens=5, end_of_text=END)
 
     for row in range(3):
-        known = PROMPTS[row][MASK[row].bool()].tolist()
-        for place in range(5):
-            if not answers.answer_mask[row, place]:
+        sequence = PROMPTS[row][MASK[row].bool()].tolist()
+        for position in range(5):
+            if not answers.answer_mask[row, position]:
                 break
-            known.append(int(model(torch.tensor([known])).logits[0, -1].argmax()))
+            sequence.append(int(model(torch.tensor([sequence])).logits[0, -1].argmax()))
         length = int(answers.lengths()[row])
-        assert answers.tokens[row, 4 : 4 + length].tolist() == known[int(MASK[row].sum()) :]
+        assert answers.tokens[row, 4 : 4 + length].tolist() == sequence[int(MASK[row].sum()) :]
     assert answers.tokens.shape == (3, 9)
 
 

@@ -68,9 +68,9 @@ def test_a_run_is_the_appendix_step_by_step(optimizer: str, beta: float, folders
     result = run(spec, reporter, folders)
 
     expected = appendix(spec, beta)
-    found = val_losses(reporter.points)
-    assert sorted(found) == list(range(0, STEPS + 1, 8))
-    assert found == {step: pytest.approx(expected[step], rel=1e-9) for step in found}
+    loss_by_step = val_losses(reporter.points)
+    assert sorted(loss_by_step) == list(range(0, STEPS + 1, 8))
+    assert loss_by_step == {step: pytest.approx(expected[step], rel=1e-9) for step in loss_by_step}
     assert (result.verdict, result.tokens, result.parameters) == (Verdict.CONVERGED, STEPS, 40)
     assert "excess risk" in result.verdict_reason
     assert "nats" not in result.verdict_reason

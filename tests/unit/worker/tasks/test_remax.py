@@ -72,9 +72,9 @@ def test_the_loss_is_the_papers_with_the_greedy_reward_as_baseline(
         greedy_answer = greedy.tokens[row, -ANSWER:][greedy.answer_mask[row]]
         reward, baseline = (int(((a >= 32) & (a <= 126)).sum()) / ANSWER for a in (answer, greedy_answer))
         ratios = (logs - before).detach()
-        for place in range(len(answer)):
-            gain = reward - baseline - kl_weight * ratios[place:].sum()
-            total = total - gain * logs[place]
+        for position in range(len(answer)):
+            gain = reward - baseline - kl_weight * ratios[position:].sum()
+            total = total - gain * logs[position]
         counted += len(answer)
         divergence += float(ratios.sum())
         assert float(batch.rewards[row]) == pytest.approx(reward)
@@ -119,16 +119,16 @@ def test_before_the_first_step_the_policy_is_the_reference(chats: ConversationDa
 def test_the_cut_changes_neither_answers_nor_gradients(chats: ConversationDataset) -> None:
     """The same answers, and shares that add up."""
     task = task_of(spec_of(batch=5), chats)
-    found = []
+    outcomes = []
     for size in (5, 2):
         task.model.zero_grad()
         pieces = list(task.draw(1, size))
         loss = torch.stack([task.training_loss(piece) for piece in pieces]).sum()
         loss.backward()
         gradient = torch.cat([p.grad.flatten() for p in task.model.parameters() if p.grad is not None])
-        found.append((*joined(pieces), loss.detach(), gradient))
-    assert torch.equal(found[0][0], found[1][0])
-    torch.testing.assert_close(found[0][1:], found[1][1:], rtol=1e-4, atol=1e-6)
+        outcomes.append((*joined(pieces), loss.detach(), gradient))
+    assert torch.equal(outcomes[0][0], outcomes[1][0])
+    torch.testing.assert_close(outcomes[0][1:], outcomes[1][1:], rtol=1e-4, atol=1e-6)
     assert task.validation_loss(2) == pytest.approx(task.validation_loss(5), rel=1e-6)
 
 

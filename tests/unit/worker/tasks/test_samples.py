@@ -46,10 +46,10 @@ def test_training_keeps_every_bit_and_each_evaluation_has_its_texts(task: Any, t
 
     assert losses(writing.points) == losses(plain.points)
     assert not plain.samples
-    assert [one.step for one in writing.samples] == [0, 2, 4, 5]
-    for one in writing.samples:
-        assert [text.prompt for text in one.texts] == PROMPTS
-        assert all(text.ended or text.text for text in one.texts)
+    assert [sample.step for sample in writing.samples] == [0, 2, 4, 5]
+    for sample in writing.samples:
+        assert [text.prompt for text in sample.texts] == PROMPTS
+        assert all(text.ended or text.text for text in sample.texts)
 
 
 def test_running_text_has_them_in_files_too(folders: Folders) -> None:
@@ -60,7 +60,7 @@ def test_running_text_has_them_in_files_too(folders: Folders) -> None:
     reporter = FileReporter(folders.run_folder / "reports")
     run(writing, reporter, folders)
     written = read_reports(reporter.folder, TextSamples)
-    assert [one.step for one in written] == [0, 2, 4, 5]
+    assert [sample.step for sample in written] == [0, 2, 4, 5]
     assert TextSamples.model_validate_json(written[0].model_dump_json()) == written[0]
 
 

@@ -42,8 +42,8 @@ def surprise(task: FineTuning, prompt: list[int], answer: list[int]) -> float:
     """- log p(answer | prompt), token by token, without padding."""
     total = 0.0
     with torch.no_grad():
-        for place, token in enumerate(answer):
-            logits = task.model(torch.tensor([prompt + answer[:place]])).logits[0, -1]
+        for position, token in enumerate(answer):
+            logits = task.model(torch.tensor([prompt + answer[:position]])).logits[0, -1]
             total -= float(logits.log_softmax(-1)[token])
     return total
 

@@ -30,8 +30,8 @@ def averaged(steps: int = 12, decay: float | None = 0.8) -> RunSpec:
 def move(model: nn.Module, step: int) -> None:
     generator = torch.Generator().manual_seed(step)
     with torch.no_grad():
-        for each in model.parameters():
-            each.add_(torch.randn(each.shape, dtype=each.dtype, generator=generator))
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape, dtype=weight.dtype, generator=generator))
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.9999])
@@ -42,7 +42,7 @@ def test_it_is_the_weighted_mean_of_the_weights_after_each_step(decay: float) ->
     for step in range(1, 8):
         move(model, step)
         average.update()
-        history.append({name: each.detach().clone() for name, each in model.named_parameters()})
+        history.append({name: weight.detach().clone() for name, weight in model.named_parameters()})
         shares = [(1 - decay) * decay ** (step - i) / (1 - decay**step) for i in range(1, step + 1)]
         assert sum(shares) == pytest.approx(1.0, rel=1e-11)
         for name, mean in average.state().items():
@@ -58,23 +58,23 @@ def test_the_weights_come_back_to_the_bit_even_where_the_evaluation_fails() -> N
     average.update()
     move(model, 2)
     average.update()
-    trained = {name: each.clone() for name, each in model.state_dict().items()}
-    means = {name: each.clone() for name, each in average.state().items()}
+    trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    means = {name: tensor.clone() for name, tensor in average.state().items()}
     assert set(means) == {"0.weight", "0.bias", "1.weight", "2.bias"}
 
     def evaluate() -> None:
-        found = model.state_dict()
-        assert all(torch.equal(found[name], mean) for name, mean in means.items())
-        assert torch.equal(found["2.weight"], means["0.weight"])
+        weights = model.state_dict()
+        assert all(torch.equal(weights[name], mean) for name, mean in means.items())
+        assert torch.equal(weights["2.weight"], means["0.weight"])
         assert not torch.equal(means["0.weight"], trained["0.weight"])
-        assert torch.equal(found["1.bias"], trained["1.bias"])
+        assert torch.equal(weights["1.bias"], trained["1.bias"])
         raise RuntimeError("broke off")
 
     with pytest.raises(RuntimeError, match="broke off"), average.in_place():
         evaluate()
 
-    assert all(torch.equal(each, trained[name]) for name, each in model.state_dict().items())
-    assert all(torch.equal(each, means[name]) for name, each in average.state().items())
+    assert all(torch.equal(tensor, trained[name]) for name, tensor in model.state_dict().items())
+    assert all(torch.equal(tensor, means[name]) for name, tensor in average.state().items())
 
 
 def points_of(spec: RunSpec, folders: Folders, name: str, reporter: MemoryReporter | None = None) -> list[Point]:
@@ -86,15 +86,19 @@ def points_of(spec: RunSpec, folders: Folders, name: str, reporter: MemoryReport
 
 def test_training_is_the_same_to_the_bit_and_validation_is_the_averages(folders: Folders) -> None:
     """An average so short that it is the last weights in float32 validates them; a longer one validates others."""
-    plain, short, long = (points_of(averaged(decay=each), folders, str(each)) for each in (None, 1e-9, 0.8))
+    plain, short, long = (
+        points_of(averaged(decay=decay_rate), folders, str(decay_rate)) for decay_rate in (None, 1e-9, 0.8)
+    )
 
     for points in (short, long):
-        assert [(one.train_loss, one.grad_norm) for one in points] == [(one.train_loss, one.grad_norm) for one in plain]
-    assert [one.val_loss for one in short] == [one.val_loss for one in plain]
+        assert [(point.train_loss, point.grad_norm) for point in points] == [
+            (point.train_loss, point.grad_norm) for point in plain
+        ]
+    assert [point.val_loss for point in short] == [point.val_loss for point in plain]
     assert long[0].val_loss == plain[0].val_loss, "nothing is averaged yet"
-    later = [(one.val_loss, other.val_loss) for one, other in zip(long, plain, strict=True) if one.val_loss][1:]
+    later = [(point.val_loss, other.val_loss) for point, other in zip(long, plain, strict=True) if point.val_loss][1:]
     assert len(later) == 3
-    assert all(mine != theirs for mine, theirs in later)
+    assert all(loss != plain_loss for loss, plain_loss in later)
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_losses(folders: Folders) -> None:

@@ -100,7 +100,7 @@ def test_a_damaged_newest_gives_way_to_the_one_before(
         assert step_of(store) == 1
     assert ("passed over" in caplog.text) == (damage != "no notice")
     assert bool(store.passed_over) == (damage != "no notice")
-    assert all("passed over" in each and "2" in each for each in store.passed_over)
+    assert all("passed over" in message and "2" in message for message in store.passed_over)
 
 
 def test_a_notice_of_the_service_leads_to_a_checkpoint_elsewhere(tmp_path: Path, store: CheckpointStore) -> None:

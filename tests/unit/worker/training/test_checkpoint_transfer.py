@@ -52,64 +52,64 @@ def test_a_full_share_ends_no_copying(
 ) -> None:
     from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # it publishes no types
 
-    told: list[CheckpointNotice] = []
-    with caplog.at_level(logging.WARNING), CheckpointUploads(remote, told.append) as uploads:
+    notices: list[CheckpointNotice] = []
+    with caplog.at_level(logging.WARNING), CheckpointUploads(remote, notices.append) as uploads:
         with monkeypatch.context() as full:
             full.setattr(LocalFileSystem, "put_file", _raising(OSError(number, "no room")))
             uploads.offer(_saved(tmp_path, 1))
             until(lambda: "the checkpoint of step 1 stays on this machine alone" in caplog.text, "its copy has failed")
         uploads.offer(_saved(tmp_path, 2))
-        until(lambda: [notice.step for notice in told] == [2], "the next one is copied")
+        until(lambda: [notice.step for notice in notices] == [2], "the next one is copied")
 
 
 def test_a_report_that_finds_no_room_ends_no_copying(remote: RemoteCheckpoints, tmp_path: Path) -> None:
-    told: list[int] = []
+    steps: list[int] = []
 
     def uploaded(notice: CheckpointNotice) -> None:
-        told.append(notice.step)
+        steps.append(notice.step)
         if notice.step == 1:
             raise OSError(errno.ENOSPC, "no room")
 
     with CheckpointUploads(remote, uploaded) as uploads:
         for step in (1, 2):
             uploads.offer(_saved(tmp_path, step))
-            until(lambda: len(told) == step, "it is copied")  # noqa: B023 - it is waited for here
-        assert told == [1, 2]
+            until(lambda: len(steps) == step, "it is copied")  # noqa: B023 - it is waited for here
+        assert steps == [1, 2]
 
 
 def test_a_best_that_is_none_any_more_is_not_told_of(remote: RemoteCheckpoints, tmp_path: Path, gate: Gate) -> None:
-    told: list[int] = []
-    with CheckpointUploads(remote, lambda notice: told.append(notice.step)) as uploads:
+    steps: list[int] = []
+    with CheckpointUploads(remote, lambda notice: steps.append(notice.step)) as uploads:
         uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
         assert gate.reached.wait(60)
         uploads.offer(_saved(tmp_path, 2, val_loss=2.0))
         gate.open.set()
-    assert told == [2]
+    assert steps == [2]
 
 
 def test_a_run_with_its_result_waits_for_its_best_until_it_is_told_to_leave(
     remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
 ) -> None:
-    told: list[CheckpointNotice] = []
+    notices: list[CheckpointNotice] = []
     answers = iter([False, True])
-    with CheckpointUploads(remote, told.append, lambda: next(answers)) as uploads:
+    with CheckpointUploads(remote, notices.append, lambda: next(answers)) as uploads:
         uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
         assert gate.reached.wait(60)
     assert next(answers, None) is None  # it was asked until it said so
     _let_through(gate, remote)
-    assert told == []
+    assert notices == []
 
 
 def test_a_run_that_lost_its_lease_waits_for_nothing_and_tells_of_nothing(
     remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
 ) -> None:
-    told: list[CheckpointNotice] = []
-    with suppress(LeaseRevokedError), CheckpointUploads(remote, told.append) as uploads:
+    notices: list[CheckpointNotice] = []
+    with suppress(LeaseRevokedError), CheckpointUploads(remote, notices.append) as uploads:
         uploads.offer(_saved(tmp_path, 1))
         assert gate.reached.wait(60)
         raise LeaseRevokedError("given to another")
     _let_through(gate, remote)
-    assert told == []
+    assert notices == []
 
 
 def _let_through(gate: Gate, remote: RemoteCheckpoints) -> None:

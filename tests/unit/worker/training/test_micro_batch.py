@@ -46,9 +46,9 @@ def test_the_largest_size_that_fits_is_found_in_a_few_trials(fits: int, limited:
     tried: list[int] = []
     sizes = candidates(64)
 
-    found = largest_fitting_size(sizes, linear_trial(fits, tried), 1000 + 10 * fits if limited else None)
+    largest = largest_fitting_size(sizes, linear_trial(fits, tried), 1000 + 10 * fits if limited else None)
 
-    assert found == max(size for size in sizes if size <= fits)
+    assert largest == max(size for size in sizes if size <= fits)
     assert len(tried) == len(set(tried)) <= 8
 
 

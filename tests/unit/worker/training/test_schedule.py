@@ -87,7 +87,7 @@ def test_the_other_shapes_are_those_of_transformers_after_the_warm_up(warmup: in
 
     linear = theirs(get_linear_schedule_with_warmup(optimizer, warmup, steps))
     assert ours(made(shape="linear", final_lr_ratio=0.0)) == pytest.approx(linear, rel=1e-12)
-    partly = [ratio + (1 - ratio) * each for each in linear]
+    partly = [ratio + (1 - ratio) * factor for factor in linear]
     assert ours(made(shape="linear", final_lr_ratio=ratio)) == pytest.approx(partly, rel=1e-12)
     wsd = get_wsd_schedule(
         optimizer, num_warmup_steps=warmup, num_decay_steps=4, num_training_steps=steps, decay_type="linear",

@@ -19,7 +19,7 @@ from worker.training.progress import TIMES
 def losses(dataset_folder: Path, micro_batch_sequences: int) -> list[tuple[float, float]]:
     stepper = made_stepper(dataset_folder, micro_batch_sequences=micro_batch_sequences)
     taken = [stepper.take(step) for step in range(4)]
-    return [(one.loss, one.grad_norm) for one in taken]
+    return [(record.loss, record.grad_norm) for record in taken]
 
 
 @pytest.mark.parametrize("micro_batch_sequences", [1, 3])
@@ -27,8 +27,8 @@ def test_accumulated_steps_are_those_of_the_whole_batch(micro_batch_sequences: i
     """Loss and gradient norm within rounding over four steps, also where 3 does not divide the batch of 4."""
     expected = losses(dataset_folder, 4)
 
-    for found, whole in zip(losses(dataset_folder, micro_batch_sequences), expected, strict=True):
-        assert found == pytest.approx(whole, rel=2e-4)
+    for figures, whole in zip(losses(dataset_folder, micro_batch_sequences), expected, strict=True):
+        assert figures == pytest.approx(whole, rel=2e-4)
 
 
 @pytest.mark.parametrize("most_micro_batches", [None, 2])

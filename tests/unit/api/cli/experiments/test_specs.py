@@ -21,13 +21,13 @@ def test_a_fault_is_told_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     """In each language, which the file's name tells; TOML tells no lines."""
-    path, place = tmp_path / name, {"a.yaml": ":2:5", "a.json": ":2:4", "a.toml": ""}[name]
+    path, position = tmp_path / name, {"a.yaml": ":2:5", "a.json": ":2:4", "a.toml": ""}[name]
     path.write_text(text)
     assert read_spec(path).fields == {"seeds": [1]}
     with pytest.raises(typer.Exit) as leaving:
         read_spec(path).refuse("1 fault:", [Fault(pointer="/seeds/0", value=1, allowed="no")])
     assert leaving.value.exit_code == 2
-    assert capsys.readouterr().err.splitlines() == ["1 fault:", f"  {path}{place}: /seeds/0: 1: no"]
+    assert capsys.readouterr().err.splitlines() == ["1 fault:", f"  {path}{position}: /seeds/0: 1: no"]
 
 
 @pytest.mark.parametrize(

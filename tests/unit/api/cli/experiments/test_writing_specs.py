@@ -19,8 +19,8 @@ DOCS = REPOSITORY / "docs"
 EXAMPLES = sorted(DOCS.glob("example*.yaml"))
 
 
-def cli(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+def cli(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
 
 
 def kind_of(fields: dict[str, Any]) -> str:
@@ -72,12 +72,12 @@ def test_init_says_why_it_cannot_write(folder: Path, out: str):
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_schema_prints_a_schema(kind: str):
-    found = json.loads(cli("init", kind, "--schema", "--out", "-").stdout)
-    jsonschema.Draft202012Validator.check_schema(found)
-    assert found == schema(kind)
-    assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert found["$defs"]["Workload"]["properties"]["precision"]["description"]
-    assert found["$defs"]["Workload"]["properties"]["model"]["enum"][:-1] == list(presets.names())
+    printed_schema = json.loads(cli("init", kind, "--schema", "--out", "-").stdout)
+    jsonschema.Draft202012Validator.check_schema(printed_schema)
+    assert printed_schema == schema(kind)
+    assert printed_schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert printed_schema["$defs"]["Workload"]["properties"]["precision"]["description"]
+    assert printed_schema["$defs"]["Workload"]["properties"]["model"]["enum"][:-1] == list(presets.names())
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -24,7 +24,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def cli(monkeypatch):
     """Call `adapm-bench` with words; without a service."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    return lambda *words: CliRunner().invoke(main, list(words), catch_exceptions=False)
+    return lambda *arguments: CliRunner().invoke(main, list(arguments), catch_exceptions=False)
 
 
 def pure_json(result: Result) -> Any:
@@ -81,37 +81,37 @@ def test_the_plan_is_a_table_with_its_totals(cli):
 
 
 def test_memory_is_a_table_with_the_papers_figures_and_what_is_wrong_with_them(cli):
-    words = " ".join(cli("models", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
-    assert words.startswith("gpt2-1.5b: 1,557,611,200")
-    assert "adamw 12.5 GB — 24.9 GB 12.5 GB" in words
-    assert "adapm-mini 846 MB 93 % 13.3 GB 740 MB" in words
+    text = " ".join(cli("models", "gpt2-1.5b", "--optimizers", "adamw,adapm-mini").stdout.split())
+    assert text.startswith("gpt2-1.5b: 1,557,611,200")
+    assert "adamw 12.5 GB — 24.9 GB 12.5 GB" in text
+    assert "adapm-mini 846 MB 93 % 13.3 GB 740 MB" in text
 
 
 def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
     cli, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    words = ("models", "gpt2-tiny", "--optimizers", "adamw", "--json")
-    first = cli(*words).stdout
-    (kept,) = cache.iterdir()
+    command = ("models", "gpt2-tiny", "--optimizers", "adamw", "--json")
+    first = cli(*command).stdout
+    (cache_file,) = cache.iterdir()
     with monkeypatch.context() as patched:
         patched.setattr("worker.footprint.count.footprint", lambda *_, **__: pytest.fail("counted again"))
-        assert cli(*words).stdout == first
+        assert cli(*command).stdout == first
         for other in (("--ranks", "2"), ("--rule", "*=full"), ("--state-dtype", "bf16"), ("--optimizers", "lion")):
             with pytest.raises(pytest.fail.Exception):
-                cli(*words, *other)
-    kept.write_text("{")
-    assert cli(*words).stdout == first and json.loads(kept.read_text())["model"] == "gpt2-tiny"
-    kept.unlink()
+                cli(*command, *other)
+    cache_file.write_text("{")
+    assert cli(*command).stdout == first and json.loads(cache_file.read_text())["model"] == "gpt2-tiny"
+    cache_file.unlink()
     cache.rmdir()
     cache.write_text("no folder")
-    assert cli(*words).stdout == first, "a home that cannot be written stops nothing"
+    assert cli(*command).stdout == first, "a home that cannot be written stops nothing"
 
 
 def test_what_fits_a_card_is_a_table_with_the_largest_micro_batches(cli):
-    words = ("models", "gpt2-nano", "--memory", "0.5", "--optimizers", "adamw,adapm", "--length", "64")
-    counted = pure_json(cli(*words, "--json"))
+    command = ("models", "gpt2-nano", "--memory", "0.5", "--optimizers", "adamw,adapm", "--length", "64")
+    counted = pure_json(cli(*command, "--json"))
     assert (counted["precision"], counted["sequence_length_tokens"]) == ("bf16", 64)
-    lines = [line.split() for line in cli(*words).stdout.splitlines()]
+    lines = [line.split() for line in cli(*command).stdout.splitlines()]
     for name in ("adamw", "adapm"):
         plain, checkpointed = sorted(
             (fit["most_sequences"] for fit in counted["fits"] if fit["optimizer"] == name),

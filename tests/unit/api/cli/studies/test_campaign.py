@@ -17,8 +17,8 @@ from tests.factories.serving import served
 def test_a_candidate_is_tried_confirmed_and_improved(tmp_path: Path) -> None:
     with served(tmp_path) as site:
 
-        def cli(verb: str, *words: object) -> Result:
-            arguments = ["campaign", verb, str(file), *map(str, words), "--url", site.url]
+        def cli(verb: str, *options: object) -> Result:
+            arguments = ["campaign", verb, str(file), *map(str, options), "--url", site.url]
             return CliRunner().invoke(main, arguments, catch_exceptions=False)
 
         file = tmp_path / "campaign.yaml"  # JSON is YAML

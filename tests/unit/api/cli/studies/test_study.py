@@ -25,21 +25,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def cli(*words: object) -> Result:
-    return CliRunner().invoke(main, ["study", *map(str, words)], catch_exceptions=False)
+def cli(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["study", *map(str, arguments)], catch_exceptions=False)
 
 
 def test_ls_lists_every_study(folder: Path) -> None:
-    told = cli("ls", "--data", folder).stdout
-    assert all(name in told for name in names())
+    output = cli("ls", "--data", folder).stdout
+    assert all(name in output for name in names())
     listed = json.loads(cli("ls", "--json", "--data", folder).stdout)
-    assert [each["name"] for each in listed] == list(names())
+    assert [study["name"] for study in listed] == list(names())
 
 
 def test_ls_shows_one_study_with_claim_cost_and_figures(folder: Path) -> None:
-    told = cli("ls", "memory-table", "--data", folder).stdout
-    assert "table 2" in told
-    assert "own result" in told
+    output = cli("ls", "memory-table", "--data", folder).stdout
+    assert "table 2" in output
+    assert "own result" in output
     fields = json.loads(cli("ls", "block-partition", "--json", "--data", folder).stdout)
     tiny = fields["scales"][0]
     assert (tiny["scale"], tiny["runs"]) == ("tiny", 4 * (8 * 3 + 10)), "eight trials on three seeds, then ten seeds"

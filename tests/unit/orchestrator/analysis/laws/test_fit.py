@@ -31,7 +31,7 @@ def measured(
     """Return an experiment for each model size and token budget, on validation text without an error; losses follow the
     law, with noise that equal seeds share, and a quarter of it of their own."""
     random = np.random.default_rng(0)
-    found: list[ExperimentWithRuns] = []
+    experiments: list[ExperimentWithRuns] = []
     base = spec or evaluated_on(comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3)))
     for n, d in ((n, d) for n, budgets in sizes.items() for d in budgets):
         shift, own = random.normal(0, noise, 3), random.normal(0, noise / 4, (3, 2))
@@ -40,8 +40,8 @@ def measured(
             loss = law(name, n, d) * float(np.exp(s[seed] + o[seed, int(name == "adapm")]))
             return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": d})
 
-        found.append(records(base, outcome, experiment=f"e{n}-{d}"))
-    return found
+        experiments.append(records(base, outcome, experiment=f"e{n}-{d}"))
+    return experiments
 
 
 def power(name: str, n: float, _d: float) -> float:
@@ -66,7 +66,7 @@ def apart(first: float, last: float) -> LawOf:
 
 def of(report: FitReport, candidate: str) -> CandidateFit:
     json.dumps(report.model_dump(mode="json"), allow_nan=False)
-    return next(each for each in report.fits if each.candidate == candidate)
+    return next(fit for fit in report.fits if fit.candidate == candidate)
 
 
 def with_results(
@@ -87,10 +87,10 @@ def test_each_optimizer_gets_its_law_and_the_two_are_compared() -> None:
     for fit, true in ((adamw, 0.25), (adapm, 0.30)):
         alpha = fit.coefficients["alpha"]
         assert alpha.low is not None and alpha.high is not None and alpha.low <= true <= alpha.high
-    assert [each.parameters for each in adapm.loss_differences] == list(SIZES)
-    for each in adapm.loss_differences:
-        low, high = each.difference.bounds()
-        assert low <= power("adapm", each.parameters, 0) - power("adamw", each.parameters, 0) <= high
+    assert [gap.parameters for gap in adapm.loss_differences] == list(SIZES)
+    for gap in adapm.loss_differences:
+        low, high = gap.difference.bounds()
+        assert low <= power("adapm", gap.parameters, 0) - power("adamw", gap.parameters, 0) <= high
         assert high - low < 0.05
     assert (adamw.loss_differences, adamw.change, adamw.conclusion) == ((), None, Conclusion.BASELINE)
     (predicted,) = adapm.predictions
@@ -115,9 +115,9 @@ def test_the_conclusion_is_on_the_largest_size_and_the_change_says_where_it_lead
 ) -> None:
     spec = evaluated_on(comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3)))
     spec = spec.model_copy(update={"equivalence_margin": 0.03})
-    found = of(fit_experiments(measured(SIZES, apart(first, last), noise=0.001, spec=spec), draws=200), "adapm")
-    assert found.change is not None and found.change.value == pytest.approx(last - first, abs=0.03)
-    assert (found.conclusion, words in found.verdict) == (conclusion, True), found.verdict
+    fit = of(fit_experiments(measured(SIZES, apart(first, last), noise=0.001, spec=spec), draws=200), "adapm")
+    assert fit.change is not None and fit.change.value == pytest.approx(last - first, abs=0.03)
+    assert (fit.conclusion, words in fit.verdict) == (conclusion, True), fit.verdict
 
 
 def test_who_lost_a_run_that_the_baseline_kept_is_not_better() -> None:
@@ -126,10 +126,10 @@ def test_who_lost_a_run_that_the_baseline_kept_is_not_better() -> None:
     experiments[0] = with_results(
         experiments[0], lambda name, seed, was: DIVERGED if (name, seed) == ("adapm", 0) else was
     )
-    found = of(fit_experiments(experiments, draws=100), "adapm")
-    assert found.conclusion is Conclusion.UNSTABLE and found.points[0].n == 2
-    assert "1 of 15 runs was lost" in found.verdict
-    assert found.loss_differences[-1].difference.is_better()
+    fit = of(fit_experiments(experiments, draws=100), "adapm")
+    assert fit.conclusion is Conclusion.UNSTABLE and fit.points[0].n == 2
+    assert "1 of 15 runs was lost" in fit.verdict
+    assert fit.loss_differences[-1].difference.is_better()
 
 
 def test_a_run_that_spiked_is_lost() -> None:
@@ -139,7 +139,7 @@ def test_a_run_that_spiked_is_lost() -> None:
     experiments = [*plain[:-1], with_results(
         plain[-1], lambda name, seed, was: was.model_copy(update=spike if (name, seed) == ("adapm", 0) else {})
     )]  # fmt: skip
-    before, after = (of(fit_experiments(each, draws=50), "adapm") for each in (plain, experiments))
+    before, after = (of(fit_experiments(measurements, draws=50), "adapm") for measurements in (plain, experiments))
     assert [point.n for point in after.points] == [3, 3, 3, 3, 2]
     assert after.coefficients["alpha"].value == pytest.approx(before.coefficients["alpha"].value, abs=0.01)
     assert after.instability is not None and (after.instability.lost, after.instability.runs) == (1, 15)
@@ -152,8 +152,8 @@ def test_runs_that_have_not_ended_are_a_note() -> None:
     experiments[0] = record, tuple(run.model_copy(update=waits) if run.candidate == "adapm" else run for run in runs)
     report = fit_experiments(experiments, draws=50)
     assert report.notes[0].startswith("3 runs not ended")
-    found = of(report, "adapm").instability
-    assert found is not None and (found.lost, found.runs) == (0, 12)
+    counts = of(report, "adapm").instability
+    assert counts is not None and (counts.lost, counts.runs) == (0, 12)
 
 
 @pytest.mark.parametrize(
@@ -170,15 +170,15 @@ def test_runs_that_have_not_ended_are_a_note() -> None:
 def test_a_law_of_sizes_is_one_at_a_budget_for_each_size(budgets: dict[int, tuple[int, ...]], tokens: int) -> None:
     """Its predictions hold at the tokens that they name."""
     report = fit_experiments(measured(budgets, hoffmann, noise=1e-5), form="n", predict=[(10**10, 123)], draws=50)
-    found = of(report, "adamw")
-    (predicted,) = found.predictions
+    fit = of(report, "adamw")
+    (predicted,) = fit.predictions
     assert predicted.tokens == pytest.approx(tokens, rel=1e-4)
     assert predicted.loss.value == pytest.approx(hoffmann("", 10**10, tokens), rel=0.02)
-    assert len([point for point in found.points if point.fitted is not None]) == len(SIZES)
+    assert len([point for point in fit.points if point.fitted is not None]) == len(SIZES)
     left_out = "The law has each size at its largest budget, without 5 other cells"
-    assert any(note.startswith(left_out) for note in report.notes) == (len(found.points) > len(SIZES))
+    assert any(note.startswith(left_out) for note in report.notes) == (len(fit.points) > len(SIZES))
     follows = "Tokens change with the model: alpha is the exponent of both together."
-    assert (follows in report.notes) == (len({point.tokens for point in found.points if point.fitted}) > 2)
+    assert (follows in report.notes) == (len({point.tokens for point in fit.points if point.fitted}) > 2)
 
 
 def test_three_sizes_at_three_budgets_tell_a_law_of_both_with_the_token_multiplier() -> None:
@@ -189,10 +189,10 @@ def test_three_sizes_at_three_budgets_tell_a_law_of_both_with_the_token_multipli
 
     report = fit_experiments(measured(GRID, law, noise=0.0005), draws=100)
     assert report.form == "nd"
-    found = [each for each in of(report, "adapm").data_efficiency if each.tokens == 10**8]
-    for each in found:
-        assert each.ratio == pytest.approx(1.5, rel=0.15)
-        assert each.low is not None and each.low <= 1.5 <= (each.high or np.inf)
+    efficiencies = [efficiency for efficiency in of(report, "adapm").data_efficiency if efficiency.tokens == 10**8]
+    for efficiency in efficiencies:
+        assert efficiency.ratio == pytest.approx(1.5, rel=0.15)
+        assert efficiency.low is not None and efficiency.low <= 1.5 <= (efficiency.high or np.inf)
     assert len(of(report, "adapm").curves) == 3
 
 
@@ -211,19 +211,19 @@ def test_a_law_of_tokens_alone_predicts_no_other_size() -> None:
 
 @pytest.mark.parametrize(("count", "sentence"), [(1, "Not fitted: 1 model size;"), (2, "Not fitted: 2 model sizes;")])
 def test_too_few_sizes_are_a_sentence(count: int, sentence: str) -> None:
-    found = of(fit_experiments(measured(dict([*SIZES.items()][:count]), power), form="n0", draws=50), "adapm")
-    assert found.verdict.startswith(sentence)
-    assert (found.coefficients, found.loss_differences, found.held_out) == ({}, (), None)
+    fit = of(fit_experiments(measured(dict([*SIZES.items()][:count]), power), form="n0", draws=50), "adapm")
+    assert fit.verdict.startswith(sentence)
+    assert (fit.coefficients, fit.loss_differences, fit.held_out) == ({}, (), None)
 
 
 @pytest.mark.parametrize("law", [lambda _name, _n, _d: 2.5, lambda _name, n, _d: 0.5 * n**0.05])
 def test_without_a_law_nothing_is_predicted(law: LawOf) -> None:
     report = fit_experiments(measured(SIZES, law, noise=0.01), form="n0", predict=[(10**10, None)], draws=100)
     for name in ("adamw", "adapm"):
-        found = of(report, name)
-        assert found.verdict.startswith("No law found: the loss is not shown to fall with size: alpha = ")
-        assert (found.predictions, found.curves, found.held_out) == ((), (), None)
-        assert (found.loss_differences, found.change) == ((), None)
+        fit = of(report, name)
+        assert fit.verdict.startswith("No law found: the loss is not shown to fall with size: alpha = ")
+        assert (fit.predictions, fit.curves, fit.held_out) == ((), (), None)
+        assert (fit.loss_differences, fit.change) == ((), None)
 
 
 def test_a_law_beside_none_predicts_alone() -> None:
@@ -232,21 +232,21 @@ def test_a_law_beside_none_predicts_alone() -> None:
         measured(SIZES, lambda name, n, _d: 3.0 if name == "adamw" else 5 * n**-0.05, noise=0.01),
         form="n0", predict=[(10**10, None)], draws=100,
     )  # fmt: skip
-    found = of(report, "adapm")
-    assert (of(report, "adamw").predictions, len(found.predictions)) == ((), 1)
-    assert (found.change, found.conclusion) == (None, Conclusion.UNDECIDED)
+    fit = of(report, "adapm")
+    assert (of(report, "adamw").predictions, len(fit.predictions)) == ((), 1)
+    assert (fit.change, fit.conclusion) == (None, Conclusion.UNDECIDED)
 
 
 def test_no_law_is_one_at_its_bound_or_with_an_interval_about_zero() -> None:
     assert no_law({"alpha": Estimate(value=0.1, low=0.05, high=0.15)}) is None
     assert no_law({}) is None
-    for found in ((3.0, 2.0, 4.0), (0.1, -0.1, 0.3), (1e-12, 1e-12, 1e-12), (0.1, None, None)):
-        assert no_law({"alpha": Estimate(value=found[0], low=found[1], high=found[2])}) is not None
+    for estimate in ((3.0, 2.0, 4.0), (0.1, -0.1, 0.3), (1e-12, 1e-12, 1e-12), (0.1, None, None)):
+        assert no_law({"alpha": Estimate(value=estimate[0], low=estimate[1], high=estimate[2])}) is not None
 
 
 def test_nothing_at_all_is_a_sentence_too() -> None:
-    found = of(fit_experiments([records(comparison_spec(), lambda *_run: None)], draws=10), "adamw")
-    assert found.verdict.startswith("Not fitted: 0 model sizes")
+    fit = of(fit_experiments([records(comparison_spec(), lambda *_run: None)], draws=10), "adamw")
+    assert fit.verdict.startswith("Not fitted: 0 model sizes")
 
 
 def test_what_cannot_be_fitted_together_is_refused() -> None:
@@ -282,15 +282,15 @@ def test_a_candidate_at_the_edge_of_what_was_tried_is_not_called_worse() -> None
     """Its lowest loss is at the highest of two rates, and a better one may lie beyond."""
     spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(1e-3, 2e-3), seeds=range(3))
     spec = evaluated_on(spec)
-    found = []
+    experiments = []
     for n, (d,) in SIZES.items():
 
         def outcome(name: str, lr: float, seed: int, n: int = n, d: int = d) -> Outcome:
             loss = apart(0.1, 0.1)(name, n, d) * (1 + 0.001 * seed + 0.1 * (lr < 2e-3))
             return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": d})
 
-        found.append(records(spec, outcome, experiment=f"e{n}"))
-    report = fit_experiments(found, draws=100)
+        experiments.append(records(spec, outcome, experiment=f"e{n}"))
+    report = fit_experiments(experiments, draws=100)
     adapm = of(report, "adapm")
     assert adapm.loss_differences[-1].difference.is_worse()
     assert adapm.conclusion is Conclusion.UNDECIDED

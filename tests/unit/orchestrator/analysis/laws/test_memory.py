@@ -8,19 +8,19 @@ from worker.records.footprint import Footprint, OptimizerFootprint
 
 
 def test_states_in_proportion_to_the_size_go_on_so() -> None:
-    found = extrapolate_state([(10**6, 8 * 10**6), (10**7, 8 * 10**7), (10**8, 8 * 10**8)], 10**9)
-    assert found is not None and not found.exact
-    assert found.state_bytes.value == pytest.approx(8e9)
-    assert found.total_bytes() == pytest.approx(16e9)
+    forecast = extrapolate_state([(10**6, 8 * 10**6), (10**7, 8 * 10**7), (10**8, 8 * 10**8)], 10**9)
+    assert forecast is not None and not forecast.exact
+    assert forecast.state_bytes.value == pytest.approx(8e9)
+    assert forecast.total_bytes() == pytest.approx(16e9)
 
 
 @pytest.mark.parametrize(
     ("states", "value"), [([(10, 80)], 800.0), ([(10, 80), (20, 160)], 800.0), ([(10, 80)] * 3, 800.0)]
 )
 def test_one_size_is_continued_in_proportion(states: list[tuple[int, int]], value: float) -> None:
-    found = extrapolate_state(states, 100)
-    assert found is not None
-    assert found.state_bytes.value == pytest.approx(800.0)
+    forecast = extrapolate_state(states, 100)
+    assert forecast is not None
+    assert forecast.state_bytes.value == pytest.approx(800.0)
 
 
 def test_nothing_known_is_nothing_said() -> None:

@@ -18,12 +18,12 @@ CELLS: list[Cell] = [(round(n), round(d)) for n in np.logspace(7.6, 10, 7) for d
 
 def law_losses(cells: list[Cell], planted: dict[str, float], noise: float = 0.0, seed: int = 0) -> Array:
     n, d = np.array(cells, dtype=np.float64).T
-    found = np.full(len(cells), planted.get("E", 0.0))
+    losses = np.full(len(cells), planted.get("E", 0.0))
     if "A" in planted:
-        found += planted["A"] * n ** -planted["alpha"]
+        losses += planted["A"] * n ** -planted["alpha"]
     if "B" in planted:
-        found += planted["B"] * d ** -planted["beta"]
-    return found * np.exp(np.random.default_rng(seed).normal(0, noise, len(cells)))
+        losses += planted["B"] * d ** -planted["beta"]
+    return losses * np.exp(np.random.default_rng(seed).normal(0, noise, len(cells)))
 
 
 def fitted(form: FormName, cells: list[Cell], losses: Array, draws: int = 0) -> tuple[Law, Law]:
@@ -60,11 +60,17 @@ def test_the_fit_is_the_plain_twins() -> None:
     n, d = np.array(CELLS, dtype=np.float64).T
     theta, value = twin.fit_both(n, d, losses)
     law, _ = fitted("nd", CELLS, losses)
-    found = {name: float(each) for name, each in law.coefficients().items()}
-    mine = [math.log(found["A"]), math.log(found["B"]), math.log(found["E"]), found["alpha"], found["beta"]]
-    assert twin.objective(np.array(mine), n, d, losses) <= value * (1 + 1e-6)
-    assert found["alpha"] == pytest.approx(theta[3], abs=0.01)
-    assert found["beta"] == pytest.approx(theta[4], abs=0.01)
+    estimates = {name: float(coefficient) for name, coefficient in law.coefficients().items()}
+    parameters = [
+        math.log(estimates["A"]),
+        math.log(estimates["B"]),
+        math.log(estimates["E"]),
+        estimates["alpha"],
+        estimates["beta"],
+    ]
+    assert twin.objective(np.array(parameters), n, d, losses) <= value * (1 + 1e-6)
+    assert estimates["alpha"] == pytest.approx(theta[3], abs=0.01)
+    assert estimates["beta"] == pytest.approx(theta[4], abs=0.01)
 
 
 def test_one_cell_far_off_moves_the_law_little() -> None:
@@ -90,9 +96,9 @@ def test_intervals_cover_the_planted_exponent() -> None:
 def test_units_change_nothing_but_coefficients() -> None:
     """Losses in bits, parameters in millions: the exponent stays, E and A scale."""
     losses = law_losses(CELLS, {"E": 1.8, "A": 50.0, "alpha": 0.25}, noise=0.002)
-    one, _ = fitted("n", CELLS, losses)
+    law, _ = fitted("n", CELLS, losses)
     other, _ = fitted("n", [(n // 1000, d) for n, d in CELLS], losses / math.log(2))
-    first, second = one.coefficients(), other.coefficients()
+    first, second = law.coefficients(), other.coefficients()
     assert float(second["alpha"]) == pytest.approx(float(first["alpha"]), abs=2e-3)
     assert float(second["E"]) == pytest.approx(float(first["E"]) / math.log(2), rel=5e-3)
 

@@ -43,13 +43,13 @@ def send(squares: Squares, numbers: list[int]) -> list[int | BaseException]:
 
     with ThreadPoolExecutor(len(numbers) + 1) as pool:
         first = pool.submit(call, 0)
-        others = [pool.submit(call, number) for number in numbers]
+        futures = [pool.submit(call, number) for number in numbers]
         waiting.wait(30)
         while len(combined._queue) < len(numbers):
             pass
         squares.go_on.set()
         assert first.result() == 0
-        return [other.result() for other in others]
+        return [other.result() for other in futures]
 
 
 def test_calls_that_come_during_another_one_are_carried_out_together() -> None:
