@@ -188,7 +188,7 @@ def _section(study: StudySummary) -> Iterator[str]:
     """Yield the claim, and of each scale with a result the figures that are claimed; `study ls` shows the others."""
     yield f"## {study.name}"
     yield ""
-    yield f"**{study.question}** Claim ({study.source}): {study.claim}"
+    yield f"Claim ({study.source}): {study.claim}"
     for report in study.scales:
         if (finding := report.best()) is not None:
             yield ""
