@@ -33,7 +33,7 @@ class LogLine:
 
 
 _LEVELS = {"I": 0, "D": 0, "W": 1, "E": 2, "C": 2, "F": 2, "T": 2}
-"""How bad a line is, by the first letter of its level, or of its traceback."""
+"""The severity of a line, by the first letter of its level, or of its traceback."""
 _HEAD = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<ours>DEBUG|INFO|WARNING|ERROR|CRITICAL) "  # worker/reporting/log.py
     r"|(?P<torchs>[IWECF])\d{4} \d\d:\d\d:\d\d\."  # torch's own loggers, as glog writes

@@ -20,8 +20,8 @@ _UNSEEN = re.compile(f"[{UNSEEN}]")
 _FURTHER: Final = range(0xE0000, 0xE1000)
 """Tags and variation selectors, and code points that are kept for such."""
 IN_SCHEMA: Final = {"pattern": rf"^[^{UNSEEN}\s](?:[^{UNSEEN}]*[^{UNSEEN}\s])?$"}
-"""For programs; there are a few more beyond the basic plane, and halves of surrogate pairs (Cs): libraries refuse a
-pattern with these."""
+"""The part for programs; there are a few more beyond the basic plane, and halves of surrogate pairs (Cs): libraries
+refuse a pattern with these."""
 
 
 def plain_name(text: str) -> str:

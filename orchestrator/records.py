@@ -194,7 +194,8 @@ SORT_KEYS = (
     "last_val_loss",
     "tokens_per_second",
 )
-"""What a list of runs may be sorted by; with `-` before it the largest first. Runs without a value come last."""
+"""The keys that a list of runs may be sorted by; with `-` before it the largest first. Runs without a value come
+last."""
 
 
 class RunFilter(TypedDict, total=False):
@@ -343,8 +344,8 @@ class Difference(Record):
     """Two-sided, times `comparisons` (Bonferroni); at a look of a sequential comparison the share of the level that the
     data use up. Null where there is no test."""
     comparisons: int = Field(default=1, ge=1)
-    """How many tests it is one of, all that the specification asks for: with 95 % all of their intervals hold at
-    once."""
+    """The number of tests that it is one of, all that the specification asks for: with 95 % all of their intervals hold
+    at once."""
     mean: float
     low: float | None
     """The lower end of the simultaneous 95 % interval; null below two pairs."""

@@ -116,7 +116,7 @@ def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
 
 GPT2_SIZES: Final = ("n_positions", "n_embd", "n_layer", "n_head")
 LLAMA_SIZES: Final = ("max_position_embeddings", "hidden_size", "num_hidden_layers", "num_attention_heads")
-"""What the configurations of GPT-2, and of Llama and its kin, call positions, width, layers and heads."""
+"""The names of positions, width, layers and heads in the configurations of GPT-2, and of Llama and its kin."""
 
 
 def make_model(chosen: ModelPreset) -> "PreTrainedModel":

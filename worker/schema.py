@@ -53,7 +53,7 @@ def field_docs(record: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
-    """Of every class of a module, by its name; nothing if there is no source."""
+    """Return the docstrings of every class of a module, by its name; empty if there is no source."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):

@@ -86,7 +86,7 @@ HIDDEN = {
     "judge": Verb("experiments.compare:compare", "The earlier name of `compare`."),
     "sync": Verb("files.imports:import_runs", "The earlier name of `import`."),
 }
-"""What the supervisor starts, and earlier names that scripts have; `--help` leaves them out."""
+"""Verbs that the supervisor starts, and earlier names that scripts have; `--help` leaves them out."""
 VERBS = {name: verb for panel in PANELS.values() for name, verb in panel.items()} | HIDDEN
 
 

@@ -860,7 +860,7 @@ class AsyncClient(Endpoints):
         await asyncio.to_thread(self._http.close)
 
     async def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[ExperimentRecord]:
-        """As `Client.watch`, for `async for`."""
+        """Yield changes like `Client.watch`, for `async for`."""
         last: ExperimentRecord | None = None
         while True:
             now = await self.experiment(experiment_id)

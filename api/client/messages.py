@@ -91,7 +91,7 @@ def unreachable_error(url: str, error: Exception) -> ClientError:
 
 
 def segment(identifier: str) -> str:
-    """One segment of a path, whatever a user typed as an id; raises `InputError` if that is empty."""
+    """Return a segment of a path from the id that a user typed; raises `InputError` if it is empty."""
     if not identifier:
         raise InputError("the id is empty")
     return quote(str(identifier), safe="")

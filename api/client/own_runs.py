@@ -38,7 +38,7 @@ FINISH_SECONDS = 5.0
 """The time that `finish` waits for unsent points; the spool keeps them in any case."""
 LARGEST_STEP = 2**53
 MOST_METRICS = 200
-"""In one call of `log`, and in one line; an importer asks for as many at once."""
+"""The most metrics in one call of `log`, and in one line; an importer asks for as many at once."""
 URL_VARIABLE = "ADAPM_BENCH_URL"
 
 

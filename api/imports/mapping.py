@@ -246,7 +246,7 @@ def _metric_name(name: str) -> str:
 
 
 def _number(value: Any) -> Any:
-    """What is meant as a number, whole where it is whole; what is none stays, and is refused."""
+    """Return a number, whole if it is; anything else stays, and is refused."""
     number = parse_number(value) if isinstance(value, str) else value
     return int(number) if isinstance(number, float) and number.is_integer() else number
 

@@ -29,7 +29,8 @@ class Stored(Sequence[Any]):
 
 @contextmanager
 def open_shelf() -> Iterator[Callable[[Sequence[Any]], Stored]]:
-    """What puts items on disk, into a file that goes at the end. Raises `OSError` if there is no room for it."""
+    """Yield a function that puts items on disk, into a file that is removed at the end. Raises `OSError` if there is no
+    room for it."""
     with tempfile.TemporaryFile() as file:
 
         def put(items: Sequence[Any]) -> Stored:

@@ -55,7 +55,7 @@ class ReadRequest:
 
 @dataclass(kw_only=True)
 class SourceRun:
-    """One run, as its source has it; a reader adds to it what it finds."""
+    """A run, as its source has it; a reader adds to it."""
 
     source_id: str | None = None
     """The source's own identity of the run, the same on every machine; None if it has none."""

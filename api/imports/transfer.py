@@ -21,7 +21,7 @@ from api.imports.mapping import MappedRun
 from orchestrator.external_runs import MOST_VALUES, ExternalRun, RunHeader, SpoolLine
 
 Values = dict[str, dict[int, float]]
-"""By metric and step."""
+"""The values by metric and step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def _metric_groups(run: ExternalRun) -> Iterator[list[str]]:
 
 
 def _last_values(run: MappedRun) -> Values:
-    """By metric and step, the value that was told last, which counts."""
+    """Return the value that was logged last, which counts, by metric and step."""
     found: Values = {}
     for point in run.points:
         for name, value in point.metrics.items():

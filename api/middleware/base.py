@@ -1,4 +1,4 @@
-"""What every middleware of the application is built on. Plain ASGI, because wrapping responses would break streams."""
+"""The base of every middleware of the application. Plain ASGI, because wrapping responses would break streams."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 

@@ -41,7 +41,7 @@ class PresentedLease(NamedTuple):
 async def presented_lease(
     run_id: RunIdPath, attempt: AttemptPath, credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
 ) -> PresentedLease:
-    """As the guard has let it in; `async` so that it takes no thread."""
+    """The lease that the guard has let in; `async` so that it takes no thread."""
     return PresentedLease(run_id, attempt, credentials.credentials)
 
 

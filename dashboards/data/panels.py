@@ -36,7 +36,7 @@ METRICS: Mapping[str, str] = {
 }
 """Metric → its title, of all that can be drawn of runs that were measured here."""
 Pairs = Sequence[tuple[str, str]]
-"""Of an address's query."""
+"""The pairs of an address's query."""
 MOST_SMOOTHING = 30
 """Per cent of the points."""
 LONGEST_FIELD = 80
@@ -152,7 +152,8 @@ def page_panels(
 def edited_address(
     path: str, pairs: Pairs, *, metrics: Mapping[str, str] = METRICS, first: tuple[str, ...] = ()
 ) -> str | None:
-    """Where a form of a panel leads, whose fields are among the `pairs` of the address; None if none was sent."""
+    """Return the address that a panel's form leads to, whose fields are among the `pairs` of the address; None if none
+    was sent."""
     form = dict(pairs)
     if "edit" not in form:
         return None

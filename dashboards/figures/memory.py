@@ -1,4 +1,4 @@
-"""What a step's peak is made of. Pure."""
+"""The parts of a step's peak. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -110,7 +110,7 @@ def _judged_metric(judgement: ExternalJudgement | None, choice: JudgementChoice,
 
 
 def _choice(request: Request) -> JudgementChoice:
-    """What an address chooses; the form sends empty texts for what nobody chose."""
+    """Return the choice of an address; the form sends empty texts for defaults."""
     given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in request.query_params.items()}
     return JudgementChoice(
         metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")

@@ -137,8 +137,8 @@ class FitPages:
         return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {subject}")
 
     def _law(self, experiments: Sequence[ExperimentRecord], sizes: Sequence[str], query: str) -> dict[str, Any]:
-        """What the parts of a law's page need, with the beginning of its figures' `query`; where nothing can be fitted,
-        the reason instead of a report."""
+        """Return the parts of a law's page, with the beginning of its figures' `query`; if nothing can be fitted, the
+        reason instead of a report."""
         report, refusal = None, ""
         try:
             report = self._reader.law(experiments, predict=sizes)

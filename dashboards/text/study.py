@@ -133,7 +133,8 @@ def reproduction(studies: Sequence[StudySummary]) -> str:
 
 
 def claim_counts(studies: Sequence[StudySummary]) -> str:
-    """How many studies have a result, and how many claims of AdaPM's paper, of other papers and of ours are decided."""
+    """Return the number of studies with a result, and the verdicts on claims of AdaPM's paper, of other papers and of
+    ours."""
     findings: dict[str, list[Finding]] = {"claims of AdaPM's paper": [], "of other papers": [], "our own": []}
     for study in studies:
         if (found := study.best()) is not None:

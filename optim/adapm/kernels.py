@@ -114,7 +114,7 @@ class Chances(NamedTuple):
     first_place: int
     """The place of the first weight in the whole block, row by row, which chances are drawn by."""
     columns: int
-    """Of the whole block: how far rows are apart."""
+    """The columns of the whole block: the distance between rows."""
 
 
 def move(

@@ -273,7 +273,7 @@ def orthonormal_rows(rows: Sequence[Tensor], gram: Callable[[Tensor], Tensor]) -
 
 
 def _orthonormal_rows_seen(rows: Tensor) -> Tensor:
-    """Of one batch, where the host sees whether rows are weak.
+    """Orthonormalise one batch, if the host sees whether rows are weak.
 
     The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix.
     Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds

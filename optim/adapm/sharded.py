@@ -202,7 +202,8 @@ def _factors(shared: SharedBlock) -> Exchange[Factors]:
 def subspace(
     momentum: Momentum, *, outputs: Groups, inputs: Groups, iterations: int, fresh: bool, sketch: Sketch
 ) -> Exchange[Factors]:
-    """As `solvers.subspace`, of the part that is here, where M's outputs and inputs are divided among these."""
+    """Return the factors of `solvers.subspace` for this process's part, where M's outputs and inputs are divided among
+    these."""
     rows = momentum.carried.right
     basis = momentum.carried.left.mT
     for k in range(iterations):
@@ -223,7 +224,7 @@ def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) ->
 
 
 def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
-    """As `low_rank.orthonormal_rows`, of rows that are divided: all processes have the same sums."""
+    """Orthonormalise like `low_rank.orthonormal_rows`, rows that are divided: all processes have the same sums."""
     wide = rows.double()
     gram = yield from _total(wide @ wide.mT, outputs)
     negligible = are_negligible(gram.diagonal()[:, None], rows.dtype)

@@ -83,4 +83,5 @@ def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: 
 
 SOLVERS: dict[str, Solver] = {"subspace": subspace, "svd": svd}
 DENSE_SOLVER = "svd"
-"""It needs M itself, whole and as large as the gradient, whose decomposition by torch waits for the device."""
+"""The solver that needs M itself, whole and as large as the gradient, whose decomposition by torch waits for the
+device."""

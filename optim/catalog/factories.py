@@ -43,7 +43,7 @@ def _join_betas(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _planned(cls: type[AdaPM]) -> Factory:
-    """What builds that class, by its block plan, on every trainable parameter of a model."""
+    """Return a factory that builds that class, by its block plan, on every trainable parameter of a model."""
 
     def factory(model: nn.Module, *, lr: float, state_dtype: str | None = None, **options: Any) -> AdaPM:
         dtype = None if state_dtype is None else cast("torch.dtype", getattr(torch, state_dtype))
@@ -53,7 +53,7 @@ def _planned(cls: type[AdaPM]) -> Factory:
 
 
 def _decaying(make: Factory, decay: str = "weight_decay") -> Factory:
-    """What builds that optimizer in two groups: matrices decay by the option that the optimizer calls so."""
+    """Return a factory that builds that optimizer in two groups: matrices decay by the option of that name."""
 
     def factory(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.Optimizer:
         return make(decay_groups(model, weight_decay, decay), lr=lr, **_join_betas(options))
@@ -62,7 +62,7 @@ def _decaying(make: Factory, decay: str = "weight_decay") -> Factory:
 
 
 def _of_library(name: str, *, decays: bool = True, matrices: bool = False, plain_root: bool = False) -> Factory:
-    """What builds that class of `pytorch_optimizer` with what it lacks.
+    """Return a factory that builds that class of `pytorch_optimizer` with the missing parts.
 
     Args:
         name: The class.

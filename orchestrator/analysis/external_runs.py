@@ -301,7 +301,7 @@ def _judged_candidate(
 
 
 def _budgets(runs: Iterable[ExternalRun], metric: str) -> dict[int | None, tuple[int, float | None]]:
-    """By seed, the last step with a value of the metric and the tokens that were told, of runs that did not diverge:
+    """Return by seed the last step with a value of the metric and the logged tokens, of runs that did not diverge:
     these end where they end."""
     return {
         run.seed: (run.metrics[metric].last_step, run.metrics[TOKENS].last if TOKENS in run.metrics else None)
@@ -311,7 +311,7 @@ def _budgets(runs: Iterable[ExternalRun], metric: str) -> dict[int | None, tuple
 
 
 def _told_tokens(budgets: Iterable[tuple[int, float | None]]) -> tuple[float, ...]:
-    """Where all told them; else none."""
+    """Return the tokens if all runs logged them; else none."""
     tokens = {told for _, told in budgets}
     return () if None in tokens else tuple(sorted(told for told in tokens if told is not None))
 

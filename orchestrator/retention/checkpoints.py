@@ -46,7 +46,8 @@ Told = Mapping[Kind, RemoteCheckpoint]
 
 
 def kept_checkpoints(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
-    """How many an ended run keeps of those that it could go on from, and whether the one with its lowest loss."""
+    """Return the number of kept checkpoints of an ended run to continue from, and whether the one with its lowest loss
+    is kept."""
     return {"step": int(status is not RunStatus.SUCCEEDED and keep != "none"), "best": int(keep == "best")}
 
 

@@ -42,7 +42,7 @@ DEFAULT_COLUMNS = ("candidate", "val_loss", "lr", "seed", "state", "step", "expe
 
 
 class FilterError(OrchestratorError):
-    """What was asked of the table of runs cannot be understood: a filter, a field, a page."""
+    """A query of the table of runs that cannot be understood: a filter, a field, a page."""
 
 
 @dataclass(frozen=True, kw_only=True)

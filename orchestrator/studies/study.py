@@ -106,7 +106,7 @@ class Study(Spec):
     claim: Text
     """The paper's claim, in a sentence; of studies beyond the paper, the comparison."""
     source: Text
-    """Where AdaPM's paper claims it (`figure 4c`), another paper with its arXiv number, or whose claim it is."""
+    """The place in AdaPM's paper (`figure 4c`), another paper with its arXiv number, or the claim's owner."""
     claims: Annotated[tuple[StudyClaim, ...], Field(min_length=1, max_length=64)]
     """All of them have to hold, in every experiment that they are about."""
     scales: Annotated[dict[StudyScale, dict[str, ExperimentSpec]], Field(min_length=1)]

@@ -83,7 +83,7 @@ class ShardEntry(Record):
 
 
 class Order(Record):
-    """What a user wants prepared."""
+    """A user's order of a preparation."""
 
     dataset: str
     tokenizer: str = "byte"

@@ -83,7 +83,7 @@ def few_held_out(manifest: Manifest, sequences: int, length: int) -> list[str]:
 
 
 def data_warnings(workload: Workload, dataset_folder: Path) -> list[str]:
-    """What `few_held_out` says of the workload's text, where this data folder has it."""
+    """Return the warnings of `few_held_out` about the workload's text, if this data folder has it."""
     data = workload.data
     folder = dataset_folder / datasets.folder_name(data.dataset, data.tokenizer)
     if datasets.dataset_kind(data.dataset) is not datasets.DataKind.TEXT or not folder.exists():

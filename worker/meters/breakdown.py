@@ -160,7 +160,7 @@ class ObservedStep:
         return Phase.BACKWARD if at_ns >= marks[mark(Phase.BACKWARD)][0] else Phase.FORWARD
 
     def _part(self, block: Allocation) -> BreakdownPart:
-        """What an allocation of the step was for, or what was given back."""
+        """Return the purpose of an allocation of the step, or of a release."""
         if block.size_bytes < 0:
             return self._find_part_before(block.address) or BreakdownPart.OTHER
         marks = self.recorded.marks

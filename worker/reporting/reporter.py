@@ -61,7 +61,7 @@ class Reporter:
 
 
 Report = Point | Observation | TextSamples
-"""What a run reports of a step."""
+"""The report of a step."""
 Reported = TypeVar("Reported", Point, Observation, TextSamples)
 
 
@@ -173,7 +173,7 @@ FILES: Final[dict[Any, str]] = {
     Observation: "observations.jsonl",
     TextSamples: "samples.jsonl",
 }
-"""Where each kind of report is, a line each; there where there are any, and always of points."""
+"""The file of each kind of report, a line each; it exists if there are any, and always for points."""
 RESULT_NAME: Final = "result.json"
 ENDING_NAME: Final = "ending.json"
 

@@ -231,4 +231,4 @@ def _brevity(answers: GeneratedAnswers) -> Tensor:
 
 
 RULES: Final[dict[str, Reward]] = {"printable": _printable, "brevity": _brevity}
-"""What needs no reward model."""
+"""The rules that need no reward model."""

@@ -36,7 +36,7 @@ class StepTaken:
     grad_norm: float
     """Global L2 norm before clipping."""
     seconds: Mapping[str, float]
-    """Of the step and its phases, as `PhaseClock` has them."""
+    """The seconds of the step and its phases, as `PhaseClock` has them."""
 
     def is_finite(self) -> bool:
         """Return whether the step was taken."""

@@ -211,7 +211,7 @@ def ray(settings: Settings) -> str:
 
 
 class CheckEntry(NamedTuple):
-    """One check of this machine, and the way out where it finds something broken."""
+    """A check of this machine, and the remedy if it fails."""
 
     function: Callable[[Settings], str]
     """Returns what it found, or raises what is broken."""
@@ -246,7 +246,7 @@ CHECKS: Mapping[str, CheckEntry] = {
         "ray start --head; ADAPM_BENCH_RAY_ADDRESS is its host:port",
     ),
 }
-"""By name, in the order of the answers."""
+"""The checks by name, in the order of the answers."""
 
 
 def answer(function: Callable[[Settings], str]) -> None:

@@ -28,7 +28,7 @@ SettingsOption = Annotated[
     bool, typer.Option("--settings", help="Show every setting, its value and where it comes from, instead of checking.")
 ]
 CHECK_SECONDS = 120.0
-"""How long a check may take: PyTorch from a cold network disk takes a minute."""
+"""The time limit of a check: PyTorch from a cold network disk takes a minute."""
 NAME_COLUMNS = 12
 
 DEFAULT = "default"
@@ -45,14 +45,14 @@ WITH_PASSWORDS = ("database_url", "mlflow_uri")
 
 
 class Check(BaseModel):
-    """One thing that was looked at."""
+    """The answer of a check."""
 
     name: str
     ok: bool
     """False if something is broken: the service, or runs on this machine, would fail."""
     found: str
     way_out: str = ""
-    """What to do about it; empty if all is well."""
+    """The remedy; empty if all is well."""
 
 
 def doctor(settings: SettingsOption = False, data: Data = None, json: Json = False) -> None:
@@ -127,12 +127,12 @@ def _print_wrapped(head: str, text: str) -> None:
 
 
 class SettingInForce(BaseModel):
-    """One setting as it is in force."""
+    """A setting in force."""
 
     name: str
     value: str | int | float | None
     source: str
-    """Its variable, its file of a secret, its line in the TOML file, or `default`."""
+    """The source of the value: a variable, the file of a secret, a line in the TOML file, or `default`."""
     meaning: str
 
 

@@ -23,7 +23,7 @@ from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, exa
 
 STDIN = "-"
 MOST_BYTES = 4 * MAX_CHARACTERS + 4
-"""Of the longest text that is read, and of one character more."""
+"""The most bytes of a text, one character more included."""
 SpecFile = Annotated[
     Path,
     typer.Argument(help="YAML, JSON or TOML; -: YAML or JSON from standard input.", metavar="FILE", allow_dash=True),

@@ -124,7 +124,7 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
 JSON_KINDS = {external_experiments.c.labels: external_runs.LABELS} | {
     external_run_rows.c[name]: kind for name, kind in external_runs.STORED.items()
 }
-"""What columns of JSON are read as; one that is neither here nor above is read as any JSON."""
+"""The types of columns of JSON; one that is neither here nor above is read as any JSON."""
 
 
 def _contradictions(connection: Connection) -> list[str]:

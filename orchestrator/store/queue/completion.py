@@ -38,7 +38,7 @@ class Ending:
 
     @property
     def outcome(self) -> AttemptOutcome:
-        """How the attempt has ended by it."""
+        """The outcome of the attempt."""
         match self.word:
             case Result():
                 return AttemptOutcome.SUCCEEDED
@@ -51,7 +51,7 @@ class Ending:
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The message for people."""
         match self.word:
             case Result():
                 return self.word.verdict_reason
@@ -62,7 +62,7 @@ class Ending:
 
 
 def _row_after(connection: Connection, held: HeldRun, ending: Ending, policy: LeasePolicy) -> RunRow:
-    """Where the run goes; raises `ConflictError` if the word contradicts the run's state."""
+    """Return the run's next row; raises `ConflictError` if the word contradicts the run's state."""
     match ending.word:
         case Result():
             return _after_result(held, ending.word)
