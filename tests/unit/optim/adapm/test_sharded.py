@@ -90,7 +90,7 @@ def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -
                 inputs=inputs,
                 iterations=1,
                 fresh=is_fresh(step),
-                sketch=lambda k=k, drawn=drawn: drawn[k if axis == 1 else 0],
+                sketch=partial(torch.clone, drawn[k if axis == 1 else 0]),
             )
             for k, part in enumerate(torch.tensor_split(gradient, parts, dim=axis))
         ]
