@@ -132,7 +132,8 @@ def change_file(path: Path, random: Random) -> None:
     path.unlink()
     targets = (path.parent, path, "/dev/zero", "nothing")
     links = [partial(path.symlink_to, target) for target in targets]
-    random.choice([partial(os.mkfifo, path), path.mkdir, *links, lambda: None])()
+    replacements: list[Callable[[], object]] = [partial(os.mkfifo, path), path.mkdir, *links, lambda: None]
+    random.choice(replacements)()
 
 
 def seen(folder: Path) -> dict[Path, object]:
