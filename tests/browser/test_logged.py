@@ -50,7 +50,7 @@ def test_trackers_a_trainer_and_a_loop_are_one_experiment_with_a_verdict(eyes, t
     assert set(row_by_candidate) == {"muon", "lion", "adamw", "sgd", "adamw_torch"}
     for name in ("muon", "lion"):
         assert "lower than adamw" in row_by_candidate[name] and "n = 3" in row_by_candidate[name]
-    assert "8 steps against 40" in row_by_candidate["sgd"], "of another length, so without a verdict"
+    assert "other steps or tokens" in row_by_candidate["sgd"], "of another length, so without a verdict"
     concerns = page.locator(".concerns").inner_text()
     assert "repeating candidate" in concerns, "what two tools logged counts once"
     assert "1 run failed" in concerns

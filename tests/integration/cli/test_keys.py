@@ -41,7 +41,8 @@ def make(*options: str) -> str:
     return secret
 
 
-def test_the_first_key_is_made_on_the_data_folder(tmp_path: Path):
+def test_the_first_key_is_made_on_the_data_folder(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     secret = make("--data", str(tmp_path / "d"), "--label", "Ada", "--scope", "admin", "--runs-at-once", "2")
     listed = json.loads(say("keys", "ls", "--data", str(tmp_path / "d"), "--json").stdout)
     assert [(key["label"], key["scope"], key["runs_at_once"]) for key in listed] == [("Ada", "admin", 2)]

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from unittest.mock import Mock
 
 from api.routes import catalog
 from dashboards.data.search import Search, find_experiments
@@ -76,7 +77,7 @@ def test_the_planner_shows_the_largest_micro_batch_on_a_card(client, services, m
     for fit in counted.fit(0.5).fits:
         (row,) = (row for row in rows if row[:1] == [fit.title] and row[-1] == fit.limit)
         assert str(fit.most_sequences) in row
-    assert catalog.memory("gpt2-nano", services.analysis, card_gib=0.5, precision="fp32") == counted.fit(0.5)
+    assert catalog.memory("gpt2-nano", Mock(services=services), card_gib=0.5, precision="fp32") == counted.fit(0.5)
     for wrong in ("0", "-1", "x", "nan", "1e9"):
         assert client.get(f"/memory?model=gpt2-nano&card={wrong}").status_code == 404
 
