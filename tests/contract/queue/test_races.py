@@ -201,8 +201,8 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
 def test_two_submits_with_one_key_make_one_experiment(store: Store) -> None:
     for number in range(ROUNDS):
         submissions = together(*[partial(store.experiments.submit, comparison_spec(), f"key {number}")] * 3)
-        assert len({receipt.experiment.id for receipt in submissions}) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
-        assert sum(receipt.created for receipt in submissions) == 1  # type: ignore[attr-defined]  # SubmissionReceipt
+        assert len({receipt.experiment.id for receipt in submissions}) == 1  # type: ignore[attr-defined]  # threads returned them as objects
+        assert sum(receipt.created for receipt in submissions) == 1  # type: ignore[attr-defined]  # threads returned them as objects
     assert len(store.experiments.page()) == ROUNDS
 
 
