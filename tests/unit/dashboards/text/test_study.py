@@ -1,13 +1,15 @@
 """A claim's bound in the words of its row; claims counted by whose they are."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from dashboards.text.study import bound_text, claim_counts
+from dashboards.text.study import HEAD, bound_text, claim_counts
 from orchestrator.studies.claims import Measure
 from orchestrator.studies.registry import study
 from orchestrator.studies.reports import summary
+from tests.architecture.tree import REPOSITORY
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,12 @@ def test_a_bound_on_a_difference_says_which_way(
 def test_claims_of_other_papers_are_counted_by_themselves(tmp_path: Path, source: str, whose: str) -> None:
     lion = summary(study("lion"), tmp_path).model_copy(update={"source": source})
     assert claim_counts([lion]) == f"1 of 1 studies have a result; {whose}: 1 supported, 1 contradicted."
+
+
+def test_a_loss_that_the_summary_tells_stands_in_a_table_of_results() -> None:
+    """The summary is written by hand: a result that changes has to change it."""
+    pages = [(REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("reproduction.md", "adapm.md")]
+    rows = [line for page in pages for line in page.splitlines() if line.startswith("|")]
+    losses = re.findall(r"\b0\.\d{3}\b", HEAD)
+    assert len(losses) > 5
+    assert [loss for loss in losses if not any(loss in row for row in rows)] == []
