@@ -96,7 +96,7 @@ KNOWN: dict[str, Style] = {
     "normuon": Style(hue="violet", dash="dashdot", symbol="circle"),
     "ademamix": Style(hue="green", dash="dash", symbol="square"),
     "adopt": Style(hue="green", dash="dot", symbol="circle"),
-    "schedule-free-adamw": Style(hue="red", dash="dot", symbol="square"),
+    "schedule-free-adamw": Style(hue="red", dash="dot", symbol="cross"),
     "sgd": Style(hue="slate", dash="dot", symbol="square"),
     "nesterov": Style(hue="slate", dash="dash", symbol="diamond"),
     "asgd": Style(hue="slate", dash="dashdot", symbol="triangle-up"),

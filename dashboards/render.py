@@ -107,11 +107,10 @@ def missing_page(sentence: str) -> HTMLResponse:
     return page("missing.html", status=404, what=sentence[:1].upper() + sentence[1:])
 
 
-def refused_page(status: int, heading: str, why: str, link: tuple[str, str] | None = None) -> HTMLResponse:
-    """Return the page for people in place of one that there cannot be; `why` says in a sentence what is in the way, and
-    `link` is the (address, text) of a page that helps."""
+def refused_page(status: int, heading: str, why: str) -> HTMLResponse:
+    """Return the page for people in place of one that there cannot be; `why` says in a sentence what is in the way."""
     sentence = why[:1].upper() + why[1:]
-    return page("missing.html", status=status, code=status, heading=heading, what=sentence, link=link)
+    return page("missing.html", status=status, code=status, heading=heading, what=sentence)
 
 
 @cache

@@ -64,14 +64,6 @@ def columns_of(points: PointColumns | Iterable[Point]) -> Columns:
     return Columns(step=values.pop(STEP), values=values)
 
 
-def concatenate(parts: Sequence[Columns]) -> Columns:
-    """Columns one behind the other; their steps must rise throughout, and their fields be the same."""
-    if len(parts) == 1:
-        return parts[0]
-    values = {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values}
-    return Columns(step=np.concatenate([part.step for part in parts]), values=values)
-
-
 def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
     """Return one row a step from rows in the order of their arrival: for each step those of the newest attempt that
     reached it; of two reports of one attempt at one step, the later value of each field that is not null."""

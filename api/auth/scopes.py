@@ -61,7 +61,6 @@ TABLE = {
     GET /memory
     GET /metrics
     GET /profiles                                                    whole
-    GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
     GET /runs                                                        whole
     GET /runs.csv                                                    heavy
@@ -125,8 +124,6 @@ TABLE = {
     GET /experiments/{experiment_id}/edit
     POST /experiments/{experiment_id}/edit
     POST /experiments/{experiment_id}/restore
-    GET /selection
-    POST /selection
     GET /new
     POST /new
     POST /v1/experiments

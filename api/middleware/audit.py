@@ -5,8 +5,6 @@ The workers' routes leave none: what they change has a log of its own, the runs'
 Failed logins change nothing, and strangers can make as many as they like: they stand in the service's own log.
 """
 
-from dataclasses import replace
-
 import structlog
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -42,23 +40,20 @@ class AuditMiddleware(HttpMiddleware):
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and "bench.caller" in scope:
                 if caller_of(scope).key is not None or not scope["bench.closed"]:
-                    line = _line(scope, message)
-                    targets = scope.get("bench.targets") or (line.target,)
-                    await self._write(*(replace(line, target=target) for target in targets))
+                    await self._write(_line(scope, message))
                 elif message["status"] == 401 and scope["path"] == "/login":
                     log.warning("failed login", address=caller_of(scope).address)
             await send(message)
 
         await self.app(scope, receive, send_and_note)
 
-    async def _write(self, *lines: AuditLine) -> None:
-        """A database that is away refuses no answer: the changes have been made, and their lines are in the service's
-        log then."""
+    async def _write(self, line: AuditLine) -> None:
+        """A database that is away refuses no answer: the change has been made, and its line is in the service's log
+        then."""
         try:
-            await run_in_threadpool(self._audit.add, *lines)
+            await run_in_threadpool(self._audit.add, line)
         except OrchestratorError as error:
-            for line in lines:
-                log.error("not in the audit log", error=str(error), **vars(line))
+            log.error("not in the audit log", error=str(error), **vars(line))
 
 
 def _line(scope: Scope, start: Message) -> AuditLine:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.openapi.models import Example
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ConfigDict, Field
@@ -180,7 +181,7 @@ async def stream(
             first = False
             if version != seen:
                 seen = version
-                record = await state.pulse.announcement(known.id, version, state.services.experiments.get_any)
+                record = await run_in_threadpool(state.services.experiments.get_any, known.id)
                 yield _change_event(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself

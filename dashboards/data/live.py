@@ -1,12 +1,11 @@
 """Live pages: one event stream a page that says only "something changed".
 
 The page then asks for itself again, so that what is shown is always what the server would render. Listeners share one
-look at the version and one message, however many they are, and no listener holds a thread.
+look at the version, however many they are, and no listener holds a thread.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import ServerSentEvent
@@ -14,10 +13,6 @@ from fastapi.sse import ServerSentEvent
 INTERVAL_SECONDS = 0.7
 """Shortest time between two events: quick enough to feel live, slow enough to read."""
 RECONNECT_MILLISECONDS = 2000
-MOST_ANNOUNCEMENTS = 64
-"""Things whose newest message is kept for listeners that ask for it a moment later."""
-
-Announcement = TypeVar("Announcement")
 
 
 class Pulse:
@@ -27,7 +22,6 @@ class Pulse:
     def __init__(self, read: Callable[[str], int]) -> None:
         self._read = read
         self._looks: dict[str, asyncio.Task[int]] = {}
-        self._announcements: dict[str, tuple[int, asyncio.Task[Any]]] = {}
 
     async def version(self, key: str) -> int:
         """Return the version of `key` now."""
@@ -37,18 +31,10 @@ class Pulse:
         """Return the version of `key` at the next look, for which all listeners wait together."""
         look = self._looks.get(key)
         if look is None or look.done():
-            look = self._looks[key] = _watched_task(self._look(key))
+            look = self._looks[key] = asyncio.create_task(self._look(key))
+            # Its error is nobody's loss if all who waited for it have gone.
+            look.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(look)
-
-    async def announcement(self, key: str, version: int, make: Callable[[str], Announcement]) -> Announcement:
-        """Return the announcement of a version, made once for all listeners, on a thread."""
-        versioned_task = self._announcements.get(key)
-        if versioned_task is None or versioned_task[0] != version or _has_failed(versioned_task[1]):
-            versioned_task = self._announcements[key] = version, _watched_task(run_in_threadpool(make, key))
-            while len(self._announcements) > MOST_ANNOUNCEMENTS:
-                del self._announcements[next(iter(self._announcements))]
-        made: Announcement = await asyncio.shield(versioned_task[1])
-        return made
 
     async def _look(self, key: str) -> int:
         try:
@@ -56,17 +42,6 @@ class Pulse:
             return await self.version(key)
         finally:
             del self._looks[key]
-
-
-def _watched_task(work: Coroutine[Any, Any, Announcement]) -> asyncio.Task[Announcement]:
-    """Return a task whose error is nobody's loss where all who waited for it have gone."""
-    task = asyncio.create_task(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return task
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 async def changes(
@@ -85,7 +60,7 @@ async def changes(
         if changed:
             seen = version
             yield ServerSentEvent(event="changed", id=str(version), data=version)
-        if (changed or first) and await pulse.announcement(key, version, ended):
+        if (changed or first) and await run_in_threadpool(ended, key):
             yield ServerSentEvent(event="done", data=version)
             return
         first = False

@@ -51,7 +51,6 @@ class Panel:
     smooth: int = 3
     """Per cent of the points; 0 leaves them as they were reported."""
     log: bool = False
-    log_x: bool = False
     by: str = ""
     """A field: runs that share it are drawn as their mean, in the band from the lowest to the highest. Empty is a line
     for each run."""
@@ -68,12 +67,12 @@ class Panel:
                 panel = replace(panel, smooth=min(int(word[1:]), MOST_SMOOTHING))
             elif word.startswith("by-"):
                 panel = replace(panel, by=word.removeprefix("by-")[:LONGEST_FIELD])
-        return replace(panel, log="ly" in parts, log_x="lx" in parts)
+        return replace(panel, log="ly" in parts)
 
     def word(self) -> str:
         """Return the word of an address for it."""
         parts = [quote(self.metric, safe=""), self.x, f"s{self.smooth}"]
-        parts += ["ly"] * self.log + ["lx"] * self.log_x + [f"by-{self.by}"] * bool(self.by)
+        parts += ["ly"] * self.log + [f"by-{self.by}"] * bool(self.by)
         return "*".join(parts)
 
 
@@ -168,7 +167,7 @@ def edit_panels(
     fields begin with `p_`, since the page has fields of its own."""
     index = int(form["edit"]) if form["edit"].isdecimal() and len(form["edit"]) < 3 else len(panels)
     parts = [quote(form.get("p_metric", ""), safe=""), form.get("p_across", ""), f"s{form.get('p_smooth', '')}"]
-    parts += ["ly"] * (form.get("p_log_y") == "1") + ["lx"] * (form.get("p_log_x") == "1")
+    parts += ["ly"] * (form.get("p_log_y") == "1")
     changed = Panel.parse("*".join([*parts, f"by-{form.get('p_by', '').strip().replace('*', '')}"]), metrics)
     return (*panels[:index], changed, *panels[index + 1 :])[:MOST_PANELS]
 

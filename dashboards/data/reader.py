@@ -4,7 +4,6 @@ Pages of one experiment are asked for again with every change and by every viewe
 changes only when a run ends, and takes about a second to fit: it is kept for each state of its experiments.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from orchestrator.analysis.cells import select_cell
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import larger_presets
-from orchestrator.columns import FIELDS, Columns, columns_of, concatenate
+from orchestrator.columns import FIELDS, Columns, columns_of
 from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
@@ -50,10 +49,6 @@ MAX_SNAPSHOTS = 8
 MAX_BRIEFS = 500
 """The most lines of the first page: some kilobytes for each candidate."""
 MAX_LAWS = 16
-COUNTING_SECONDS = 10.0
-"""A law whose predicted memory is still being counted is asked for again after so long."""
-MAX_POINTS_KEPT = 2_000_000
-"""The most points, some 100 MB as columns; only those of training runs are kept."""
 MAX_SERIES = 1_000
 """The most series of ended runs, thinned for figures: some 100 kB each."""
 
@@ -86,18 +81,11 @@ class Brief:
 
     experiment: AnyExperiment | ExternalExperiment
     rows: tuple[LeaderboardLine, ...]
-    """Candidates with a result, best first."""
+    """Candidates with a loss, best first."""
+    lossless: tuple[str, ...] = ()
+    """Titles of the other candidates."""
     device_hours: float
     """The device-hours of all runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedFit:
-    """A report, what it was made from, and until when it holds."""
-
-    stamp: object
-    report: FitReport
-    until: float
 
 
 class Reader:
@@ -108,8 +96,7 @@ class Reader:
         self.external_runs = services.external_runs
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._briefs: OrderedDict[str, tuple[int, Brief]] = OrderedDict()
-        self._laws: OrderedDict[LawKey, CachedFit] = OrderedDict()
-        self._live: OrderedDict[str, Columns] = OrderedDict()
+        self._laws: OrderedDict[LawKey, tuple[object, FitReport]] = OrderedDict()
         self._finished: OrderedDict[str, Series] = OrderedDict()
         self._lock = Lock()
         """Pages are rendered by several threads."""
@@ -147,8 +134,12 @@ class Reader:
             self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
         )
         lines = leaderboard(snapshot.comparison, snapshot.styles)
-        rows = tuple(line for line in lines if line.rank is not None)
-        brief = Brief(experiment=experiment, rows=rows, device_hours=snapshot.device_hours)
+        brief = Brief(
+            experiment=experiment,
+            rows=tuple(line for line in lines if line.rank is not None),
+            lossless=tuple(line.row.title for line in lines if line.rank is None),
+            device_hours=snapshot.device_hours,
+        )
         self._keep(self._briefs, experiment.id, (snapshot.version, brief), MAX_BRIEFS)
         return brief
 
@@ -167,32 +158,27 @@ class Reader:
         stamp = tuple((experiment.counts.total, experiment.counts.ended()) for experiment in experiments)
         with self._lock:
             cached_fit = self._laws.get(key)
-        if cached_fit is not None and cached_fit.stamp == stamp and time.monotonic() < cached_fit.until:
-            return cached_fit.report
+        if cached_fit is not None and cached_fit[0] == stamp:
+            return cached_fit[1]
         report = self.analysis.fit(ids, predict=sizes, wait=wait)
         predictions = [prediction for fit in report.fits for prediction in fit.predictions]
-        is_counting = any(size.model and not (size.memory and size.memory.exact) for size in predictions)
-        until = time.monotonic() + COUNTING_SECONDS if is_counting else float("inf")
-        self._keep(self._laws, key, CachedFit(stamp=stamp, report=report, until=until), MAX_LAWS)
+        # Predicted memory that is still being counted is asked for again.
+        if all(size.model is None or (size.memory and size.memory.exact) for size in predictions):
+            self._keep(self._laws, key, (stamp, report), MAX_LAWS)
         return report
 
     def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
         """Return each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
         with self._lock:
-            found = {run.id: known for run in runs if (known := self._finished.get(_ended_attempt(run))) is not None}
-        unknown = {run.id: run for run in runs if run.id not in found and _ended_attempt(run)}
-        for run_id, columns in self.runs.many_series(tuple(unknown), CURVE_FIELDS):
-            found[run_id] = self._finish(unknown.pop(run_id), columns)
-        found |= {run_id: self._finish(run, columns_of(())) for run_id, run in unknown.items()}
-        return tuple(found[run.id] if run.id in found else _plotted_rows(run, self._columns(run)) for run in runs)
-
-    def _finish(self, run: RunRecord, columns: Columns) -> Series:
-        """Keep what will never change again."""
-        thinned = _plotted_rows(run, columns)
-        self._keep(self._finished, _ended_attempt(run), thinned, MAX_SERIES)
-        with self._lock:
-            self._live.pop(run.id, None)
-        return thinned
+            rows = {run.id: kept for run in runs if (kept := self._finished.get(_ended_attempt(run))) is not None}
+        unread = {run.id: run for run in runs if run.id not in rows}
+        for run_id, columns in self.runs.many_series(tuple(unread), CURVE_FIELDS):
+            rows[run_id] = _plotted_rows(unread[run_id], columns)
+        for run_id, run in unread.items():
+            rows.setdefault(run_id, _plotted_rows(run, columns_of(())))
+            if attempt := _ended_attempt(run):
+                self._keep(self._finished, attempt, rows[run_id], MAX_SERIES)
+        return tuple(rows[run.id] for run in runs)
 
     def run(self, key: str) -> AnyRun:
         """Return the run of any source that addresses call so, with its experiment's name. Raises `NotFoundError`."""
@@ -204,8 +190,7 @@ class Reader:
 
     def own_series(self, run: RunRecord) -> Series:
         """Return the run's rows for the figure of its own page."""
-        columns = self._columns(run)
-        ended = run.status in TERMINAL
+        columns, ended = self.runs.series(run.id, OWN_FIELDS), run.status in TERMINAL
         return spiky_rows(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
 
     def many_series(self, runs: Sequence[AnyRun], fields: Sequence[str]) -> Iterator[tuple[AnyRun, Columns, Series]]:
@@ -221,21 +206,6 @@ class Reader:
                 logged_series = self.external_runs.series(run.record.id, (*fields, *USUAL_METRICS))
                 columns = external_columns(logged_series, fields)
                 yield run, columns, external_series(columns, ended=run.ended)
-
-    def _columns(self, run: RunRecord) -> Columns:
-        """Return all points so far. Of a first attempt only what came since the last look is read, the last known point
-        again, since it may have grown; a later attempt may have trained known steps anew."""
-        if run.status in TERMINAL or run.attempt > 1:
-            return self.runs.series(run.id, OWN_FIELDS)
-        with self._lock:
-            earlier = self._live.get(run.id)
-        if earlier is None or not len(earlier):
-            columns = self.runs.series(run.id, OWN_FIELDS)
-        else:
-            settled = earlier.rows(slice(None, -1))
-            columns = concatenate([settled, self.runs.series(run.id, OWN_FIELDS, after_step=int(earlier.step[-1]) - 1)])
-        self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
-        return columns
 
     def _keep(self, shelf: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> None:
         """Keep a value, and of the others only the `most` newest."""

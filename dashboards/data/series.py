@@ -26,8 +26,6 @@ SPIKE_RANGES = MAX_POINTS // 2
 """Ranges of steps of a run's own figure, of each of which the lowest and the highest point are drawn."""
 SPIKY = ("train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
 """The lines of that figure."""
-EXACT_DECADES = 22
-"""Powers of ten up to here are exact as floats."""
 OWN_FIELDS = ("tokens", "train_loss", "val_loss", "lr", "grad_norm", "step_seconds")
 """The fields of a point that a run's own figure shows; the rest is not read."""
 CURVE_FIELDS = ("tokens", "train_loss", "val_loss", "step_seconds")
@@ -218,15 +216,7 @@ def even_indices(length: int, most: int) -> NDArray[np.int64]:
 
 def numbers(values: Array) -> list[float | None]:
     """JSON numbers of five significant digits; NaN becomes null."""
-    finite = np.isfinite(values)
-    size = np.abs(np.where(finite, values, 1.0))
-    size[size == 0.0] = 1.0
-    digits = 4 - np.floor(np.log10(size))
-    up, down = 10.0 ** np.clip(digits, 0, EXACT_DECADES), 10.0 ** np.clip(-digits, 0, EXACT_DECADES)
-    rounded: list[float | None] = (np.rint(np.where(finite, values, 0.0) * up / down) / up * down).tolist()
-    for index in np.flatnonzero(~finite | (np.abs(digits) > EXACT_DECADES)).tolist():
-        rounded[index] = float(f"{values[index]:.5g}") if finite[index] else None
-    return rounded
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> tuple[Array, Array, Array]:

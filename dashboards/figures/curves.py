@@ -33,20 +33,18 @@ from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, RunRecord
 
 BROKEN_OFF = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.OUT_OF_MEMORY})
-PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
+STEEP_SHARE = 0.15
 """Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """All seeds of one candidate at one learning rate."""
+    """All seeds of one candidate at its best learning rate so far."""
 
     candidate: str
     title: str
     lr: float | None
     """None if no rate has a result."""
-    is_best: bool
-    """The candidate's best learning rate so far: drawn in full."""
     style: Style
     seeds: tuple[Series, ...]
 
@@ -85,12 +83,8 @@ def loss_curves(
 
 
 def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName) -> list[Any]:
-    if not (curve.is_best or view.all_rates):
-        return []
     colour, dash = curve.style.colour(theme), curve.style.dash
     marks = _validation_line(curve, across_seeds(curve.seeds, "val_loss", view.x), colour)
-    if not curve.is_best:
-        return [marks]
     training = {"name": marks["name"], "hovertemplate": "%{y:.4f} in training"}
     found = thin_band(across_seeds(curve.seeds, "smoothed", view.x))
     along = numbers(found.x)
@@ -107,19 +101,17 @@ def _validation_line(curve: Curve, loss_band: Band, colour: str) -> dict[str, An
         numbers(loss_band.x[trained]),
         numbers(loss_band.mean[trained]),
         name=plain(curve.title) + (f" · lr {formats.rate(curve.lr)}" if curve.lr is not None else ""),
-        opacity=1.0 if curve.is_best else 0.5,
-        line={"width": 2 if curve.is_best else 1.2, "color": colour, "dash": curve.style.dash},
-        marker={"size": 7 if curve.is_best else 5, "symbol": curve.style.symbol, "color": colour},
+        line={"width": 2, "color": colour, "dash": curve.style.dash},
+        marker={"size": 7, "symbol": curve.style.symbol, "color": colour},
         hovertemplate="%{y:.4f}",
     )
 
 
 def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, budget: float | None) -> None:
-    """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
-    drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
+    """Fix both axes: x over the whole budget, y around the losses after the first steep fall."""
+    drawn = [seed for curve in curves for seed in curve.seeds if seed.steps.size]
     end = budget or max((float(getattr(seed, view.x)[-1]) for seed in drawn), default=0.0)
-    start = 0.5 * end if view.part == "half" else 0.0
-    layout["xaxis"]["range"] = [start, 1.015 * end] if end else None
+    layout["xaxis"]["range"] = [0.0, 1.015 * end] if end else None
     bounds = _loss_bounds(drawn, view, end)
     if bounds and view.log and bounds[0] > 0:  # a reward's negative has no logarithm
         layout["yaxis"] |= {"type": "log", "nticks": 6, "range": [float(np.log10(bound)) for bound in bounds]}
@@ -129,8 +121,8 @@ def _set_ranges(layout: dict[str, Any], curves: Sequence[Curve], view: ViewState
 
 
 def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[float, float] | None:
-    """Return the lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not
-    count. What begins below zero is a reward's negative, of which training losses rise and fall."""
+    """Return the lowest and highest loss after the steep fall; divergence beyond the untrained loss does not count.
+    What begins below zero is a reward's negative, of which training losses rise and fall."""
     losses = [np.concatenate([seed.train_loss, seed.val_loss]) for seed in seeds]
     positions = [np.tile(getattr(seed, view.x), 2) for seed in seeds]
     if not seeds:
@@ -139,8 +131,8 @@ def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[
     untrained = [seed.val_loss[0] for seed in seeds if np.isfinite(seed.val_loss[0])]
     limit = HEADROOM * max(untrained) if untrained and min(untrained) > 0 else np.inf
     sane = np.isfinite(loss) & (loss <= limit)
-    chosen = sane & (position >= PART_STARTS[view.part] * end)
-    every = loss[chosen] if chosen.sum() >= 2 else loss[sane]  # too early for that part: show all that there is
+    chosen = sane & (position >= STEEP_SHARE * end)
+    every = loss[chosen] if chosen.sum() >= 2 else loss[sane]  # too early: show all that there is
     if every.size < 2:
         return None
     low, high = float(every.min()), float(every.max())
@@ -157,32 +149,22 @@ def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
 
 
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
-    """Yield a curve for each candidate and learning rate in view; points of the others are not read."""
-    for row, lr, is_best in _visible_rates(snapshot, view):
-        runs = _runs(snapshot, row, lr, is_best=is_best)
-        yield Curve(
-            candidate=row.candidate,
-            title=row.title,
-            lr=lr,
-            is_best=is_best,
-            style=snapshot.styles[row.candidate],
-            seeds=reader.series(runs),
-        )
-
-
-def _visible_rates(snapshot: Snapshot, view: ViewState) -> Iterator[tuple[CandidateRow, float, bool]]:
-    """(candidate, learning rate, is it its best one) of every curve that is shown."""
+    """Yield a curve for each candidate in view; points of the others are not read."""
     for row in snapshot.comparison.rows:
-        best = _best_rate(row, snapshot.runs)
-        rates = sorted({run.lr for run in snapshot.runs if run.candidate == row.candidate})
-        for lr in rates:
-            if row.candidate not in view.hidden and (view.all_rates or lr == best):
-                yield row, lr, lr == best
+        lr = _best_rate(row, snapshot.runs)
+        if row.candidate not in view.hidden and lr is not None:
+            yield Curve(
+                candidate=row.candidate,
+                title=row.title,
+                lr=lr,
+                style=snapshot.styles[row.candidate],
+                seeds=reader.series(_runs(snapshot, row, lr)),
+            )
 
 
-def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> list[RunRecord]:
-    # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
-    final = row.final.run_ids if is_best and row.final else None
+def _runs(snapshot: Snapshot, row: CandidateRow, lr: float) -> list[RunRecord]:
+    # In a tuned comparison by the runs that its mean is of, not by those that chose the rate.
+    final = row.final.run_ids if row.final else None
     runs_at_rate = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
     chosen = [run for run in runs_at_rate if final is None or run.id in final]
     # A run that broke off has no part in the leaderboard's mean; here it would end the mean of the others.

@@ -1,8 +1,7 @@
-"""Figures of scaling laws and performance profiles, as Plotly figures in plain dicts; see `figures`.
+"""Figures of scaling laws, as Plotly figures in plain dicts; see `figures`.
 
 law        loss over model size (or tokens), both logarithmic: points, curve with its 95 % band, predictions
 residuals  measured by fitted loss, in per cent, over the same axis
-profile    share of workloads within tau times the fastest candidate's time
 """
 
 import math
@@ -17,7 +16,6 @@ from dashboards.figures.base import (
     figure,
     layout_of,
     open_ends,
-    percent_ticks,
     plain,
     round_step,
     say_above,
@@ -30,8 +28,6 @@ from dashboards.text.formats import LOSS_IN_NATS, page_sentence
 from orchestrator.analysis.laws.model import FORMS
 from orchestrator.analysis.laws.records import CandidateFit, CurvePoint, Estimate, FitReport, Prediction, ScalingPoint
 from orchestrator.analysis.laws.verdicts import too_few
-from orchestrator.analysis.profiles import ProfileReport
-from orchestrator.analysis.targets import profile, time_ratios
 
 NOT_FITTED = "Losses appear here once runs of several sizes have ended."
 MOST_TICKS = 7
@@ -111,25 +107,6 @@ def _key(fits: Sequence[CandidateFit], data: Sequence[dict[str, Any]]) -> str:
     clauses += ["bands: 95\N{NO-BREAK SPACE}% intervals of the law"] if any("fill" in trace for trace in data) else []
     clauses += ["hollow: predictions"] if any(fit.predictions for fit in fits) else []
     return "; ".join(clauses)
-
-
-def profile_curves(report: ProfileReport, measure: str, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
-    """Return each candidate's performance profile over tau, by `tokens` or `device_hours` to target."""
-    ratios = time_ratios({row.candidate: [getattr(time, measure) for time in row.times] for row in report.rows})
-    data = []
-    for row in report.rows:
-        own = ratios[row.candidate]
-        steps = sorted({1.0, report.largest_tau, *(ratio for ratio in own if ratio <= report.largest_tau)})
-        chosen = styles.get(row.candidate) or style(row.candidate)
-        look = {"width": 2, "color": chosen.colour(theme), "dash": chosen.dash, "shape": "hv"}
-        hover = "%{y:.0%} of workloads within %{x:.2f}×"
-        shares = [profile(own, tau) for tau in steps]
-        data.append(trace("lines", steps, shares, name=plain(row.title), line=look, hovertemplate=hover))
-    ratio_title = "tokens relative to the fewest" if measure == "tokens" else "device-hours relative to the fewest"
-    layout = layout_of(theme, x_title=f"tau: {ratio_title}", y_title="share of workloads")
-    layout["xaxis"]["range"] = [1, report.largest_tau]
-    layout["yaxis"] |= {"range": [-0.02, 1.05]} | percent_ticks(0.25)
-    return figure(data, layout, theme, empty="No candidate appears in every comparison.")
 
 
 def _curve_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> list[Any]:

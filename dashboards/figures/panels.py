@@ -40,11 +40,10 @@ def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[Run
     learning rate; all rates where they are told apart."""
     best = {row.candidate: row.best_lr for row in snapshot.comparison.rows}
     order = {name: index for index, name in enumerate(best)}
-    everywhere = view.all_rates or panel.by == "lr"
     shown = (
         run
         for run in snapshot.runs
-        if run.candidate not in view.hidden and (everywhere or best.get(run.candidate) in (None, run.lr))
+        if run.candidate not in view.hidden and (panel.by == "lr" or best.get(run.candidate) in (None, run.lr))
     )
     return sorted(shown, key=lambda run: (order.get(run.candidate, len(order)), run.lr, run.seed))
 
@@ -115,8 +114,6 @@ def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName, *, 
     layout["uirevision"] = panel.word()
     if panel.by:
         add_legend(layout, maxheight=LEGEND_SHARE)
-    if panel.log_x:
-        layout["xaxis"] |= {"type": "log", "nticks": 6}
     if panel.log:
         layout["yaxis"] |= {"type": "log", "nticks": 6}
     elif panel.metric in LOSSES and (bounds := _loss_bounds([line.rows.smoothed for line in lines])):

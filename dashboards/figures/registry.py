@@ -28,8 +28,7 @@ LawFigure = Literal["law", "residuals"]
 SweepFigure = Literal["objective", "slices", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 """The figures of experiments, as addresses name them."""
-ProfileFigure = Literal["tokens", "device_hours"]
-FigurePage = AnswerKind | Literal["profiles", "run", "compare", "every experiment"]
+FigurePage = AnswerKind | Literal["run", "compare", "every experiment"]
 P = ParamSpec("P")
 
 
@@ -136,7 +135,6 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
 PANEL: FigureEntry[[ExperimentView]] = FigureEntry(
     name="panel", title="Panel", page="every experiment", draw=experiment_panel, is_listed=False
 )
-PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page="profiles", draw=laws.profile_curves)
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
@@ -145,7 +143,7 @@ RUNS_PANEL = FigureEntry(
 )
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
-    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE,
+    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, SERIES, METERS, PROBE,
     RUNS_PANEL, PANEL,
 )  # fmt: skip
 """Every figure that there is."""

@@ -147,8 +147,8 @@ def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Sec
         caption=publication.caption(comparison),
     )
     sentence = words.headline(comparison)
-    first = words.leading_row(comparison)
-    answer = Sentences(lines=(("", f"{first.title} {formats.sentence(sentence)}"),) if first and sentence else ())
+    first = words.headline_row(comparison)
+    answer = Sentences(lines=(("", f"{first.title}: {formats.sentence(sentence)}"),) if first and sentence else ())
     verdicts = _verdicts([(row.title, row.verdict) for row in comparison.rows], comparison.notes)
     title = comparison.name if cell else "Answer"
     pairs = Table(head=publication.PAIR_HEAD, rows=tuple(map(publication.pair_cells, comparison.pairs)))

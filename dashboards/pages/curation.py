@@ -117,8 +117,7 @@ class CurationPages:
         return _form(self._experiments.find(experiment_id))
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
-        """Take labels and note from the form, or show the note as it will look. What cannot be taken comes back as it
-        was written, with the reason."""
+        """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
         sent = dict(pairs)
         seen = sent.get("revision", "")
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
@@ -130,8 +129,6 @@ class CurationPages:
                     change = LabelChange(add=tuple(labels - shown), remove=tuple(shown - labels))
                     self._experiments.change_labels(experiment.id, change)
                 return RedirectResponse(f"/experiments/{experiment.id}", status_code=303)
-            if "preview" in sent:
-                return _form(experiment, sent=sent, preview=True)
             self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:
             faults = [_fault(detail) for detail in error.errors(include_url=False, include_context=False)]
@@ -222,7 +219,6 @@ def _form(
     sent: dict[str, str] | None = None,
     faults: Sequence[str] = (),
     status: int = 200,
-    preview: bool = False,
 ) -> HTMLResponse:
     """Return the form with what is stored, or with what was sent."""
     note = experiment.note.text if isinstance(experiment, ExperimentRecord) and experiment.note else ""
@@ -237,7 +233,6 @@ def _form(
         note=typed["note"],
         faults=faults,
         overtaken=status == OVERTAKEN,
-        preview=preview and bool(typed["note"].strip()),
     )
 
 

@@ -6,7 +6,6 @@
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs, /runs.csv                         every run, external ones too: filtered, sorted, grouped
 /runs/{id}                               one run
-/selection                               several runs or experiments: retry, label, delete
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
@@ -44,7 +43,6 @@ from dashboards.pages.logged import LoggedPages
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
-from dashboards.pages.selection import selection_pages
 from dashboards.pages.service import concerns, key_pages, queue_pages
 from dashboards.pages.studies import study_pages
 from dashboards.pages.submit import submit_pages
@@ -87,7 +85,6 @@ def pages(
     router.include_router(laws.router())
     router.include_router(study_pages(studies))
     router.include_router(all_runs_pages(services.run_table))
-    router.include_router(selection_pages(services, reader))
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications, services.analysis))
     router.include_router(curation_pages(experiments, services.external_runs))
@@ -161,7 +158,6 @@ class PageHandlers:
             panels=page_panels(path, pairs, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
             leaders=leaders,
-            sorted_leaders=tables.sorted_leaders(leaders, view),
             shown_runs=tables.first_runs(snapshot.runs),
             breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )

@@ -18,7 +18,6 @@ from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats, words
 from orchestrator.errors import NotFoundError
-from orchestrator.jobs import LIVE
 from orchestrator.log_lines import LONGEST_SEARCH, LogLevel, LogLine
 from orchestrator.records import AttemptRecord, RunRecord
 from orchestrator.services.monitor import Monitor
@@ -109,7 +108,7 @@ class RunHandlers:
             log_levels=LogLevel,
             concerns=(
                 *_damage(run, runs.damaged_points(run_id)),
-                *(silence(self._monitor.activity(waiting=1), run_id) if run.status in LIVE else ()),
+                *silence(one for one in self._monitor.activity(waiting=1).at_work if one.run_id == run_id),
             ),
             dispatch_blocker=self._monitor.dispatch_blocker(),
             queue_position=runs.queue_position(run_id),

@@ -5,11 +5,9 @@
 /fits?experiments=a,b                    the laws over several experiments
 /fits/figures/{name}.{form}
 /profiles?experiments=a,b                performance profiles over several comparisons
-/profiles/figures/{by}.{form}
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader, candidate_styles
-from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
+from dashboards.figures.registry import BY_LAW, FigureEntry, LawFigure
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
 from dashboards.palette import Style, ThemeName
@@ -28,6 +26,7 @@ from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.monitor import Monitor
 from worker.words import pluralize
@@ -48,7 +47,6 @@ class FitPages:
         router.get("/fits")(or_not_found_page(self._experiments, self.fits))
         router.get("/fits/figures/{name}.{form}")(self.fits_figure)
         router.get("/profiles")(or_not_found_page(self._experiments, self.profiles))
-        router.get("/profiles/figures/{by}.{form}")(self.profile_figure)
         return router
 
     def scaling_page(self, experiment: ExperimentRecord, request: Request) -> Response:
@@ -74,9 +72,6 @@ class FitPages:
         """Return the laws over the experiments that the query names."""
         try:
             experiments = self._requested_experiments(request)
-        except NotFoundError as error:
-            return self._refuse_logged(request, "scaling law", error)
-        try:
             law = self._law(experiments, _targets(request), f"{_address('', experiments)}&")
         except ConflictError as error:
             return refused_page(409, "No scaling law for these experiments", str(error))
@@ -93,9 +88,6 @@ class FitPages:
         """Performance profiles over the comparisons that the query names."""
         try:
             experiments = self._requested_experiments(request)
-        except NotFoundError as error:
-            return self._refuse_logged(request, "performance profile", error)
-        try:
             report = self._reader.analysis.profile([experiment.id for experiment in experiments])
         except ConflictError as error:
             return refused_page(409, "No performance profile for these experiments", str(error))
@@ -106,18 +98,7 @@ class FitPages:
             experiments=experiments,
             profile=report,
             styles=_styles_of_all(experiments),
-            query=_address("", experiments),
         )
-
-    def profile_figure(
-        self, by: ProfileFigure, form: FileForm, request: Request, theme: ThemeName = "light"
-    ) -> Response:
-        """Return the profile's curves."""
-        experiments = self._requested_experiments(request)
-        report = self._reader.analysis.profile([experiment.id for experiment in experiments])
-        drawn = PROFILE.draw(report, by, _styles_of_all(experiments), theme)
-        title = PROFILE.title.format(by=by.replace("_", "-"))
-        return figure_answer(drawn, form, theme, name=f"{PROFILE.name}-{by}", title=title)
 
     def figure(
         self,
@@ -152,23 +133,17 @@ class FitPages:
         }
 
     def _requested_experiments(self, request: Request) -> list[ExperimentRecord]:
-        """Return the experiments that `experiments=a,b` names; raises `NotFoundError` if there are none, or one does
-        not exist."""
+        """Return the experiments that `experiments=a,b` names. Raises `NotFoundError` if there are none or one does
+        not exist, and `ConflictError` if the bench did not train one."""
         ids = _requested_ids(request)
         if not ids:
             raise NotFoundError("no experiment is named; select some in the list of experiments")
-        return [self._experiments.get(experiment_id) for experiment_id in ids]
-
-    def _refuse_logged(self, request: Request, noun: str, error: NotFoundError) -> HTMLResponse:
-        """Return the page that leads to the first requested experiment that was logged or imported; raises `error`
-        where none was."""
-        for experiment_id in _requested_ids(request):
-            with suppress(NotFoundError):
-                logged_experiment = self._reader.external_runs.experiment(experiment_id)
-                why = f"logged and imported runs have no {noun}; deselect them."
-                link = f"/experiments/{logged_experiment.id}", logged_experiment.name
-                return refused_page(409, f"No {noun} for these experiments", why, link)
-        raise error
+        experiments: list[ExperimentRecord] = []
+        for experiment in map(self._experiments.find, ids):
+            if isinstance(experiment, ExternalExperiment):
+                raise ConflictError(f"{experiment.name} has logged or imported runs, which count in none; deselect it.")
+            experiments.append(experiment)
+        return experiments
 
 
 def _targets(request: Request) -> tuple[str, ...]:

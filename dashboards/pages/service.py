@@ -6,7 +6,7 @@ runs, each with the way out.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
@@ -25,8 +25,6 @@ from worker.words import pluralize
 WAITING_SHOWN = 100
 SILENT_SECONDS = 60.0
 """Twice a lease: a worker that has said nothing for so long will be given up."""
-SILENT_EACH = 2
-"""The most silent runs that are named."""
 LINES_SHOWN = 100
 LONGEST_ID = 64
 LONGEST_NUMBER = 15
@@ -72,7 +70,7 @@ def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern,
         waiting = pluralize(len(unplaceable), "run waits", "runs wait")
         text = f"{waiting} for more CPUs or GPUs than any node of the cluster has."
         all_concerns.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
-    all_concerns += _silences([run for run in activity.at_work if _is_silent(run)])
+    all_concerns += silence(activity.at_work)
     if activity.failed_runs:
         number = activity.failed_runs
         text = f"{pluralize(number, 'run')} failed in the last 24 hours; see why, or retry."
@@ -80,27 +78,14 @@ def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern,
     return tuple(all_concerns)
 
 
-def _silences(silent: Sequence[RunAtWork]) -> list[Concern]:
-    """Return a line for each run that says nothing; one line where it is many: then it is not about the runs."""
-    if len(silent) > SILENT_EACH:
-        longest = formats.duration(max(run.silent_seconds or 0.0 for run in silent))
-        text = f"{len(silent)} runs have stopped reporting, the longest for {longest}; their leases will expire."
-        return [Concern(text=text, link="/queue#at-work")]
-    return [Concern(text=_silence(run), link=f"/runs/{run.run_id}") for run in silent]
-
-
-def silence(activity: Activity, run_id: str) -> tuple[Concern, ...]:
-    """Return the concern of a silent run for its own page: the same words, without a link to that page."""
-    silent_runs = (run for run in activity.at_work if run.run_id == run_id and _is_silent(run))
-    return tuple(Concern(text=_silence(run)) for run in silent_runs)
-
-
-def _is_silent(run: RunAtWork) -> bool:
-    return (run.silent_seconds or 0.0) > SILENT_SECONDS
-
-
-def _silence(run: RunAtWork) -> str:
-    return f"Run {run.run_id} has not reported for {formats.duration(run.silent_seconds)}; its lease will expire."
+def silence(runs: Iterable[RunAtWork]) -> list[Concern]:
+    """Return what to say of the runs whose worker has said nothing for long, if there are any."""
+    silent = [run.silent_seconds or 0.0 for run in runs if (run.silent_seconds or 0.0) > SILENT_SECONDS]
+    if not silent:
+        return []
+    longest = formats.duration(max(silent))
+    text = f"No report from {pluralize(len(silent), 'run')} for up to {longest}; without one the lease expires."
+    return [Concern(text=text, link="/queue#at-work")]
 
 
 def dispatcher(activity: Activity) -> Leader | None:

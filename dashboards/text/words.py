@@ -14,6 +14,7 @@ from orchestrator.analysis import verdicts
 from orchestrator.analysis.laws.targets import target
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -199,11 +200,6 @@ def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leade
     )
 
 
-def rate_words(row: CandidateRow) -> str:
-    """Return a warning if the best trial's learning rate is at an end of those tried."""
-    return "at the end of the rates tried" if row.edge_of_grid else ""
-
-
 def speed_up(row: CandidateRow) -> str:
     """Return a speed-up with its interval: `1.25× (1.18 to 1.31)`, `1.02× (below 1.06)`; `below 1.06×` of a candidate
     that did not get there. Empty where none is known, as of the baseline."""
@@ -288,6 +284,8 @@ def headline(comparison: Comparison) -> str:
     if row is None or row.val_loss is None:
         return ""
     so_far, ending = ("", "") if comparison.complete else ("so far ", "; some runs are still in progress")
+    lossless = [other.title for other in comparison.rows if other.val_loss is None] if comparison.complete else []
+    ending += f"; without a loss: {', '.join(lossless)}" if lossless else ""
     baseline = next((candidate for candidate in comparison.rows if candidate.is_baseline), None)
     if row.difference is None or baseline is None:
         return f"{so_far}a {comparison.loss_name} of {formats.loss(row.val_loss.mean)}{ending}."
@@ -307,37 +305,34 @@ def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: C
 
 
 def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
-    """Return a candidate's verdict with its loss, state and time against the baseline's: `0.0350 nats lower than AdamW
-    (0.0080 to 0.0610), 55 % of its optimizer state, 17 % slower steps`."""
+    """Return a candidate's verdict with its loss, state and time against the baseline's: `better, 0.0350 nats lower
+    than AdamW (95 %: 0.0080 to 0.0610), with 55 % of AdamW's optimizer state and 17 % slower steps`."""
     estimate = row.difference
     if estimate is None:
         return "no loss to compare"
     interval = verdicts.interval_of_effect(estimate)
     effect = f"{verdicts.effect_text(estimate, unit)} {'as' if estimate.mean == 0 else 'than'} {baseline.title}"
-    clauses = [f"{effect} ({interval})" if interval else effect]
-    match row.conclusion:
-        case Conclusion.BETTER | Conclusion.WORSE:
-            pass
-        case Conclusion.AS_GOOD:
-            clauses[0] = f"as good within {estimate.margin:g}{unit}, {clauses[0]}"
-        case Conclusion.UNSTABLE:
-            clauses[0] = f"unstable, {pluralize(row.lost_runs(), 'run')} lost, {clauses[0]}"
-        case _:
-            clauses[0] = f"undecided, {clauses[0]}"
-    share = _share(row.optimizer_state_bytes, baseline.optimizer_state_bytes)
-    if share is not None:
-        clauses.append(f"{formats.percent(share)} of its optimizer state")
-    if pace := pace_words(row, baseline):
-        clauses.append(f"{pace} steps")
-    return ", ".join(clauses)
+    verdict = verdicts.WORDS[row.conclusion]
+    if row.conclusion is Conclusion.AS_GOOD:
+        verdict += f" within {estimate.margin:g}{unit}"
+    elif row.conclusion is Conclusion.UNSTABLE:
+        verdict += f", {pluralize(row.lost_runs(), 'run')} lost"
+    clause = f"{verdict}, {effect}" + (f" (95 %: {interval})" if interval else "")
+    share, pace = _share(row.optimizer_state_bytes, baseline.optimizer_state_bytes), pace_words(row, baseline)
+    costs = [f"{formats.percent(share)} of {baseline.title}'s optimizer state"] if share is not None else []
+    costs += [f"{pace} steps"] if pace else []
+    return clause + (f", with {' and '.join(costs)}" if costs else "")
 
 
 def pace_words(row: CandidateRow, baseline: CandidateRow | None) -> str:
-    """Return a step's time beside the baseline's: `17 % slower`; empty if it is not known, and of the baseline."""
+    """Return a step's time beside the baseline's: `17 % slower`, `3.0 times slower`; empty if it is not known, and of
+    the baseline."""
     if baseline is None or row.is_baseline or not (row.step_seconds and baseline.step_seconds):
         return ""
-    slower = row.step_seconds / baseline.step_seconds - 1
-    pace = f"{abs(100 * slower):.0f} % {'slower' if slower > 0 else 'faster'}"
+    ratio = row.step_seconds / baseline.step_seconds
+    if ratio >= 2:
+        return f"{ratio:.1f} times slower"
+    pace = f"{abs(100 * (ratio - 1)):.0f} % {'slower' if ratio > 1 else 'faster'}"
     return "equally fast" if pace.startswith("0 %") else pace
 
 
@@ -377,10 +372,13 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
             f"{pluralize(budgets, 'token budget')} per size",
             *common,
         )
+    steps = pluralize(workload.budget.steps, "step")
+    if isinstance(spec, ComparisonSpec) and spec.equal == "device_hours":
+        return (*spec.models(), workload.data.dataset, f"equal device-hours: {steps} for the baseline", *common)
     return (
         *spec.models(),
         workload.data.dataset,
-        pluralize(workload.budget.steps, "step"),
+        steps,
         f"{formats.compact(workload.tokens())} {workload.task.batch_unit} per run",
         *_tokens_per_parameter(workload),
         *common,

@@ -115,11 +115,6 @@ def fronts_shown(
     return tuple(point is not None and is_shown(index, point[1]) for index, point in enumerate(points))
 
 
-def profile(ratios: Sequence[float], tau: float) -> float:
-    """Return the share of workloads that a candidate finishes within `tau` times the fastest one's time."""
-    return float(np.mean(np.asarray(ratios, dtype=np.float64) <= tau)) if ratios else 0.0
-
-
 def profile_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
     """Return each candidate's performance profile, integrated over tau in [1, LARGEST_TAU] and divided by its width: 0
     to 1.

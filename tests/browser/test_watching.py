@@ -21,11 +21,11 @@ def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, si
     site.player.finish()
     watched = eyes.look()
     page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
-    page.get_by_role("link", name="Optimizer state").click()
-    expect(page.locator("#leaderboard tbody tr").first).to_contain_text("AdaPM-mini")
+    page.get_by_role("switch", name="more columns").click()
+    expect(page.locator("#leaderboard thead")).to_contain_text("Speed-up")
     page.get_by_role("link", name="device-hours", exact=True).click()
     expect(page.locator("#figure-curves .xtitle")).to_have_text("device-hours")
-    assert page.url.endswith("?x=hours&sort=state")
+    assert page.url.endswith("?x=hours&columns=all")
     for number in (0, 1):
         page.locator("#runs input[type=checkbox]").nth(number).check()
     page.get_by_role("button", name="Compare selected").click()
@@ -61,16 +61,16 @@ def test_what_is_selected_stays_so_while_rows_move(eyes, site):
     """And nothing is offered before anything is selected."""
     first = site.experiments.submit(DEMO).experiment
     page = eyes.look().open(site.url)
-    delete = page.get_by_role("button", name="Delete")
-    expect(delete).to_be_disabled()
+    compare = page.get_by_role("button", name="Compare selected")
+    expect(compare).to_be_disabled()
     page.get_by_label(f"Select {DEMO.name}").check()
-    expect(delete).to_be_enabled()
+    expect(compare).to_be_enabled()
     site.experiments.submit(DEMO.model_copy(update={"name": "a newer one"}))
     expect(page.locator("#experiments tbody tr")).to_have_count(2)
     ticked = page.locator(".choose input:checked")
     expect(ticked).to_have_count(1)
     expect(ticked).to_have_value(first.id)
-    expect(delete).to_be_enabled()
+    expect(compare).to_be_enabled()
 
 
 def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeypatch):
@@ -189,19 +189,19 @@ def test_a_zoom_outlasts_refreshes_and_is_shared_by_the_address(eyes, site):
     run.report(3 * run.total // 4)
     page.wait_for_function("before => document.getElementById('figure-curves').data[0].x.length > before", arg=points)
     assert figure.evaluate(RANGES) == zoomed
-    page.get_by_role("link", name="Optimizer state").click()
-    expect(page).to_have_url(re.compile(r"\?sort=state&zoom=curves\*x\*"))
+    page.get_by_role("switch", name="more columns").click()
+    expect(page).to_have_url(re.compile(r"\?columns=all&zoom=curves\*x\*"))
     shared = eyes.look().open(page.url, figures=FIGURES)
     assert shared.locator("#figure-curves").evaluate(RANGES) == [pytest.approx(range, rel=1e-4) for range in zoomed]
     shared.close()  # the page in front alone is painted, and a drag waits for that
     page.locator("#figure-curves .nsewdrag").first.dblclick()
-    expect(page).to_have_url(re.compile(r"\?sort=state$"))
+    expect(page).to_have_url(re.compile(r"\?columns=all$"))
     assert figure.evaluate(RANGES)[0] == whole[0]
     drag(page, "#figure-curves .nsewdrag", (0.1, 0.2), (0.3, 0.7))
     expect(page).to_have_url(re.compile("zoom=curves"))
     page.get_by_role("link", name="tokens", exact=True).click()
     expect(figure.locator(".xtitle")).to_have_text("training tokens")
-    assert page.url.endswith("?x=tokens&sort=state"), "a range of steps says nothing of tokens"
+    assert page.url.endswith("?x=tokens&columns=all"), "a range of steps says nothing of tokens"
     page.go_back()
     expect(figure.locator(".xtitle")).to_have_text("step")
     expect(page).to_have_url(re.compile("zoom=curves"))

@@ -103,14 +103,6 @@ def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service
     assert ("DELETE /v1/experiments/{experiment_id}", 200) in entries
 
 
-def test_the_audit_log_names_each_of_several_that_a_page_changes(http: httpx2.Client, service: Service) -> None:
-    ids = [http.post("/v1/experiments", json=comparison_fields()).json()["experiment"]["id"] for _ in range(2)]
-    chosen = {"experiments": ids, "action": "label", "label": "both"}
-    assert http.post("/selection", data=chosen, headers={"Origin": service.url}).status_code == 303
-    entries = {(line.action, line.target) for line in service.audit.page(limit=2)}
-    assert entries == {("POST /selection", f"/experiments/{experiment_id}") for experiment_id in ids}
-
-
 def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service) -> None:
     experiment_id = submit(service)
     path, key = (

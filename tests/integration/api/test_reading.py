@@ -112,7 +112,7 @@ def test_pages_and_their_figures_take_what_is_added_to_their_addresses(
 ) -> None:
     assert http.get("/?utm_source=x").status_code == 200
     path = f"/v1/experiments/{leases[0].run_id.rpartition('-')[0]}"
-    assert http.get(f"{path}/figures/curves.csv?x=tokens&rates=all&added=1").status_code == 200
+    assert http.get(f"{path}/figures/curves.csv?x=tokens&added=1").status_code == 200
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])

@@ -13,9 +13,9 @@ from orchestrator.run_table.fields import FilterError
     "view",
     [
         ViewState(),
-        ViewState(x="tokens", part="half", log=True, all_rates=True),
+        ViewState(x="tokens", log=True, baseline="lion"),
         ViewState(all_columns=True, log=True),
-        ViewState(x="seconds", part="whole", hidden=('a&b "<>"', "adamw")),
+        ViewState(x="seconds", hidden=('a&b "<>"', "adamw")),
     ],
 )
 def test_a_view_survives_its_url(view):
@@ -27,7 +27,7 @@ def test_defaults_leave_the_url_clean():
 
 
 def test_a_hand_edited_url_still_opens():
-    assert ViewState.parse([("x", "furlongs"), ("part", "best"), ("log", "yes"), ("nonsense", "1")]) == ViewState()
+    assert ViewState.parse([("x", "furlongs"), ("log", "yes"), ("part", "half"), ("sort", "lr")]) == ViewState()
 
 
 def test_a_state_that_there_is_none_of_is_refused_lest_all_rows_pass_for_those_asked_for():
@@ -44,10 +44,10 @@ def test_a_label_that_there_can_be_none_of_is_refused():
 
 def test_switches_turn_on_and_off_again():
     assert ViewState().toggle("log") == ViewState(log=True)
-    assert ViewState().toggle("all_rates").toggle("all_rates") == ViewState()
+    assert ViewState().toggle("all_columns").toggle("all_columns") == ViewState()
     assert ViewState().toggle_candidate("adamw") == ViewState(hidden=("adamw",))
     assert ViewState(hidden=("adamw", "adapm")).toggle_candidate("adamw") == ViewState(hidden=("adapm",))
-    assert ViewState(log=True).replace(x="tokens", part="half") == ViewState(log=True, x="tokens", part="half")
+    assert ViewState(log=True).replace(x="tokens") == ViewState(log=True, x="tokens")
 
 
 def test_more_columns_redraw_no_figure_and_unfold_nothing():

@@ -112,23 +112,6 @@ def test_a_change_is_told_to_all_listeners_at_once(monkeypatch):
     assert answers == [2] * 20
 
 
-def test_what_could_not_be_told_is_tried_again():
-    tries = iter([KeyError("away"), "back"])
-
-    def make(key: str) -> str:
-        if isinstance(tried := next(tries), Exception):
-            raise tried
-        return str(tried)
-
-    async def scenario() -> str:
-        pulse = Pulse(Store().read)
-        with pytest.raises(KeyError):
-            await pulse.announcement("e", 1, make)
-        return await pulse.announcement("e", 1, make)
-
-    assert asyncio.run(scenario()) == "back"
-
-
 def test_a_look_that_fails_ends_every_stream_that_waits_for_it():
     """As when the experiment is deleted: none of them hangs, and the next listener looks anew."""
 

@@ -34,7 +34,7 @@ def figure(
 
 @pytest.mark.parametrize("name", ["curves", "learning-rates", "loss-memory"])
 def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name):
-    made = figure(reader, reader.snapshot(finished), name, ViewState(all_rates=True), "light")
+    made = figure(reader, reader.snapshot(finished), name, ViewState(), "light")
     text = json.dumps(made, allow_nan=False)
     assert "<script>" not in text
     assert made["data"]
@@ -48,7 +48,7 @@ def test_a_run_that_broke_off_does_not_end_the_curve_of_the_other_seeds(reader, 
     player.finish()
     snapshot = reader.snapshot(experiment.id)
     titles = {row.title for row in snapshot.comparison.rows}
-    curves = figure(reader, snapshot, "curves", ViewState(all_rates=True), "light")["data"]
+    curves = figure(reader, snapshot, "curves", ViewState(), "light")["data"]
     ends = {trace["name"].split(" · ")[0]: max(trace["x"]) for trace in curves if "name" in trace}
     assert ends == dict.fromkeys(titles, DEMO.workload.budget.steps)
 

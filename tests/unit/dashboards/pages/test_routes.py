@@ -161,7 +161,6 @@ def test_every_figure_of_every_page_is_a_file_in_every_form(client, services, fi
         f"/experiments/{finished}",
         f"/runs/{runs[0].id}",
         f"/compare?runs={runs[0].id}",
-        f"/profiles?experiments={finished}",
         f"/fits?experiments={finished}",
     )
     figures_by_page = {page: figures_of(client.get(page).text) for page in pages}

@@ -63,8 +63,8 @@ def counts(*, by_verdict: dict[Verdict, int] | None = None, **by_status: int) ->
 @pytest.mark.parametrize(
     ("conclusion", "begins"),
     [
-        (Conclusion.BETTER, ""),
-        (Conclusion.WORSE, ""),
+        (Conclusion.BETTER, "better, "),
+        (Conclusion.WORSE, "worse, "),
         (Conclusion.AS_GOOD, "as good within 0.01 nats, "),
         (Conclusion.UNDECIDED, "undecided, "),
         (Conclusion.UNSTABLE, "unstable, 0 runs lost, "),
@@ -76,7 +76,8 @@ def test_headline_is_one_sentence_on_the_best_candidate_beside_the_baseline(conc
     adapm = adapm.model_copy(update={"difference": adapm.difference.model_copy(update={"margin": 0.01})})
     report = comparison(row("adamw", 2.4, step_seconds=0.1), adapm, row("lion", 2.5))
     assert words.headline_row(report) is adapm, "though the baseline may rank first"
-    effect = "0.1000 nats lower than Adamw (0.0800 to 0.1200), 56 % of its optimizer state, 17 % slower steps"
+    costs = "with 56 % of Adamw's optimizer state and 17 % slower steps"
+    effect = f"0.1000 nats lower than Adamw (95 %: 0.0800 to 0.1200), {costs}"
     assert words.headline(report) == f"{begins}{effect}."
     assert words.headline(report.model_copy(update={"complete": False})) == (
         f"so far {begins}{effect}; some runs are still in progress."
@@ -87,12 +88,13 @@ def test_headline_names_the_best_candidate_with_no_more_state_where_the_leader_t
     muon = row("muon", 2.2, state_bytes=120, conclusion=Conclusion.BETTER)
     scale, lion = (row(name, 2.3, state_bytes=17, conclusion=Conclusion.BETTER) for name in ("scale", "lion"))
     rows = (muon, scale, lion, row("adamw", 2.4, state_bytes=100))
-    assert " With no more state, Scale: 0.1000 nats lower than Adamw" in words.headline(comparison(*rows))
+    assert " With no more state, Scale: better, 0.1000 nats lower than Adamw" in words.headline(comparison(*rows))
     assert "With no more state" not in words.headline(comparison(*rows[1:]))
 
 
 def test_headline_of_a_baseline_alone_is_its_loss():
-    assert words.headline(comparison(row("adamw", 2.4), row("adapm", None))) == "a validation loss of 2.4000."
+    report = comparison(row("adamw", 2.4), row("adapm", None))
+    assert words.headline(report) == "a validation loss of 2.4000; without a loss: Adapm."
 
 
 def test_no_result_has_no_headline_and_no_rank():
