@@ -4,7 +4,6 @@ Pages of one experiment are asked for again with every change and by every viewe
 changes only when a run ends, and takes about a second to fit: it is kept for each state of its experiments.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -50,8 +49,6 @@ MAX_SNAPSHOTS = 8
 MAX_BRIEFS = 500
 """The most lines of the first page: some kilobytes for each candidate."""
 MAX_LAWS = 16
-COUNTING_SECONDS = 10.0
-"""A law whose predicted memory is still being counted is asked for again after so long."""
 MAX_POINTS_KEPT = 2_000_000
 """The most points, some 100 MB as columns; only those of training runs are kept."""
 MAX_SERIES = 1_000
@@ -93,11 +90,10 @@ class Brief:
 
 @dataclass(frozen=True, kw_only=True)
 class CachedFit:
-    """A report, what it was made from, and until when it holds."""
+    """A report, and what it was made from."""
 
     stamp: object
     report: FitReport
-    until: float
 
 
 class Reader:
@@ -152,13 +148,7 @@ class Reader:
         self._keep(self._briefs, experiment.id, (snapshot.version, brief), MAX_BRIEFS)
         return brief
 
-    def law(
-        self,
-        experiments: Sequence[ExperimentRecord],
-        predict: Sequence[str] = (),
-        *,
-        wait: bool = False,
-    ) -> FitReport:
+    def law(self, experiments: Sequence[ExperimentRecord], predict: Sequence[str] = ()) -> FitReport:
         """Return the laws over these experiments, with predictions for those sizes; without any, for `default_targets`.
         Raises `FitError` if there can be none."""
         ids = [experiment.id for experiment in experiments]
@@ -167,13 +157,10 @@ class Reader:
         stamp = tuple((experiment.counts.total, experiment.counts.ended()) for experiment in experiments)
         with self._lock:
             cached_fit = self._laws.get(key)
-        if cached_fit is not None and cached_fit.stamp == stamp and time.monotonic() < cached_fit.until:
+        if cached_fit is not None and cached_fit.stamp == stamp:
             return cached_fit.report
-        report = self.analysis.fit(ids, predict=sizes, wait=wait)
-        predictions = [prediction for fit in report.fits for prediction in fit.predictions]
-        is_counting = any(size.model and not (size.memory and size.memory.exact) for size in predictions)
-        until = time.monotonic() + COUNTING_SECONDS if is_counting else float("inf")
-        self._keep(self._laws, key, CachedFit(stamp=stamp, report=report, until=until), MAX_LAWS)
+        report = self.analysis.fit(ids, predict=sizes)
+        self._keep(self._laws, key, CachedFit(stamp=stamp, report=report), MAX_LAWS)
         return report
 
     def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:

@@ -19,7 +19,6 @@ import numpy as np
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_design, evaluation_error
 from orchestrator.analysis.estimator import JudgedRuns, conclude, instability
-from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
     SIZE,
@@ -51,7 +50,6 @@ from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.errors import ConflictError
 from orchestrator.records import Conclusion, Difference, ExperimentRecord, ExperimentWithRuns
-from worker.records.footprint import Footprint
 
 DRAWS = 400
 """Percentiles of 2.5 % rest on 10 draws at each end: an interval's end varies by 7 % of its distance."""
@@ -75,8 +73,6 @@ class Sample:
     """The losses of runs that were not lost, ordered by size, budget and seed."""
     judged: JudgedRuns
     """The same, and those that were lost, as the estimator takes them."""
-    states: tuple[tuple[int, int], ...]
-    """Parameters, and bytes of optimizer state there; ascending."""
 
     def restrict(self, keys: Container[Key]) -> "Sample":
         """Return the sample of some runs."""
@@ -155,7 +151,6 @@ class Question:
 
     form: LawForm
     predict: Sequence[Target]
-    needs: Mapping[tuple[str, str], Footprint]
     draws: int
     comparisons: int
     """The number of candidates that are compared with the baseline."""
@@ -169,14 +164,13 @@ def fit_experiments(
     *,
     form: FormName | None = None,
     predict: Iterable[tuple[int, int | None] | Target] = (),
-    needs: Mapping[tuple[str, str], Footprint] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
     """Return the law of each candidate. An experiment that is given twice counts once.
 
-    `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many for each parameter as the largest
-    model had, or the one budget that all sizes had. `needs`: the exact memory of (candidate, model), where it is known.
-    Raises `FitError` if experiments have no candidate in common, and where a loss is not in nats."""
+    `predict`: (parameters, tokens) to say the loss at; without tokens, as many for each parameter as the largest model
+    had, or the one budget that all sizes had. Raises `FitError` if experiments have no candidate in common, and where a
+    loss is not in nats."""
     measured = tuple(
         {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
     )
@@ -194,7 +188,6 @@ def fit_experiments(
     question = Question(
         form=chosen,
         predict=[wanted for wanted in asked if SIZE in chosen.variables or wanted.parameters in trained],
-        needs=needs or {},
         draws=draws,
         comparisons=max(len(samples) - 1, 1),
         margin=design.margin,
@@ -254,7 +247,7 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
 def _sample(cells: Sequence[CandidateSummary]) -> Sample:
     """Return a candidate's judged runs in each experiment."""
     losses: dict[Key, float] = {}
-    lost, ended, states = set(), set(), {}
+    lost, ended = set(), set()
     for index, summary in enumerate(cells):
         of_seeds = summary.best.losses()
         for run in summary.best_records():
@@ -262,7 +255,6 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
                 continue
             unit = index << 64 | run.seed  # a number of its own for every run
             ended.add(unit)
-            states[result.parameters] = result.optimizer_state_bytes
             if (loss := of_seeds.get(run.seed, 0.0)) > 0:
                 losses[result.parameters, result.tokens, run.seed, index] = loss
             else:
@@ -277,7 +269,6 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
             ended=ended,
             is_at_edge=any(summary.is_at_edge for summary in cells),
         ),
-        states=tuple(sorted(states.items())),
     )
 
 
@@ -323,7 +314,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
         held_out=_check_largest(law.sample, form, question.draws // 4) if law else None,
-        predictions=tuple(_prediction(law, wanted, question.needs) for wanted in question.predict) if law else (),
+        predictions=tuple(_prediction(law, wanted) for wanted in question.predict) if law else (),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
         verdict="",
@@ -397,18 +388,13 @@ def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[Sc
     )
 
 
-def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
-    tokens, need = (
-        fitted.tokens_at(wanted.parameters, wanted.tokens),
-        needs.get((fitted.sample.candidate, wanted.model or "")),
-    )
-    exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
+def _prediction(fitted: FittedLaw, wanted: Target) -> Prediction:
+    tokens = fitted.tokens_at(wanted.parameters, wanted.tokens)
     return Prediction(
         parameters=wanted.parameters,
         tokens=tokens,
         loss=fitted.loss_at(wanted.parameters, tokens),
         model=wanted.model,
-        memory=exact or extrapolate_state(fitted.sample.states, wanted.parameters),
     )
 
 

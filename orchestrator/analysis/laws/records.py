@@ -41,20 +41,6 @@ class ScalingPoint(Record):
         return self.parameters, self.tokens
 
 
-class MemoryPrediction(Record):
-    """The least memory of training at a size; activations, which depend on the batch, come on top."""
-
-    parameter_bytes: int
-    gradient_bytes: int
-    state_bytes: Estimate
-    """The bytes of optimizer state: exact where `exact`, else from the states of the trained sizes."""
-    exact: bool
-
-    def total_bytes(self) -> float:
-        """Parameters, gradients and state together."""
-        return self.parameter_bytes + self.gradient_bytes + self.state_bytes.value
-
-
 class Prediction(Record):
     """The law's loss at a size and budget. The interval is the curve's, not that of one more run."""
 
@@ -63,8 +49,6 @@ class Prediction(Record):
     loss: Estimate
     model: str | None = None
     """The model of that size, where one was asked for by name."""
-    memory: MemoryPrediction | None = None
-    """Null where no run has told how much state there is."""
 
 
 class CurvePoint(Record):
