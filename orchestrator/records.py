@@ -542,9 +542,6 @@ class CandidateRow(Record):
     """Null while no judged run has ended."""
     on_pareto_front: bool = False
     """Whether no candidate has both a lower mean loss and less optimizer state."""
-    pareto_front_shown: bool = False
-    """Whether the simultaneous intervals show that: of one on the front, that it is below each candidate with as little
-    state; of one that is not, that it is above one of them."""
     seeds_used: SeedsUsed | None = None
     """Null for the baseline, which gets seeds as long as anybody does, and where all seeds run at once."""
 

@@ -17,7 +17,7 @@ from orchestrator.analysis.candidates import CandidateSummary, SettingRuns, desi
 from orchestrator.analysis.estimator import conclude, half_width, instability, paired_difference
 from orchestrator.analysis.sequential import FUTILE, Array, chance_of_verdict
 from orchestrator.analysis.statistics import median
-from orchestrator.analysis.targets import crossing_bounds, first_reached, fronts_shown, pareto_front
+from orchestrator.analysis.targets import crossing_bounds, first_reached, pareto_front
 from orchestrator.analysis.verdicts import notes, verdict
 from orchestrator.design import ComparisonDesign
 from orchestrator.errors import ConflictError
@@ -99,11 +99,6 @@ def compare(
         )
         for standing, row in zip(standings, concluded, strict=True)
     )
-    pairs = _all_pairs(design, standings, rows) if design.all_pairs else ()
-    shown = fronts_shown([standing.loss_and_bytes() for standing in standings], _intervals(rows, pairs))
-    rows = tuple(
-        row.model_copy(update={"pareto_front_shown": is_shown}) for row, is_shown in zip(rows, shown, strict=True)
-    )
     return Comparison(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -114,32 +109,9 @@ def compare(
         loss_unit=design.loss_unit,
         tuning_seeds=design.tuning_seeds,
         rows=rows,
-        pairs=pairs,
+        pairs=_all_pairs(design, standings, rows) if design.all_pairs else (),
         notes=notes(design, runs, rows),
     )
-
-
-def _intervals(
-    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair]
-) -> dict[tuple[int, int], tuple[float, float]]:
-    """Index and index → between which bounds the first one's loss less the second one's lies. All hold at once: bounds
-    to the baseline give those of two others, wider than a test of the two would. Whose best trial lies at an edge may
-    be lower by any amount."""
-    tested = {(pair.candidate, pair.other): _bounds(pair.difference) for pair in pairs}
-    intervals = {}
-    for (index, row), (other, other_row) in itertools.permutations(enumerate(rows), 2):
-        low, high = (0.0, 0.0) if row.is_baseline else _bounds(row.difference)
-        other_low, other_high = (0.0, 0.0) if other_row.is_baseline else _bounds(other_row.difference)
-        bounds = low - other_high, high - other_low
-        if (reverse := tested.get((other_row.candidate, row.candidate))) is not None:
-            bounds = -reverse[1], -reverse[0]
-        low, high = tested.get((row.candidate, other_row.candidate), bounds)
-        intervals[index, other] = -math.inf if row.edge_of_grid else low, math.inf if other_row.edge_of_grid else high
-    return intervals
-
-
-def _bounds(difference: Difference | None) -> tuple[float, float]:
-    return (-math.inf, math.inf) if difference is None else difference.bounds()
 
 
 def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) -> list[CandidateRow]:
