@@ -19,8 +19,6 @@ class Cell:
     """A size at a budget of an experiment that has several: a comparison by itself."""
 
     model: str
-    budget: int
-    """The index of its budget."""
     steps: int
     parameters: int
     tokens: int
@@ -81,8 +79,6 @@ class ComparisonDesign:
     """The unit behind a loss in prose: " nats", or nothing."""
     validation_tokens: int | None = None
     """The tokens of the validation text, which all runs share; None if the choice of it adds no known error."""
-    origin_of_rates: str | None = None
-    """A sentence on where learning rates are from, where some are not from grids of their own."""
 
     @property
     def is_tuned(self) -> bool:

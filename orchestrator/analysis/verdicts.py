@@ -193,8 +193,6 @@ def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterat
     for row in rows:
         if row.lost_runs():
             yield f"{row.title}: {stability_text(row.instability, None, '')}, so its loss covers the others."
-    if design.origin_of_rates is not None:
-        yield design.origin_of_rates
 
 
 def note_on_baseline(design: ComparisonDesign, baseline: str, without_choice: str) -> str:

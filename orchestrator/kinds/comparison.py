@@ -211,7 +211,7 @@ class TunedExperiment(Experiment):
         tuning = self.tuning
         if tuning is None:
             if all(len(candidate.learning_rates) == 1 for candidate in self.candidates):
-                return self.origin_of_rates() or "Each candidate ran at one given setting."
+                return "Each candidate ran at one given setting."
             return "Every seed ran at every learning rate; each candidate is shown at its best one, chosen on them."
         hyperparameters = axes_in_words(tuning.search) if tuning.search else "learning rate"
         settings = "" if tuning.method == "grid" else f" of {tuning.trials} trials"
@@ -221,8 +221,7 @@ class TunedExperiment(Experiment):
         )
         if tuning.replicates > 1:
             sentences += f" Tuning and judging were repeated {tuning.replicates} times, on seeds of their own."
-        origin = self.origin_of_rates()
-        return f"{sentences} {origin}" if origin else sentences
+        return sentences
 
     def grid_rates(self) -> frozenset[float]:
         """Return the learning rates of all candidates."""
@@ -480,7 +479,7 @@ class ComparisonSpec(TunedExperiment):
             return len(candidate.learning_rates)
         return self.tuning.trials
 
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "ComparisonSpec":
+    def comparison(self, cell: Cell | None = None) -> "ComparisonSpec":
         """Itself."""
         return self
 
@@ -503,7 +502,6 @@ class ComparisonSpec(TunedExperiment):
             loss_name=task.loss_name,
             loss_unit=task.loss_unit,
             validation_tokens=self.workload.validation_tokens() if task.kind == "pretrain" else None,
-            origin_of_rates=self.origin_of_rates(),
         )
 
     def _candidate_design(self, candidate: Candidate) -> CandidateDesign:

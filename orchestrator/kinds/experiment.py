@@ -116,9 +116,9 @@ class Experiment(Spec):
         """Return the method of tuning hyperparameters: sentences for a report."""
 
     @abstractmethod
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "Experiment | None":
+    def comparison(self, cell: Cell | None = None) -> "Experiment | None":
         """Return the `ComparisonSpec` as which its runs are judged, or those of one of its cells; None if nothing
-        can be compared. `rates`: what candidates have taken over, where the cell tries none itself."""
+        can be compared."""
 
     def step_count(self) -> int:
         """Return the number of steps of all of its runs, at most if it grows."""
@@ -152,10 +152,6 @@ class Experiment(Spec):
     def cells(self) -> tuple[Cell, ...]:
         """Return every size at every budget, the smallest first; none if there is one workload."""
         return ()
-
-    def origin_of_rates(self) -> str | None:
-        """Return a sentence on where learning rates are from, where some are not from grids of their own."""
-        return None
 
     def grid_rates(self) -> frozenset[float]:
         """Return the learning rates of all grids; none if rates are searched."""

@@ -320,7 +320,7 @@ class SweepSpec(Experiment):
         """Return the candidate of that trial."""
         return self.candidates[number % len(self.candidates)]
 
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> None:
+    def comparison(self, cell: Cell | None = None) -> None:
         """None: its trials have one seed and say nothing of chance."""
 
     def facts(self) -> tuple[tuple[str, str], ...]:

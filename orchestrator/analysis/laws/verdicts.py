@@ -144,7 +144,7 @@ def fit_notes(
     unsaid: Sequence[Target],
     at_edge: Sequence[str],
 ) -> tuple[str, ...]:
-    """Six kinds of them, the gravest first. `unsaid`: what was asked for and is not predicted; `at_edge`: titles."""
+    """Return the notes, the gravest first. `unsaid`: what was asked for and is not predicted; `at_edge`: titles."""
     experiments = [experiment for experiment, _ in measured]
     notes: list[str] = []
     if count := sum(run.status not in TERMINAL for _, runs in measured for run in runs):
@@ -156,8 +156,6 @@ def fit_notes(
             f"Best learning rate at the edge of what was tried at some size: {', '.join(at_edge)}. They are not called "
             "worse, and nothing better than the baseline there: try further rates."
         )
-    for origin in dict.fromkeys(origin for experiment in experiments if (origin := experiment.spec.origin_of_rates())):
-        notes.append(f"{origin} An optimizer whose best rate moves with size is at a disadvantage.")
     return (*notes, *_notes_on_budgets(rows, form), *_notes_on_reach(rows, form, unsaid))
 
 

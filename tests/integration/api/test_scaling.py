@@ -193,28 +193,6 @@ def test_an_experiment_without_a_trained_model_is_sentences_everywhere(service: 
         play(service, diverged=True)
 
 
-def test_rates_of_the_smallest_size_are_taken_over_in_sight(service: Service, client: Client, cli) -> None:
-    """Before anything ended, between the phases and after them: numbers of runs, pages, notes and the report agree."""
-    tuning = {"seeds": [0], "trials": 3, "at": "smallest-size", "transfer": "inverse-width"}
-    id = client.submit(scaling_spec(name="tuned", tuning=tuning)).experiment.id
-    origin = "tuned at gpt2-nano"
-    for runs in (6, 6 + 3 * 2 * 2):
-        assert client.experiment(id).counts.total == runs
-        for path in (f"/experiments/{id}", f"/experiments/{id}?cell=gpt2-tiny-40", f"/v1/experiments/{id}/report"):
-            answer = get(service, path)
-            assert answer.status_code == 200 and "NaN" not in answer.text
-        if runs == 6:
-            assert not any(cell.comparison.complete for cell in client.cells(id))
-            play(service)
-    assert client.experiment(id).counts.done()
-    tiny = client.cells(id)[-1]
-    assert (tiny.runs, tiny.comparison.complete) == (4, True)
-    assert {row.best_lr for row in tiny.comparison.rows} == {0.0015}
-    assert any(origin in note for note in client.compare(id, "gpt2-tiny-40").notes)
-    assert any(origin in note for note in client.fit([id]).notes)
-    assert origin in get(service, f"/v1/experiments/{id}/report").text
-
-
 def test_a_comparison_has_no_cells_and_no_law(service: Service, client: Client, spec: ScalingSpec) -> None:
     id = client.submit(spec.comparison(spec.cells()[0])).experiment.id
     play(service)

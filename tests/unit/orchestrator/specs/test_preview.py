@@ -78,9 +78,9 @@ def example(name):
 
 def test_a_scaling_experiment_counts_the_runs_of_all_of_its_cells(footprints):
     report = look(example("example-scaling.yaml"), footprints)
-    assert (report.kind, report.runs, report.growing) == ("scaling", 66, False)
+    assert (report.kind, report.runs, report.growing) == ("scaling", 90, False)
     assert report.models == ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
-    assert report.steps == 22 * (293 + 586 + 1172)  # 150,000, 300,000 and 600,000 tokens in steps of 8 × 64
+    assert report.steps == 30 * (293 + 586 + 1172)  # 150,000, 300,000 and 600,000 tokens in steps of 8 × 64
     assert report.tokens == report.steps * 8 * 64
 
 
