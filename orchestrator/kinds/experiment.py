@@ -134,16 +134,12 @@ class Experiment(Spec):
 
     def may_need_less(self) -> bool:
         """Return whether `run_count`, and what the runs do, are upper bounds: verdicts may need fewer seeds, a sweep
-        stops trials early or runs out of its device-hours."""
+        stops trials early."""
         return False
 
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
         """Return the runs that follow from all of its runs so far; none if it has a driver, which adds them."""
         return ()
-
-    def device_hours_budget(self) -> float | None:
-        """Return its own limit of device-hours: it starts nothing that would exceed it. None: it has no such limit."""
-        return None
 
     def models(self) -> tuple[str, ...]:
         """Return the trained models, in the order of the runs."""

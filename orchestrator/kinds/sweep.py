@@ -196,8 +196,6 @@ class SweepSpec(Experiment):
     """Trials of each optimizer. Default: 16; of a grid all of its points."""
     concurrency: Annotated[int, Field(strict=True, ge=1, le=64)] = 2
     """Trials at a time. With more, TPE knows less when it chooses."""
-    device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
-    """No trial starts that would probably exceed these device-hours; running ones are not stopped."""
     seed: Seed = 0
     """Seed of the search and of every trial."""
 
@@ -286,12 +284,8 @@ class SweepSpec(Experiment):
         return True
 
     def may_need_less(self) -> bool:
-        """Return whether trials are stopped early, or limited by device-hours."""
-        return self.may_stop_early() or self.device_hours is not None
-
-    def device_hours_budget(self) -> float | None:
-        """Return the device-hours that no starting trial may probably exceed."""
-        return self.device_hours
+        """Return whether trials are stopped early."""
+        return self.may_stop_early()
 
     def shares(self) -> tuple[Share, ...]:
         """Return the budget of each candidate."""

@@ -121,7 +121,7 @@ class Preview(Record):
     """The sum behind the number of runs: `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
     growing: bool = False
     """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep stops
-    trials early or runs out of its device-hours."""
+    trials early."""
     models: tuple[str, ...] = ()
     """The trained models, in the order of the runs."""
     steps: int | None = None
@@ -131,8 +131,6 @@ class Preview(Record):
     """The unit of `tokens`: samples, if nothing has tokens."""
     cost: CostEstimate | None = None
     """Null where no run of these models was ever measured here."""
-    device_hours_budget: float | None = None
-    """The device-hours of a sweep, beyond which it starts nothing."""
     memory: tuple[CandidateMemory, ...] = ()
     """Empty where the models' footprints were not counted yet."""
     uncounted: tuple[str, ...] = ()
@@ -166,7 +164,7 @@ def preview(
         spec = validate_spec(fields)
     except ValidationError as error:
         return Preview(faults=faults(error.errors(include_url=False), ExperimentSpec))
-    parts, budget = spec.shares(), spec.device_hours_budget()
+    parts = spec.shares()
     shown, memory = power(spec), tuple(estimate_memory(parts, footprints))
     return Preview(
         missing=tuple(missing(spec)),
@@ -180,21 +178,13 @@ def preview(
         steps=spec.step_count(),
         tokens=sum(part.tokens() for part in parts),
         batch_unit=spec.workload.task.batch_unit,
-        cost=_limit_hours(estimate_cost(parts, measured), budget),
-        device_hours_budget=budget,
+        cost=estimate_cost(parts, measured),
         memory=memory,
         uncounted=uncounted_models(parts, memory, footprints),
         power=shown if isinstance(shown, DesignPower) else None,
         power_unknown=shown if isinstance(shown, str) else None,
         law=law(spec.cells()),
     )
-
-
-def _limit_hours(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:
-    """Return the cost within the budget, which nothing exceeds."""
-    if cost is None or budget is None:
-        return cost
-    return cost.model_copy(update={"device_hours": min(cost.device_hours, budget)})
 
 
 def estimate_cost(shares: Sequence[Share], measured: RunsOfModel) -> CostEstimate | None:

@@ -69,7 +69,6 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
         device=_device(results),
         trials_planned=spec.trial_count(),
         device_hours=sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR,
-        device_hours_budget=spec.device_hours,
         findings=tuple(findings),
         trials=trials,
         notes=tuple(_notes(spec, experiment, trials, findings)),
@@ -231,7 +230,7 @@ def _notes(
         yield f"{left} of {pluralize(spec.trial_count(), 'trial')} {have} not ended: everything here may still change."
     elif len(trials) < spec.trial_count():
         planned = pluralize(spec.trial_count(), "trial")
-        yield f"The sweep ended after {len(trials)} of {planned}: {_why_it_ended(spec, trials)}."
+        yield f"The sweep ended after {len(trials)} of {planned}."
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(trial.status is status for trial in trials):
             yield f"{pluralize(count, 'trial')} {status} and without a result."
@@ -253,12 +252,6 @@ def _notes(
             f"All trials have seed {spec.seed}, and the best of many is flattered by it: compare the best ones over "
             f"fresh seeds (adapm-bench clone {experiment.id} --more-seeds 3)."
         )
-
-
-def _why_it_ended(spec: SweepSpec, trials: Sequence[TrialRow]) -> str:
-    if any(trial.status is RunStatus.CANCELLED for trial in trials) or spec.device_hours is None:
-        return "it was cancelled"
-    return f"one more would not have fitted into its {spec.device_hours:g} device-hours"
 
 
 def _outline_row(finding: SweepFinding, trials: Sequence[TrialRow]) -> CandidateRow:

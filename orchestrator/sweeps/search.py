@@ -40,12 +40,10 @@ class OvertakenError(OrchestratorError):
 class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
     """Tune's search algorithm: numbers the trials, asks chance, a grid or TPE for them, and keeps them in the store."""
 
-    def __init__(
-        self, spec: SweepSpec, trials: Mapping[int, Parameters], add: Add, may_begin: Callable[[], bool]
-    ) -> None:
-        """`trials`: those that the store has already. `may_begin`: whether the budget admits another one."""
+    def __init__(self, spec: SweepSpec, trials: Mapping[int, Parameters], add: Add) -> None:
+        """`trials`: those that the store has already."""
         super().__init__(metric=LOSS, mode="min")
-        self._spec, self._known, self._add, self._may_begin = spec, trials, add, may_begin
+        self._spec, self._known, self._add = spec, trials, add
         self._next = 0
         self._candidates: dict[str, int] = {}
         """Tune's trial → the candidate's place."""
@@ -57,7 +55,7 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
     def suggest(self, trial_id: str) -> Parameters | str | None:
         """Return the next trial's configuration: its run's id, and its number."""
         number = self._next
-        if number >= self._spec.trial_count() or (number not in self._known and not self._may_begin()):
+        if number >= self._spec.trial_count():
             return str(Searcher.FINISHED)
         index = number % len(self._spec.candidates)
         if self._inner:

@@ -149,8 +149,7 @@ def print_power(preview: Preview) -> None:
 def _device_time(preview: Preview) -> str:
     cost = preview.cost
     if cost is None:
-        budget = preview.device_hours_budget
-        return "unknown: no such run was measured here" if budget is None else f"at most {formats.device_time(budget)}"
+        return "unknown: no such run was measured here"
     notes = [f"by {pluralize(cost.measured_runs, 'measured run')} on {cost.device}"]
     notes += [f"{', '.join(map(plain, cost.assumed))}: the mean of the others"] if cost.assumed else []
     notes += [f"without {', '.join(cost.unmeasured)}, never measured here"] if cost.unmeasured else []

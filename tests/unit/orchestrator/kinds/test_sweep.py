@@ -11,9 +11,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec, read_spec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.specs.faults import faults
-from orchestrator.store.queue.trials import Spending
 from orchestrator.sweeps.trials import (
-    admits_another,
     candidates_without_defaults,
     grid_points,
     planned_parameters,
@@ -138,24 +136,3 @@ def test_a_grid_is_walked_point_by_point():
     assert planned_parameters(spec, 3) == {"lr": 2e-3, "warmup_steps": 5}
     warmed = trial_run(spec, 3, {"lr": 2e-3, "warmup_steps": 5})
     assert warmed.spec.workload.schedule.warmup_steps == 5
-
-
-def spent(*, seconds: float, ended: int, ended_seconds: float, live: int) -> Spending:
-    return Spending(device_seconds=seconds, ended=ended, ended_seconds=ended_seconds, live=live)
-
-
-@pytest.mark.parametrize(
-    ("so_far", "admitted"),
-    [
-        (spent(seconds=0, ended=0, ended_seconds=0, live=0), True),
-        (spent(seconds=3599, ended=0, ended_seconds=0, live=2), True),
-        (spent(seconds=3600, ended=0, ended_seconds=0, live=2), False),
-        (spent(seconds=1000, ended=2, ended_seconds=1000, live=0), True),
-        (spent(seconds=3000, ended=3, ended_seconds=3000, live=0), False),
-        # Two that have just begun will cost 1000 s each.
-        (spent(seconds=1010, ended=1, ended_seconds=1000, live=2), False),
-    ],
-)
-def test_no_trial_is_begun_that_would_not_fit_into_the_budget(so_far: Spending, admitted: bool):
-    assert admits_another(sweep_spec(device_hours=1.0), so_far) is admitted
-    assert admits_another(sweep_spec(), so_far)
