@@ -104,7 +104,7 @@ def compare(
         name=experiment.name,
         complete=all(run.status in TERMINAL for run in runs) and not experiment.counts.growing,
         baseline=design.baseline,
-        device=_device(runs),
+        device=device_names(runs),
         loss_name=design.loss_name,
         loss_unit=design.loss_unit,
         tuning_seeds=design.tuning_seeds,
@@ -461,7 +461,7 @@ def _energy(results: Sequence[Result]) -> float | None:
     return statistics.fmean(measured) if measured and len(measured) == len(energies) else None
 
 
-def _device(runs: Iterable[RunRecord]) -> str | None:
+def device_names(runs: Iterable[RunRecord]) -> str | None:
     """Return the device of all results; several are named side by side."""
     environments = [run.result.environment for run in runs if run.result]
     names = {"cpu" if machine.device == "cpu" else machine.device_name for machine in environments}

@@ -178,16 +178,9 @@ class TunedExperiment(Experiment):
     def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [
-                *_candidate_faults(self.candidates, self.baseline),
+                *self.candidate_faults(self.candidates),
+                *_baseline_faults(self.candidates, self.baseline),
                 *_fairness_faults(self.candidates, self.seeds, self.tuning),
-                *self.resources.misfits(self.workload),
-                *(
-                    fault
-                    for index, candidate in enumerate(self.candidates)
-                    for fault in self.resources.sharding_faults(
-                        self.workload, candidate.optimizer, candidate.options, ("candidates", index, "optimizer")
-                    )
-                ),
                 *_schedule_faults(self.candidates, self.workload),
             ]
             faults = faults or self.further_faults()  # runs are counted where cells can be trained
@@ -222,10 +215,6 @@ class TunedExperiment(Experiment):
         if tuning.replicates > 1:
             sentences += f" Tuning and judging were repeated {tuning.replicates} times, on seeds of their own."
         return sentences
-
-    def grid_rates(self) -> frozenset[float]:
-        """Return the learning rates of all candidates."""
-        return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Return the baseline, and what candidates have of their own instead of the workload's."""
@@ -520,17 +509,12 @@ class ComparisonSpec(TunedExperiment):
         return next(candidate for candidate in self.candidates if candidate.name() == name)
 
 
-def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
-    """Names that repeat, and a baseline that is nobody's."""
-    faults: list[SpecFault] = []
+def _baseline_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
+    """Return the fault of a baseline that is no candidate."""
     names = [candidate.name() for candidate in candidates]
-    for position, name in enumerate(names):
-        if name in names[:position]:
-            allowed = f"must differ from the other candidates' names; give it a label other than {name!r}"
-            faults.append((("candidates", position, "label"), name, allowed))
-    if baseline is not None and baseline not in names:
-        faults.append((("baseline",), baseline, f"must be one of {', '.join(names)}"))
-    return faults
+    if baseline is None or baseline in names:
+        return []
+    return [(("baseline",), baseline, f"must be one of {', '.join(names)}")]
 
 
 def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None) -> list[SpecFault]:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ from orchestrator.design import Cell
 from orchestrator.kinds.fields import LimitSeconds
 from orchestrator.names import Name
 from orchestrator.tuning.tuner import RunFact
-from worker.schema import Spec, omit_default
+from worker.schema import Spec, SpecFault, omit_default
 from worker.spec.run import Resources, RunSpec, Workload
 
 
@@ -87,6 +87,20 @@ class Experiment(Spec):
     deadline_seconds: LimitSeconds | None = omit_default(None)
     """Seconds from the submission; then runs stop with a checkpoint, or never start."""
 
+    def candidate_faults(self, candidates: Sequence[Any]) -> list[SpecFault]:
+        """Return the faults of candidates that every kind has: names that repeat, and resources that do not fit."""
+        faults: list[SpecFault] = []
+        names = [candidate.name() for candidate in candidates]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                allowed = f"must differ from the other candidates' names; give it a label other than {name!r}"
+                faults.append((("candidates", index, "label"), name, allowed))
+        faults += self.resources.misfits(self.workload)
+        for index, candidate in enumerate(candidates):
+            where = ("candidates", index, "optimizer")
+            faults += self.resources.sharding_faults(self.workload, candidate.optimizer, candidate.options, where)
+        return faults
+
     @abstractmethod
     def run_count(self) -> int:
         """Return the number of runs, at most if it grows."""
@@ -148,10 +162,6 @@ class Experiment(Spec):
     def cells(self) -> tuple[Cell, ...]:
         """Return every size at every budget, the smallest first; none if there is one workload."""
         return ()
-
-    def grid_rates(self) -> frozenset[float]:
-        """Return the learning rates of all grids; none if rates are searched."""
-        return frozenset()
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
         """Return the hyperparameters that were searched, at their values in the run of that position."""

@@ -187,11 +187,6 @@ class ScalingSpec(TunedExperiment):
             )
         )
 
-    def grid_rates(self) -> frozenset[float]:
-        """Return the rates of all candidates, and of sizes with grids of their own."""
-        own = (rates for size in self.sizes for rates in size.learning_rates.values())
-        return super().grid_rates().union(*own)
-
     def comparison(self, cell: Cell | None = None) -> ComparisonSpec:
         """Return the comparison at one size and budget; without a cell at the largest ones. Nothing is checked: each
         cell was, with the whole."""

@@ -202,29 +202,9 @@ class SweepSpec(Experiment):
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if not is_stored():
-            faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
-            faults += self.resources.misfits(self.workload)
-            faults += [
-                fault
-                for index, candidate in enumerate(self.candidates)
-                for fault in self.resources.sharding_faults(
-                    self.workload, candidate.optimizer, candidate.options, ("candidates", index, "optimizer")
-                )
-            ]
+            faults = [*self.candidate_faults(self.candidates), *self._size_faults(), *self._step_faults()]
             raise_faults(type(self).__name__, faults)
         return self
-
-    def _name_faults(self) -> list[SpecFault]:
-        names = [candidate.name() for candidate in self.candidates]
-        return [
-            (
-                ("candidates", index, "label"),
-                name,
-                f"must differ from the other candidates'; give a label, not {name!r}",
-            )
-            for index, name in enumerate(names)
-            if name in names[:index]
-        ]
 
     def _size_faults(self) -> list[SpecFault]:
         faults: list[SpecFault] = []

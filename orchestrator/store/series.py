@@ -176,25 +176,26 @@ def _readable_chunks(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:
     """Return the chunks that can be read; what is wrong with the others is logged."""
     good = []
     for row in rows:
-        if (fault := chunk_fault(row, fields)) is None:
+        try:
+            check_chunk(row, fields)
             good.append(row)
-        else:
-            log.warning("a chunk of a series is left out", run=row.run_id, sequence=row.sequence, fault=fault)
+        except DamagedError as error:
+            log.warning("a chunk of a series is left out", run=row.run_id, sequence=row.sequence, fault=str(error))
     return good
 
 
-def chunk_fault(row: Any, fields: Sequence[str]) -> str | None:
-    """Return the reason why a chunk cannot be read; None if it can. What a checksum vouches for is not decoded for
-    this."""
+def check_chunk(row: Any, fields: Sequence[str], *, trusts_checksum: bool = True) -> None:
+    """Raise `DamagedError` for a row of `chunks` that cannot be read. What a checksum vouches for is decoded only
+    where that is not trusted."""
+    data = integrity.chunk(row.data, row.checksum)
+    if trusts_checksum and row.checksum is not None:
+        return
     try:
-        data = integrity.chunk(row.data, row.checksum)
-        if row.checksum is None and len(decode([data], fields)) != row.points:
-            return "has not as many points as its row says"
-    except DamagedError as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001 - whatever a decompressor makes of nonsense
-        return f"cannot be read ({type(error).__name__}: {error})"
-    return None
+        points = len(decode([data], fields))
+    except Exception as error:  # whatever a decompressor makes of nonsense
+        raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
+    if points != row.points:
+        raise DamagedError(f"has {points} points, and its row says {row.points}")
 
 
 def append_reports(

@@ -5,7 +5,7 @@
 What chance gives is a function of (sweep's seed, number): a driver that was killed and comes back draws the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice, product
 from random import Random
 
@@ -68,14 +68,4 @@ def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) 
         rules=(*searched.rules, *rules_of(stated)),
         warmup_steps=warmup,
         label=searched.label,
-    )
-
-
-def candidates_without_defaults(spec: SweepSpec) -> Sequence[SearchedCandidate]:
-    """Candidates whose space has none of the catalog's defaults together: nothing says how much was gained. None that
-    the catalog does not know."""
-    return tuple(
-        candidate
-        for candidate in spec.candidates
-        if candidate.defaults(spec.workload) and not candidate.includes_defaults(spec.workload)
     )

@@ -33,7 +33,6 @@ from orchestrator.analysis.laws.model import (
 )
 from orchestrator.analysis.laws.records import (
     CandidateFit,
-    CurvePoint,
     DataEfficiency,
     Estimate,
     FitReport,
@@ -429,7 +428,7 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     return tuple(
         LawCurve(
             label=label,
-            points=tuple(CurvePoint(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places),
+            points=tuple(Prediction(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places),
         )
         for label, places in curves[:MOST_CURVES]
     )

@@ -51,20 +51,12 @@ class Prediction(Record):
     """The model of that size, where one was asked for by name."""
 
 
-class CurvePoint(Record):
-    """The law at one size and budget."""
-
-    parameters: int
-    tokens: int
-    loss: Estimate
-
-
 class LawCurve(Record):
     """The law along the sizes that were trained, and beyond."""
 
     label: str
     """The budget of the curve; empty if there is one curve only."""
-    points: tuple[CurvePoint, ...]
+    points: tuple[Prediction, ...]
 
 
 class HeldOutPrediction(Record):
