@@ -294,13 +294,20 @@ class ComparisonSpec(TunedExperiment):
         """Return whether it tunes first, or adds seeds."""
         return super().grows() or self.adds_seeds()
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return a sentence where tuning has so few seeds beside the judging ones that its luck would rival their
+        noise."""
+        needed = round(len(self.seeds) / 3)
+        if self.tuning is None or len(self.tuning.seeds) >= needed:
+            return ()
+        return (
+            f"{len(self.tuning.seeds)} tuning seeds for {len(self.seeds)} judging ones: the luck of tuning would rival "
+            f"the noise of judging. Use {needed} tuning seeds or more.",
+        )
+
     def adds_seeds(self) -> bool:
         """Return whether it is sequential."""
         return self.sequential is not None
-
-    def may_need_less(self) -> bool:
-        """Return whether verdicts may need fewer seeds."""
-        return self.adds_seeds()
 
     def first_seeds(self) -> tuple[int, ...]:
         """Return the first judging seeds."""

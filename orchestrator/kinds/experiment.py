@@ -146,11 +146,6 @@ class Experiment(Spec):
         """Return whether looks at the results so far add seeds (`analysis.comparison.added_seeds`)."""
         return False
 
-    def may_need_less(self) -> bool:
-        """Return whether `run_count`, and what the runs do, are upper bounds: verdicts may need fewer seeds, a sweep
-        stops trials early."""
-        return False
-
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
         """Return the runs that follow from all of its runs so far; none if it has a driver, which adds them."""
         return ()

@@ -263,10 +263,6 @@ class SweepSpec(Experiment):
         """Always."""
         return True
 
-    def may_need_less(self) -> bool:
-        """Return whether trials are stopped early."""
-        return self.may_stop_early()
-
     def shares(self) -> tuple[Share, ...]:
         """Return the budget of each candidate."""
         return tuple(

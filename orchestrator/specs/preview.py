@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.design import Cell
 from orchestrator.kinds.experiment import Share
 from orchestrator.kinds.registry import ExperimentSpec, validate_spec
 from orchestrator.records import RunRecord
@@ -120,8 +119,7 @@ class Preview(Record):
     runs_from: str = ""
     """The sum behind the number of runs: `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
     growing: bool = False
-    """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep stops
-    trials early."""
+    """Whether runs are added as results come: the number of runs, and of what they do, is an upper bound."""
     models: tuple[str, ...] = ()
     """The trained models, in the order of the runs."""
     steps: int | None = None
@@ -139,8 +137,6 @@ class Preview(Record):
     """Null where nothing is compared, and where it is not known."""
     power_unknown: str | None = None
     """The reason why the power is unknown."""
-    law: str | None = None
-    """The law that a scaling experiment's sizes and budgets can show; null if they are too few for one."""
 
     def is_acceptable(self) -> bool:
         """Return whether it can be submitted as it is."""
@@ -155,7 +151,6 @@ def preview(
     measured: RunsOfModel,
     footprints: Footprints,
     power: Callable[[ExperimentSpec], DesignPower | str | None],
-    law: Callable[[Sequence[Cell]], str | None],
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
@@ -173,7 +168,7 @@ def preview(
         name=spec.name,
         runs=sum(part.runs for part in parts),
         runs_from=spec.run_sum(),
-        growing=spec.may_need_less(),
+        growing=spec.grows(),
         models=spec.models(),
         steps=spec.step_count(),
         tokens=sum(part.tokens() for part in parts),
@@ -183,7 +178,6 @@ def preview(
         uncounted=uncounted_models(parts, memory, footprints),
         power=shown if isinstance(shown, DesignPower) else None,
         power_unknown=shown if isinstance(shown, str) else None,
-        law=law(spec.cells()),
     )
 
 

@@ -36,14 +36,6 @@ def too_few(cells: Iterable[Cell], form: LawForm) -> str | None:
     return None
 
 
-def planned_law(planned: Sequence[design.Cell]) -> str | None:
-    """Return the law that the sizes and budgets of a scaling experiment can tell; None if they are too few to find
-    one, and of an experiment without cells."""
-    if not planned or law_warnings(planned):
-        return None
-    return richest_form([(cell.parameters, cell.tokens) for cell in planned]).formula
-
-
 def law_warnings(planned: Sequence[design.Cell]) -> list[str]:
     """Return a sentence where the cells of a scaling experiment are too few sizes and budgets to fit or to find a law;
     none for an experiment without cells."""
