@@ -26,14 +26,12 @@ from orchestrator.analysis.laws.model import (
     Cell,
     Law,
     LawForm,
-    effective_tokens,
     fit,
     interval,
     richest_form,
 )
 from orchestrator.analysis.laws.records import (
     CandidateFit,
-    DataEfficiency,
     Estimate,
     FitReport,
     FormName,
@@ -347,25 +345,13 @@ def _against(fitted: FittedLaw, baseline: FittedLaw, question: Question) -> dict
         )  # fmt: skip
         return LossDifference(parameters=cell[SIZE], tokens=cell[TOKENS], difference=difference)
 
-    def efficiency(cell: Cell) -> DataEfficiency:
-        def log_ratio(law: Law, other_law: Law, shift: float = 0.0) -> Array:
-            return np.asarray(np.log(effective_tokens(other_law, cell[SIZE], law.losses(*cell) + shift) / cell[TOKENS]))
-
-        value = float(log_ratio(fitted.law, baseline.law))
-        estimate = Estimate(value=value, low=None, high=None)
-        if np.isfinite(value):
-            estimate = estimate_difference(log_ratio, value - float(log_ratio(fitted.law, baseline.law, error)))
-        ratio, low, high = map(_exp, (estimate.value, estimate.low, estimate.high))
-        return DataEfficiency(parameters=cell[SIZE], tokens=cell[TOKENS], ratio=ratio, low=low, high=high)
-
-    places = _largest(cells, fitted.law.form.variables[0])
-    first, last = losses_apart(places[0]), losses_apart(places[-1])
+    compared_cells = _largest(cells, fitted.law.form.variables[0])
+    first, last = losses_apart(compared_cells[0]), losses_apart(compared_cells[-1])
     return {
-        "loss_differences": tuple(map(loss_difference, places)),
+        "loss_differences": tuple(map(loss_difference, compared_cells)),
         "change": estimate_difference(
             lambda law, other_law: last(law, other_law) - first(law, other_law)
         ),  # of the same validation text
-        "data_efficiency": tuple(map(efficiency, cells)) if TOKENS in fitted.law.form.variables else (),
     }
 
 
@@ -428,9 +414,9 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     return tuple(
         LawCurve(
             label=label,
-            points=tuple(Prediction(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places),
+            points=tuple(Prediction(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in curve_cells),
         )
-        for label, places in curves[:MOST_CURVES]
+        for label, curve_cells in curves[:MOST_CURVES]
     )
 
 

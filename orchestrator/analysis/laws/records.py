@@ -79,18 +79,6 @@ class LossDifference(Record):
     cells."""
 
 
-class DataEfficiency(Record):
-    """The token multiplier: how much data the baseline would need for a candidate's loss, both by their laws, as a
-    multiple of what that one had. The interval is that of common bootstrap draws."""
-
-    parameters: int
-    tokens: int
-    ratio: float | None
-    """D_eff / D; null if the baseline's law never gets there, whatever the data."""
-    low: float | None
-    high: float | None
-
-
 class CandidateFit(Record):
     """The scaling law of one candidate."""
 
@@ -113,7 +101,6 @@ class CandidateFit(Record):
     change: Estimate | None = None
     """Nats by which the last of these differences exceeds the first: above zero the candidate loses ground as models
     grow. Null without both laws."""
-    data_efficiency: tuple[DataEfficiency, ...] = ()
     curves: tuple[LawCurve, ...] = ()
     instability: Instability | None = None
     """The lost runs among the judged ones of all cells; null while none has ended."""
