@@ -65,7 +65,7 @@ def columns_of(points: PointColumns | Iterable[Point]) -> Columns:
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
-    """Columns one behind the other; their steps must rise throughout, and their fields be the same."""
+    """Return columns one behind the other; their steps must rise throughout, and their fields be the same."""
     if len(parts) == 1:
         return parts[0]
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values}
@@ -109,8 +109,8 @@ def buckets(columns: Columns, metric: str, count: int) -> dict[str, NDArray[Any]
 
 
 def spikes(columns: Columns, metrics: Sequence[str], count: int) -> NDArray[np.int64]:
-    """Indices of the rows that lines through `metrics` need: in each of `count` ranges of steps the lowest and the
-    highest row of every metric, and both ends. All rows where there are hardly more."""
+    """Return the indices of the rows that lines through `metrics` need: in each of `count` ranges of steps the lowest
+    and the highest row of every metric, and both ends. All rows where there are hardly more."""
     if len(columns) <= 2 * count:
         return np.arange(len(columns))
     places = _places(columns.step, count)

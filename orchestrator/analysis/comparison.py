@@ -157,7 +157,7 @@ class Standing:
     lacks change no order. Where there is no difference, its own loss."""
 
     def key(self) -> tuple[bool, float, tuple[int, float]]:
-        """Sorts the best first; while nothing can be compared, by the best trial so far."""
+        """Return a key that sorts the best first; while nothing can be compared, by the best trial so far."""
         return self.loss is None, self.loss or 0.0, self.summary.chosen.rank()
 
     def loss_and_bytes(self) -> tuple[float, float] | None:
@@ -237,9 +237,9 @@ def _chance_of_verdict(design: ComparisonDesign, difference: Difference) -> floa
 
 
 def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[tuple[str, int, Setting], ...]:
-    """(candidate, seed, setting) of the runs that follow in a sequential comparison: of each candidate whose verdict is
-    open after a look, and of the baseline wherever it lacks one of theirs; at the settings of their judged runs.
-    Nothing that is there already."""
+    """Return (candidate, seed, setting) of the runs that follow in a sequential comparison: of each candidate whose
+    verdict is open after a look, and of the baseline wherever it lacks one of theirs; at the settings of their judged
+    runs. Nothing that is there already."""
     design = comparison_design(experiment)
     if design.first_seeds is None:
         return ()
@@ -297,8 +297,8 @@ def _all_pairs(
 
 
 def evaluation_error(validation_tokens: int | None) -> float:
-    """Standard error of a difference of two losses by the validation text of so many tokens, which is the same for all
-    runs; 0 for tasks of which it was not measured, and which have None."""
+    """Return the standard error of a difference of two losses by the validation text of so many tokens, which is the
+    same for all runs; 0 for tasks of which it was not measured, and which have None."""
     return 0.0 if validation_tokens is None else EVALUATION_ERROR / math.sqrt(validation_tokens)
 
 
@@ -455,7 +455,7 @@ def _rate_row(rate: SettingRuns) -> LearningRateRow:
 
 
 def _energy(results: Sequence[Result]) -> float | None:
-    """Mean energy of a run; None unless every result has one."""
+    """Return the mean energy of a run in joules; None unless every result has one."""
     energies = [getattr(result, "energy_joules", None) for result in results]
     measured = [float(energy) for energy in energies if energy is not None]
     return statistics.fmean(measured) if measured and len(measured) == len(energies) else None

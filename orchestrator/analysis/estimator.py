@@ -155,7 +155,8 @@ def clopper_pearson(count: int, total: int) -> tuple[float, float]:
 
 
 def sign_test(first_lost: int, second_lost: int) -> float:
-    """McNemar's exact two-sided p-value, from the seeds on which the first alone was lost, and the second alone."""
+    """Return McNemar's exact two-sided p-value, from the seeds on which the first alone was lost, and the second
+    alone."""
     total = first_lost + second_lost
     tail = sum(comb(total, k) for k in range(max(first_lost, second_lost), total + 1))
     return min(1.0, tail / 2 ** (total - 1)) if total else 1.0

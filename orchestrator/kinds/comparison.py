@@ -69,7 +69,8 @@ class Candidate(Spec):
     @model_validator(mode="before")
     @classmethod
     def _write_out_schedule(cls, fields: Any) -> Any:
-        """Return a stored comparison must mean the same when the catalog has changed."""
+        """Write the schedules of the catalog out: a stored comparison must mean the same when the catalog has
+        changed."""
         return fields if is_stored() else write_out_schedule(fields)
 
     @model_validator(mode="after")
@@ -327,7 +328,7 @@ class ComparisonSpec(TunedExperiment):
         return f"{tuned} + {pluralize(len(self.candidates), 'candidate')} × {seeds}"
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """Seed by seed, so that early results already span every candidate."""
+        """Return the first runs, seed by seed, so that early results already span every candidate."""
         if self.tuning is None:
             most = max(len(candidate.learning_rates) for candidate in self.candidates)
             return tuple(
@@ -470,13 +471,13 @@ class ComparisonSpec(TunedExperiment):
         return trials * len(self.tuning.seeds) + len(self.seeds)
 
     def _trial_count_of(self, candidate: Candidate) -> int:
-        """Settings that it tries: its learning rates, or as many as a search takes."""
+        """Return the number of settings that a candidate tries: of its learning rates, or as many as a search takes."""
         if self.tuning is None or self.tuning.method == "grid":
             return len(candidate.learning_rates)
         return self.tuning.trials
 
     def comparison(self, cell: Cell | None = None) -> "ComparisonSpec":
-        """Itself."""
+        """Return itself."""
         return self
 
     def design(self) -> ComparisonDesign:
@@ -546,14 +547,15 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
 
 
 def _run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
-    """More runs than one experiment may have."""
+    """Return the fault of more runs than one experiment may have."""
     if count <= MAX_RUNS:
         return []
     return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
 def _schedule_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:
-    """Candidates that would warm up to their end, decay in a shape that has no such share, or average twice."""
+    """Return the faults of candidates that would warm up to their end, decay in a shape that has no such share, or
+    average twice."""
     faults: list[SpecFault] = []
     steps = workload.budget.steps
     for position, candidate in enumerate(candidates):

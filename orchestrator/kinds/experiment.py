@@ -123,7 +123,7 @@ class Experiment(Spec):
 
     @abstractmethod
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """(name, value) of what only this kind has, in short: for a list of facts about the experiment."""
+        """Return (name, value) of what only this kind has, in short: for a list of facts about the experiment."""
 
     @abstractmethod
     def tuning_method(self) -> str:

@@ -150,8 +150,8 @@ class ScalingSpec(TunedExperiment):
         return sum(share.runs for share in self.shares())
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """Seed by seed and small models first, so that early results already span the sizes: those of every cell, or of
-        its phase 1."""
+        """Return the runs of every cell, or of its tuning, seed by seed and small models first, so that early results
+        already span the sizes."""
         by_cell = [self.comparison(cell).first_runs() for cell in self.cells()]
         seeds = self.tuning.seeds if self.tuning else self.seeds
         return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)

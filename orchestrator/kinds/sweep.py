@@ -238,17 +238,17 @@ class SweepSpec(Experiment):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The one seed, where others have several."""
+        """Return the one seed, where others have several."""
         return (self.seed,)
 
     def trials_each(self) -> int:
-        """Trials of each candidate."""
+        """Return the number of trials of each candidate."""
         if self.algorithm == "grid":
             return self.candidates[0].grid_size()
         return self.trials or DEFAULT_TRIALS
 
     def trial_count(self) -> int:
-        """Trials of all candidates."""
+        """Return the number of trials of all candidates."""
         return self.trials_each() * len(self.candidates)
 
     def run_count(self) -> int:
@@ -256,11 +256,11 @@ class SweepSpec(Experiment):
         return self.trial_count()
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """None: its driver adds the trials, one after another."""
+        """Return none: its driver adds the trials, one after another."""
         return ()
 
     def grows(self) -> bool:
-        """Always."""
+        """Return true."""
         return True
 
     def shares(self) -> tuple[Share, ...]:
@@ -291,7 +291,7 @@ class SweepSpec(Experiment):
         return self.candidates[number % len(self.candidates)]
 
     def comparison(self, cell: Cell | None = None) -> None:
-        """None: its trials have one seed and say nothing of chance."""
+        """Return None: its trials have one seed and say nothing of chance."""
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Return the algorithm and its trials."""

@@ -132,7 +132,7 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
 
 
 def _prune_folder(folder: Path, policy: Mapping[Kind, int]) -> None:
-    """Notices go first, for a state without one is no checkpoint."""
+    """Remove the surplus, notices first, for a state without one is no checkpoint."""
     for notice in _local_surplus(folder, policy):
         notice.unlink(missing_ok=True)
         notice.with_suffix(".pt").unlink(missing_ok=True)

@@ -66,8 +66,8 @@ def _remove(
 
 
 def _require_folders(database: Database, runs_folder: Path, experiment_id: ExperimentId) -> None:
-    """A run without a folder has left none. Where the folder of all runs is away, that is a disk which is not mounted:
-    what lies on it would outlive the rows that know of it. Raises `FileNotFoundError`."""
+    """Raise `FileNotFoundError` where the folder of all runs is away and a run has begun: that is a disk which is not
+    mounted, and what lies on it would outlive the rows that know of it."""
     if runs_folder.is_dir() or (runs_folder.parent.is_dir() and not has_begun(database, experiment_id)):
         return
     raise FileNotFoundError(

@@ -155,7 +155,7 @@ class StoredExperiments:
             return reads.experiment(connection, experiment_id), runs
 
     def records(self, experiment_ids: Sequence[str]) -> tuple[ExperimentRecord, ...]:
-        """Experiments without their runs, in the order of these ids; deleted and damaged ones are left out."""
+        """Return experiments without their runs, in the order of these ids; deleted and damaged ones are left out."""
         with self._database.reading() as connection:
             records = reads.several_experiments(connection, experiment_ids)
         return tuple(record for record in records if isinstance(record, ExperimentRecord))

@@ -198,7 +198,7 @@ def answer_path(folder: Path, *question: object) -> Path:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the code that counts, and the versions of the libraries that it counts with."""
+    """Return the SHA-256 of the code that counts, and the versions of the libraries that it counts with."""
     digest = hashlib.sha256()
     packages = Path(str(files("worker"))).parent
     for source in (*map(packages.joinpath, SOURCES), *_own_sources()):

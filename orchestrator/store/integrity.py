@@ -25,7 +25,8 @@ Read = TypeVar("Read")
 
 
 def checksum(content: str | bytes) -> int:
-    """CRC-32 of a row's content, text as UTF-8: it finds every burst below 32 bits, and costs next to nothing."""
+    """Return the CRC-32 of a row's content, text as UTF-8: it finds every burst below 32 bits, and costs next to
+    nothing."""
     return zlib.crc32(content.encode() if isinstance(content, str) else content)
 
 

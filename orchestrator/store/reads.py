@@ -93,8 +93,8 @@ def clone_family(connection: Connection, experiment_id: str, key: str | None) ->
 def experiment_page(
     connection: Connection, limit: int, before: str | None, labelled: Sequence[str] = (), *, deleted: bool = False
 ) -> tuple[AnyExperiment, ...]:
-    """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
-    older than that one. Raises `NotFoundError`."""
+    """Return experiments that have all of these labels, newest first, or the deleted ones among them; with `before`,
+    those older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
     query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
     query = query.order_by(experiments.c.number.desc()).limit(limit).where(*_having(labelled))
@@ -108,7 +108,7 @@ def experiment_page(
 
 
 def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -> tuple[AnyExperiment, ...]:
-    """Experiments in the order of these ids, damaged or not; one that there is not is left out."""
+    """Return experiments in the order of these ids, damaged or not; one that there is not is left out."""
     wanted = [validate_id(experiment_id) for experiment_id in experiment_ids]
     query = _EXPERIMENTS.where(experiments.c.id.in_(wanted), ~is_deleted)
     by_id = {record.id: record for record in _experiment_records(connection, connection.execute(query).all())}
@@ -146,9 +146,9 @@ def run_page(
     after: str | None = None,
     **where: Unpack[RunFilter],
 ) -> tuple[RunRecord, ...]:
-    """Runs that pass the filter; with `after`, those behind that run. `sort` is one of `SORT_KEYS`, with `-` before it
-    the largest first. Ties, and everything without it, have the runs of newer experiments first, each experiment's by
-    position.
+    """Return runs that pass the filter; with `after`, those behind that run. `sort` is one of `SORT_KEYS`, with `-`
+    before it the largest first. Ties, and everything without it, have the runs of newer experiments first, each
+    experiment's by position.
 
     Raises `NotFoundError` for an experiment or run that does not exist.
     """
@@ -200,7 +200,7 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
 
 
 def require_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
-    """Number and revision of an experiment; raises `NotFoundError`, and `DeletedError` if it is deleted."""
+    """Return number and revision of an experiment; raises `NotFoundError`, and `DeletedError` if it is deleted."""
     row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
         raise experiment_not_found(connection, experiment_id)
@@ -381,8 +381,8 @@ def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: in
 
 
 def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, growing: bool) -> float | None:
-    """Steps left × device-seconds a step so far / devices at work now; null if nothing has run or nothing runs now,
-    between two trials of a sweep for instance."""
+    """Return steps left × device-seconds a step so far / devices at work now; null if nothing has run or nothing runs
+    now, between two trials of a sweep for instance."""
     if all(status in TERMINAL for status in by_status):
         return None if growing else 0.0
     steps = sum(int(total.steps) for total in by_status.values())

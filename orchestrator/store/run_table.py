@@ -164,7 +164,7 @@ class _Origin:
 
     @property
     def is_external(self) -> bool:
-        """Whether they were told, not measured."""
+        """Return whether they were told, not measured."""
         return self.name == "external"
 
     def answer(self, field: RunField) -> _Answer:
@@ -266,7 +266,7 @@ class RunTable:
         self._database = database
 
     def page(self, query: TableQuery) -> tuple[TableRow, ...]:
-        """Runs in the order that is asked for, those without a value last, equal ones by origin and id. Raises
+        """Return runs in the order that is asked for, those without a value last, equal ones by origin and id. Raises
         `FilterError` if the run that the page begins behind is gone."""
         with self._database.reading() as connection:
             return _page(connection, query)
@@ -310,7 +310,7 @@ def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
 
 
 def _order(parts: Iterable[Expression], *, descending: bool, plain: bool = False) -> Iterator[Expression]:
-    """Numbers, then texts, then what has no value. `plain`: where there is always one."""
+    """Yield the order: numbers, then texts, then what has no value. `plain`: where there is always one."""
     for expression in parts:
         if not plain:
             yield expression.is_(None)

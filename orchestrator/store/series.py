@@ -63,7 +63,8 @@ def encode(columns: Columns) -> bytes:
 
 
 def decode(chunks: Iterable[bytes], fields: Iterable[str]) -> Columns:
-    """Steps and the asked fields of all chunks, one behind the other; NaN where a chunk does not have the field."""
+    """Return steps and the asked fields of all chunks, one behind the other; NaN where a chunk does not have the
+    field."""
     fields = tuple(dict.fromkeys((STEP, *fields)))
     columns_by_field: dict[str, list[Array]] = {name: [] for name in fields}
     decompress = zstandard.ZstdDecompressor().decompress
@@ -217,8 +218,8 @@ def append_reports(
 def read_observations(
     connection: Connection, run_id: str, *, after_step: int = -1, most_steps: int | None = None
 ) -> tuple[Observation, ...]:
-    """Observations by step and probe, of at most so many steps beyond `after_step`, each that of the newest attempt;
-    damaged ones are left out (`orchestrator/store/admin/maintenance.py` finds them)."""
+    """Return observations by step and probe, of at most so many steps beyond `after_step`, each that of the newest
+    attempt; damaged ones are left out (`orchestrator/store/admin/maintenance.py` finds them)."""
     found = _read_packed(connection, observations.c.blocks, run_id, after_step, most_steps)
     # Not validated again: what is stored was validated when it came in.
     return tuple(Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks) for row, blocks in found)

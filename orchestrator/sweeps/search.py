@@ -141,7 +141,7 @@ class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no 
 
 
 def _tpe(spec: SweepSpec, index: int, trials: Mapping[int, Parameters]) -> OptunaSearch:
-    """Optuna's TPE for one candidate, which first gives the trials that are there already."""
+    """Return Optuna's TPE for one candidate, which first gives the trials that are there already."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     candidates = len(spec.candidates)
     first: Sequence[Parameters] = [trials[number] for number in sorted(trials) if number % candidates == index]
@@ -155,7 +155,7 @@ def _tpe(spec: SweepSpec, index: int, trials: Mapping[int, Parameters]) -> Optun
 
 
 def _asha(spec: SweepSpec) -> AsyncHyperBandScheduler:
-    """ASHA; with several brackets, successions with later first rungs, it is asynchronous Hyperband."""
+    """Return ASHA; with several brackets, successions with later first rungs, it is asynchronous Hyperband."""
     steps = spec.workload.budget.steps
     return AsyncHyperBandScheduler(
         time_attr=STEP,

@@ -77,8 +77,8 @@ class Grid(LineSearch):
 
 
 def spread_shift(index: int) -> float:
-    """Doublings by which the search of a replicate begins higher: 0, -1/2, 1/4, -1/4, 1/8, …, as far apart as so many
-    shifts within one doubling can lie (van der Corput's sequence)."""
+    """Return the doublings by which the search of a replicate begins higher: 0, -1/2, 1/4, -1/4, 1/8, …, as far apart
+    as so many shifts within one doubling can lie (van der Corput's sequence)."""
     share, power = 0.0, 0.5
     while index:
         share += power * (index & 1)
@@ -118,7 +118,7 @@ def _lowest_point(left: float, left_rise: float, right: float, right_rise: float
 
 
 def _vertex(best: float, tried: Trials) -> float:
-    """Doublings from the best rate to the lowest point of the parabola about it."""
+    """Return the doublings from the best rate to the lowest point of the parabola about it."""
     away = {log2(rate / best): loss for rate, loss in tried.items() if isfinite(loss)}
     near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= NEAR_DOUBLINGS}
     if len(near) < FEWEST_NEAR:

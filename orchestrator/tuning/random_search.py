@@ -22,7 +22,7 @@ class RandomSearch:
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        """The candidate's own setting, and the draws."""
+        """Return the candidate's own setting, and the draws."""
         drawn = {axis: _shares(axis, self.trials - 1, self.seed) for axis in self.priors}
         return (
             own_setting(self.priors),
@@ -43,7 +43,7 @@ class RandomSearch:
         return None if best is None else own[best]
 
     def is_at_edge(self, tried: Trials) -> bool:
-        """Never: draws have no order that a better setting could lie beyond."""
+        """Return false: draws have no order that a better setting could lie beyond."""
         return False
 
 

@@ -98,7 +98,7 @@ class FittedLaw:
     draws: Law
 
     def degrees(self) -> int:
-        """Degrees of freedom: cells, and not runs, less the coefficients."""
+        """Return the degrees of freedom: cells, and not runs, less the coefficients."""
         return len(self.sample.cells()) - self.law.form.size()
 
     def estimate(self, value: Array, drawn: Array, *, positive: bool = False) -> Estimate:
@@ -126,7 +126,7 @@ class FittedLaw:
         return estimates
 
     def relative_error(self) -> float:
-        """Root mean square of the cells' log residuals."""
+        """Return the root mean square of the cells' log residuals."""
         log_ratios = [np.log(fmean(losses) / self.law.losses(*cell)) for cell, losses in self.sample.cells().items()]
         return float(np.sqrt(np.mean(np.square(log_ratios))))
 
@@ -218,7 +218,8 @@ def _largest(cells: Iterable[Cell], axis: int) -> list[Cell]:
 
 
 def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
-    """A power law with a floor is one of cross-entropies: an excess risk has no floor, a reward may be negative."""
+    """Raise `FitError` for any other loss than a cross-entropy, whose power law has a floor: an excess risk has no
+    floor, a reward may be negative."""
     for experiment in experiments:
         task = experiment.spec.workload.task
         if not task.loss_unit:
@@ -270,7 +271,7 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
 
 
 def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
-    """None if there are fewer cells than coefficients and one more."""
+    """Return the law with its draws; None if there are fewer cells than coefficients and one more."""
     sample = sample.law_cells(form)
     if too_few(cells := sample.cells(), form):
         return None

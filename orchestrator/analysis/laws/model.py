@@ -94,7 +94,7 @@ class Law:
     """Means of log N and log D that the variables are centred by."""
 
     def coefficients(self) -> dict[str, Array]:
-        """E, A, alpha, B, beta, as far as the form has them, in nats, parameters and tokens."""
+        """Return E, A, alpha, B, beta, as far as the form has them, in nats, parameters and tokens."""
         terms = self.form.floor + len(self.form.variables)
         values: dict[str, Array] = {"E": np.exp(self.theta[..., 0])} if self.form.floor else {}
         for position, variable in enumerate(self.form.variables):
@@ -181,7 +181,7 @@ def _log_losses(terms: Array) -> Array:
 
 
 def _variables(form: LawForm, centred: Array) -> Array:
-    """n × K: the variable of each term; 0 for E."""
+    """Return the variable of each term, n × K; 0 for E."""
     columns = [np.zeros(len(centred))] * form.floor + [centred[:, variable] for variable in form.variables]
     return np.stack(columns, axis=1)
 

@@ -37,7 +37,7 @@ class ScalingPoint(Record):
     """The law's loss there; null if no law is known, and where it is not in it."""
 
     def cell(self) -> tuple[int, int]:
-        """Parameters and tokens."""
+        """Return parameters and tokens."""
         return self.parameters, self.tokens
 
 

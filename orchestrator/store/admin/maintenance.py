@@ -119,7 +119,7 @@ JSON_KINDS = {external_experiments.c.labels: external_runs.LABELS} | {
 
 
 def _contradictions(connection: Connection) -> list[str]:
-    """Promises of the queue that no constraint of SQL can hold."""
+    """Return the broken promises of the queue that no constraint of SQL can hold."""
     has_result = sa.exists().where(results.c.run_id == runs.c.id)
     has_lease = sa.exists().where(attempts.c.run_id == runs.c.id, attempts.c.ended_at.is_(None))
     promises = {

@@ -147,7 +147,7 @@ class Messages(Outbox):
             connection.execute(sa.delete(webhook_messages).where(settled_long_ago))
 
     def _write(self, ended: EndedExperiment | None, endings: Sequence[sa.Row[Any]]) -> None:
-        """Messages for the webhooks that the end concerns, instead of its entries."""
+        """Write messages for the webhooks that the end concerns, instead of its entries."""
         with self._database.writing() as connection:
             if ended is not None:
                 now = self._database.read_clock(connection)
@@ -168,7 +168,7 @@ class Messages(Outbox):
             connection.execute(sa.delete(outbox).where(outbox.c.id.in_(done)))
 
     def _has_valid_key(self) -> sa.ColumnElement[bool]:
-        """Webhooks whose key, where they have one, opens something still."""
+        """Select webhooks whose key, where they have one, opens something still."""
         gone = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
         return ~sa.exists().where(keys.c.id == webhooks.c.key_id, gone)
 

@@ -86,7 +86,7 @@ class Attempts:
             return check_token(connection, run_id, attempt, token)
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
-        """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
+        """Move LEASED → RUNNING; return what to train, and the newest checkpoint of earlier attempts."""
         return self._hello((run_id, attempt, token))
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:
@@ -128,15 +128,15 @@ class Attempts:
             connection.execute(sa.insert(checkpoints).values(row))
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
-        """→ SUCCEEDED with its one result; see `completion.py`."""
+        """Move to SUCCEEDED with its one result; see `completion.py`."""
         self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=result))
 
     def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
-        """The worker obeyed cancel or pause; `ConflictError` if nobody had asked it to."""
+        """Record that the worker obeyed cancel or pause. Raises `ConflictError` if nobody had asked it to."""
         self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=stopped))
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
-        """The attempt broke down; see `completion.py`."""
+        """Record that the attempt broke down; see `completion.py`."""
         self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=failure))
 
     def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:

@@ -47,7 +47,7 @@ class FreeCapacity:
         self._free = {node.id: node for node in nodes}
 
     def cpus(self) -> int:
-        """CPUs free in all: no more runs than this can start."""
+        """Return the CPUs that are free in all: no more runs than this can start."""
         return sum(max(node.cpus, 0) for node in self._free.values())
 
     def take(self, cpus: int, gpus: int) -> NodeId | None:
