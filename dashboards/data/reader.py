@@ -252,7 +252,7 @@ class Reader:
         comparison = (
             outline(experiment, swept)
             if swept
-            else self.analysis.compare(experiment_id, cell, baseline=chosen, of=whole)
+            else self.analysis.compare(experiment_id, cell, baseline=chosen, measured=whole)
         )
         return Snapshot(
             version=version,

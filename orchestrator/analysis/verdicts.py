@@ -153,8 +153,8 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
 def _equal_hours_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
     """Return the steps that each candidate's pace allows."""
     steps = {run.candidate: run.steps_total for run in runs if run.seed in design.seeds}
-    taken = ", ".join(f"{row.title} {steps[row.candidate]:,}" for row in rows if row.candidate in steps)
-    return f"At equal device-hours, by each one's pace in tuning; steps: {taken or 'not known yet'}."
+    steps_text = ", ".join(f"{row.title} {steps[row.candidate]:,}" for row in rows if row.candidate in steps)
+    return f"At equal device-hours, by each one's pace in tuning; steps: {steps_text or 'not known yet'}."
 
 
 def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
@@ -169,9 +169,9 @@ def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows:
     execution = executions.pop() if len(executions) == 1 else None
     if execution is None or execution.memory_cap_gib is None or execution.micro_batch_sequences != "auto":
         return "Measured with different micro-batches: times and memory do not compare."
-    taken = ", ".join(f"{row.title} {min(sizes[row.candidate])}" for row in rows if row.candidate in sizes)
+    batches = ", ".join(f"{row.title} {min(sizes[row.candidate])}" for row in rows if row.candidate in sizes)
     at_equal = (
-        f"At equal memory: micro-batches of as many sequences as fit into {execution.memory_cap_gib:g} GiB ({taken})."
+        f"At equal memory: micro-batches of as many sequences as fit into {execution.memory_cap_gib:g} GiB ({batches})."
     )
     return f"{at_equal} Times compare, at equal tokens." if design.equal == "tokens" else at_equal
 

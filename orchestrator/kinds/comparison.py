@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.design import CandidateDesign, Cell, ComparisonDesign, Equal
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import Experiment, PlannedRun, RunBudget
 from orchestrator.kinds.fields import LearningRates, OwnSchedule, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import METHODS, Tuning
 from orchestrator.names import CandidateName
@@ -449,10 +449,10 @@ class ComparisonSpec(TunedExperiment):
             return None
         return steps_at_equal_time(self.workload.budget.steps, trials, rivals)
 
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the budget of each candidate."""
         return tuple(
-            Share(
+            RunBudget(
                 candidate=candidate.name(),
                 optimizer=candidate.optimizer,
                 options=candidate.options,

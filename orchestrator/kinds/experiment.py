@@ -40,7 +40,7 @@ class PlannedRun(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class RunBudget:
     """The runs of one candidate on one workload."""
 
     candidate: str
@@ -114,7 +114,7 @@ class Experiment(Spec):
         """Return the runs that it begins with, in the order of the queue."""
 
     @abstractmethod
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the runs of each candidate on each workload, in the order of its cells and candidates."""
 
     def warnings(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class Experiment(Spec):
 
     def step_count(self) -> int:
         """Return the number of steps of all of its runs, at most if it grows."""
-        return sum(share.runs * share.workload.budget.steps for share in self.shares())
+        return sum(budget.runs * budget.workload.budget.steps for budget in self.run_budgets())
 
     def grows(self) -> bool:
         """Return whether runs are added after the submission."""

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.design import Cell
 from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
-from orchestrator.kinds.experiment import AnswerKind, PlannedRun, Share
+from orchestrator.kinds.experiment import AnswerKind, PlannedRun, RunBudget
 from orchestrator.kinds.fields import LearningRates
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.tuning.tuner import RunFact
@@ -147,7 +147,7 @@ class ScalingSpec(TunedExperiment):
 
     def run_count(self) -> int:
         """Return the number of runs."""
-        return sum(share.runs for share in self.shares())
+        return sum(budget.runs for budget in self.run_budgets())
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Return the runs of every cell, or of its tuning, seed by seed and small models first, so that early results
@@ -156,9 +156,9 @@ class ScalingSpec(TunedExperiment):
         seeds = self.tuning.seeds if self.tuning else self.seeds
         return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)
 
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the budget of each candidate in each cell."""
-        return tuple(share for cell in self.cells() for share in self.comparison(cell).shares())
+        return tuple(budget for cell in self.cells() for budget in self.comparison(cell).run_budgets())
 
     def cells(self) -> tuple[Cell, ...]:
         """Return every size at every budget, the smallest model first, each with its smallest budget first."""

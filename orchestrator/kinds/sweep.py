@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.design import Cell
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
-from orchestrator.kinds.experiment import AnswerKind, Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import AnswerKind, Experiment, PlannedRun, RunBudget
 from orchestrator.kinds.fields import OwnSchedule, write_out_schedule
 from orchestrator.names import CandidateName
 from orchestrator.tuning.line import LARGEST_RATE
@@ -263,10 +263,10 @@ class SweepSpec(Experiment):
         """Return true."""
         return True
 
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the budget of each candidate."""
         return tuple(
-            Share(
+            RunBudget(
                 candidate=searched.name(),
                 optimizer=searched.optimizer,
                 options=searched.options,

@@ -54,12 +54,13 @@ class Analysis:
         cell: str | None = None,
         *,
         baseline: str | None = None,
-        of: ExperimentWithRuns | None = None,
+        measured: ExperimentWithRuns | None = None,
     ) -> Comparison:
-        """Return the leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
-        experiment that of one cell, by its key, or of its largest model. `baseline`: held against another candidate
-        than the specification says, with intervals that allow for the choice; raises `NotFoundError` for none."""
-        experiment, runs = select_cell(*(of or self._read(experiment_id)), cell)
+        """Return the leaderboard of an experiment, from all of its runs (`measured`: as they were read already); of a
+        scaling experiment that of one cell, by its key, or of its largest model. `baseline`: held against another
+        candidate than the specification says, with intervals that allow for the choice; raises `NotFoundError` for
+        none."""
+        experiment, runs = select_cell(*(measured or self._read(experiment_id)), cell)
         design = comparison_design(experiment)
         if baseline is None or baseline == design.baseline:
             return self._compare(experiment, runs)

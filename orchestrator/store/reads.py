@@ -74,8 +74,8 @@ def clone_family(connection: Connection, experiment_id: str, key: str | None) ->
     clone, source = experiments.c.id, experiments.c.cloned_from
     is_clone: sa.ColumnElement[bool] = source.is_not(None)
     if key is not None:
-        known = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key).scalar_subquery()
-        is_clone &= experiments.c.number < sa.func.coalesce(known, experiments.c.number + 1)
+        newest_number = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key).scalar_subquery()
+        is_clone &= experiments.c.number < sa.func.coalesce(newest_number, experiments.c.number + 1)
     both_ways = sa.union_all(
         sa.select(clone.label("one"), source.label("other")).where(is_clone),
         sa.select(source.label("one"), clone.label("other")).where(is_clone),
@@ -335,7 +335,7 @@ def _experiment_record(
         by_verdict=verdicts,
         growing=row.growing,
     )
-    known: dict[str, Any] = dict(
+    fields: dict[str, Any] = dict(
         id=row.id,
         name=row.name,
         kind=row.kind,
@@ -353,12 +353,12 @@ def _experiment_record(
     try:
         spec, refused = integrity.experiment_spec(row.spec, row.spec_hash), integrity.refusal(row.spec)
     except DamagedError as error:
-        known["progress"] = _progress(totals, growing=row.growing)
-        return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
+        fields["progress"] = _progress(totals, growing=row.growing)
+        return DamagedExperiment(**fields, damaged=f"the stored specification of experiment {row.id} {error}")
     progress = _progress(totals, growing=row.growing, steps_planned=spec.step_count())
-    known["spec_hash"] = integrity.hash_as_read(row.spec)
+    fields["spec_hash"] = integrity.hash_as_read(row.spec)
     with trust_stored_names():  # a record looks through its specification once more
-        return ExperimentRecord(**known, spec=spec, progress=progress, refused=refused)
+        return ExperimentRecord(**fields, spec=spec, progress=progress, refused=refused)
 
 
 def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: int = 0) -> Progress:

@@ -200,12 +200,15 @@ def check_chunk(row: Any, fields: Sequence[str], *, trusts_checksum: bool = True
 
 
 def append_reports(
-    connection: Connection, run_id: str, attempt: int, seen: Sequence[Observation], written: Sequence[TextSamples]
+    connection: Connection, run_id: str, attempt: int, observed: Sequence[Observation], written: Sequence[TextSamples]
 ) -> None:
     """Add what a batch brought beside points; what the attempt brought before stays as it is."""
-    seen_json = [({"step": one.step, "probe": one.probe}, json.dumps(one.blocks)) for one in seen]
-    written_json = [({"step": one.step}, one.model_dump_json(include={"texts"})) for one in written]
-    for column, contents in ((observations.c.blocks, seen_json), (samples.c.texts, written_json)):
+    observed_json = [
+        ({"step": observation.step, "probe": observation.probe}, json.dumps(observation.blocks))
+        for observation in observed
+    ]
+    written_json = [({"step": texts.step}, texts.model_dump_json(include={"texts"})) for texts in written]
+    for column, contents in ((observations.c.blocks, observed_json), (samples.c.texts, written_json)):
         rows = [
             {"run_id": run_id, "attempt": attempt, **key, column.name: data, "checksum": integrity.checksum(data)}
             for key, text in contents
@@ -220,9 +223,9 @@ def read_observations(
 ) -> tuple[Observation, ...]:
     """Return observations by step and probe, of at most so many steps beyond `after_step`, each that of the newest
     attempt; damaged ones are left out (`orchestrator/store/admin/maintenance.py` finds them)."""
-    found = _read_packed(connection, observations.c.blocks, run_id, after_step, most_steps)
+    stored = _read_packed(connection, observations.c.blocks, run_id, after_step, most_steps)
     # Not validated again: what is stored was validated when it came in.
-    return tuple(Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks) for row, blocks in found)
+    return tuple(Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks) for row, blocks in stored)
 
 
 def read_samples(
@@ -230,8 +233,8 @@ def read_samples(
 ) -> tuple[TextSamples, ...]:
     """Return the model's texts at up to so many steps beyond `after_step`, each time by the newest attempt; damaged
     ones are left out."""
-    found = _read_packed(connection, samples.c.texts, run_id, after_step, most_steps)
-    return tuple(TextSamples.model_validate({"step": row.step} | content) for row, content in found)
+    stored = _read_packed(connection, samples.c.texts, run_id, after_step, most_steps)
+    return tuple(TextSamples.model_validate({"step": row.step} | content) for row, content in stored)
 
 
 def _read_packed(
@@ -240,17 +243,17 @@ def _read_packed(
     """Yield the rows of at most so many steps beyond `after_step` with the content of the column, by the rest of their
     key, each of the newest attempt."""
     table: Any = column.table
-    mine = (table.c.run_id == run_id) & (table.c.step > after_step)
-    steps = sa.select(table.c.step).where(mine).distinct().order_by(table.c.step).limit(most_steps)
-    query = sa.select(table).where(mine, table.c.step.in_(steps.scalar_subquery())).order_by(table.c.attempt)
-    key = [each.name for each in table.primary_key if each.name not in ("run_id", "attempt")]
+    of_run = (table.c.run_id == run_id) & (table.c.step > after_step)
+    steps = sa.select(table.c.step).where(of_run).distinct().order_by(table.c.step).limit(most_steps)
+    query = sa.select(table).where(of_run, table.c.step.in_(steps.scalar_subquery())).order_by(table.c.attempt)
+    key = [primary.name for primary in table.primary_key if primary.name not in ("run_id", "attempt")]
     newest = {tuple(row._mapping[name] for name in key): row for row in connection.execute(query)}
-    for place in sorted(newest):
-        row = newest[place]
+    for position in sorted(newest):
+        row = newest[position]
         try:
             content = integrity.unpack(row._mapping[column.name], row.checksum)
         except DamagedError as error:
-            log.warning("a row is left out", table=table.name, run=run_id, key=place, error=str(error))
+            log.warning("a row is left out", table=table.name, run=run_id, key=position, error=str(error))
         else:
             yield row, content
 

@@ -100,9 +100,9 @@ class SweepDriver:
         """Return the sweep and the trials that it has."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, self._sweep_id)
-            found = reads.run_page(connection, experiment_id=self._sweep_id)
+            trial_runs = reads.run_page(connection, experiment_id=self._sweep_id)
         spec = sweep_spec(experiment)
-        return spec, {run.position: spec.searched_parameters(run.position, run.spec) for run in found if run.spec}
+        return spec, {run.position: spec.searched_parameters(run.position, run.spec) for run in trial_runs if run.spec}
 
     def _add(self, spec: SweepSpec, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
         planned = trial_run(spec, number, wanted)

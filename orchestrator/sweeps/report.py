@@ -213,14 +213,13 @@ def _rank(finding: SweepFinding) -> float:
 def _notes(
     spec: SweepSpec, experiment: ExperimentRecord, trials: Sequence[TrialRow], findings: Sequence[SweepFinding]
 ) -> Iterator[str]:
-    done = experiment.counts.done()
+    done, planned = experiment.counts.done(), pluralize(spec.trial_count(), "trial")
     open_trials = sum(trial.status not in TERMINAL for trial in trials)
     if not done:
-        left = spec.trial_count() - len(trials) + open_trials
-        have = "has" if left == 1 else "have"
-        yield f"{left} of {pluralize(spec.trial_count(), 'trial')} {have} not ended: everything here may still change."
+        waiting = spec.trial_count() - len(trials) + open_trials
+        have = "has" if waiting == 1 else "have"
+        yield f"{waiting} of {planned} {have} not ended: everything here may still change."
     elif len(trials) < spec.trial_count():
-        planned = pluralize(spec.trial_count(), "trial")
         yield f"The sweep ended after {len(trials)} of {planned}."
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(trial.status is status for trial in trials):

@@ -47,10 +47,8 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
         self._next = 0
         self._candidates: dict[str, int] = {}
         """Tune's trial → the candidate's place."""
-        places = range(len(spec.candidates))
-        self._inner = (
-            {index: _tpe(spec, index, trials) for index in places} if spec.algorithm in ("tpe", "tpe-hyperband") else {}
-        )
+        has_tpe = spec.algorithm in ("tpe", "tpe-hyperband")
+        self._inner = {index: _tpe(spec, index, trials) for index in range(len(spec.candidates)) if has_tpe}
 
     def suggest(self, trial_id: str) -> Parameters | str | None:
         """Return the next trial's configuration: its run's id, and its number."""

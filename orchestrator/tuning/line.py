@@ -37,7 +37,7 @@ class LineSearch:
     own: float
     trials: int
     shift: float = 0.0
-    """Doublings by which the first three rates lie higher: replicates start at different places."""
+    """Doublings by which the first three rates lie higher: replicates start at different rates."""
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
         """Return the first three rates, then one after another."""
@@ -125,7 +125,7 @@ def _vertex(best: float, tried: Trials) -> float:
         near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= 2 * NEAR_DOUBLINGS}
     if len(near) < 3:
         return 0.0
-    places, losses = np.array([*near]), np.array([*near.values()])
-    curvature, slope, _ = np.polyfit(places, losses - losses.min(), 2)
+    offsets, losses = np.array([*near]), np.array([*near.values()])
+    curvature, slope, _ = np.polyfit(offsets, losses - losses.min(), 2)
     vertex = -slope / (2 * curvature) if curvature > 0 else inf
-    return float(np.clip(vertex, places.min(), places.max())) if isfinite(vertex) else 0.0
+    return float(np.clip(vertex, offsets.min(), offsets.max())) if isfinite(vertex) else 0.0

@@ -165,9 +165,9 @@ def _dump_postgresql(url: sa.URL, target: Path) -> None:
     # The password goes by the environment's rules of libpq, never into a command line that everybody can read.
     environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
     dump = ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={_without_password(url)}"]
-    done = subprocess.run(dump, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        raise StoreError(f"pg_dump failed: {done.stderr.strip()}")
+    completed = subprocess.run(dump, capture_output=True, text=True, env=environment)
+    if completed.returncode != 0:
+        raise StoreError(f"pg_dump failed: {completed.stderr.strip()}")
 
 
 def _without_password(url: sa.URL) -> str:

@@ -164,13 +164,13 @@ class Messages(Outbox):
                 for webhook_id in webhook_rows.scalars().all():
                     id = message_id(webhook_id, ended.id, repr(ended.ended_at))
                     insert_message(connection, id, webhook_id, MessageKind.EXPERIMENT_ENDED, ended.id, body, now)
-            done = [row.id for row in endings]
-            connection.execute(sa.delete(outbox).where(outbox.c.id.in_(done)))
+            ended_runs = [row.id for row in endings]
+            connection.execute(sa.delete(outbox).where(outbox.c.id.in_(ended_runs)))
 
     def _has_valid_key(self) -> sa.ColumnElement[bool]:
         """Select webhooks whose key, where they have one, opens something still."""
-        gone = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
-        return ~sa.exists().where(keys.c.id == webhooks.c.key_id, gone)
+        invalid = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
+        return ~sa.exists().where(keys.c.id == webhooks.c.key_id, invalid)
 
 
 def _ended_experiment(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:

@@ -291,14 +291,14 @@ def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
     beyond that the later one had gone another way."""
     if held.attempt == 1:
         return {}
-    this = checkpoints.c
-    bounds = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
-    own_bounds = bounds.where(this.run_id == held.run.id, this.attempt < held.attempt)
+    attempt, step = checkpoints.c.attempt, checkpoints.c.step
+    bounds = sa.select(attempt, sa.func.min(step), sa.func.max(step)).group_by(attempt).order_by(attempt.desc())
+    own_bounds = bounds.where(checkpoints.c.run_id == held.run.id, attempt < held.attempt)
     counted: dict[int, int] = {}
     bound = held.run.steps_total
-    for attempt, first, last in connection.execute(own_bounds.group_by(this.attempt).order_by(this.attempt.desc())):
+    for earlier, first, last in connection.execute(own_bounds):
         if first <= bound:
-            counted[attempt] = min(last, bound)
+            counted[earlier] = min(last, bound)
         bound = min(first, bound)
     return counted
 

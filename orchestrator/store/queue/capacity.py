@@ -62,8 +62,8 @@ class FreeCapacity:
 
     def occupy(self, node: NodeId, cpus: int, gpus: int) -> None:
         """Count what is known to run there; a node that is gone is no fault."""
-        if (known := self._free.get(node)) is not None:
-            self._free[node] = replace(known, cpus=known.cpus - cpus, gpus=known.gpus - gpus)
+        if (resources := self._free.get(node)) is not None:
+            self._free[node] = replace(resources, cpus=resources.cpus - cpus, gpus=resources.gpus - gpus)
 
 
 def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -93,13 +93,13 @@ def _after_result(held: HeldRun, result: Result) -> RunRow:
 def _after_stop(connection: Connection, held: HeldRun, word: Stopped, policy: LeasePolicy) -> RunRow:
     """Return the run whose worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was
     taken back."""
-    here = replace(held.run, step=min(word.step, held.run.steps_total))
-    if here.status in COMMANDS:
-        return status_after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
+    reached = replace(held.run, step=min(word.step, held.run.steps_total))
+    if reached.status in COMMANDS:
+        return status_after_loss(reached, AttemptOutcome.STOPPED, word.command, policy, held.now)
     if word.command is Command.PAUSE and _was_asked_to_pause(connection, held):
         reason = "paused and resumed; the run goes on from its checkpoint"
-        return replace(here, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
-    raise ConflictError(f"run {held.run.id} is {here.status}; nobody asked its worker to stop")
+        return replace(reached, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
+    raise ConflictError(f"run {held.run.id} is {reached.status}; nobody asked its worker to stop")
 
 
 def _after_failure(
@@ -190,10 +190,10 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, Run
     if not accepted:
         return
     now = accepted[0][1].now
-    done = [(ending.word, held) for ending, held, _ in accepted if isinstance(ending.word, Result)]
-    if done:
-        connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in done])
-        connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in done]})  # nobody will resume them
+    results = [(ending.word, held) for ending, held, _ in accepted if isinstance(ending.word, Result)]
+    if results:
+        connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in results])
+        connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in results]})  # nobody will resume them
     ends = [
         AttemptEnd(
             run=held.run,

@@ -34,11 +34,11 @@ def stop_late(database: Database) -> tuple[tuple[RunId, TimeLimit], ...]:
     """Stop the runs whose time is up; returns them, each with the limit that it reached. Cheap where there is none."""
     over_time, over_deadline = _runs_over_time(database), _runs_over_deadline(database)
     with database.reading() as connection:
-        found = [row.id for query in (over_time, over_deadline) for row in connection.execute(query)]
-    if not found:
+        candidates = [row.id for query in (over_time, over_deadline) for row in connection.execute(query)]
+    if not candidates:
         return ()
     with database.writing() as connection:
-        locked, now = lock_ids(database, connection, found)
+        locked, now = lock_ids(database, connection, candidates)
         late: dict[str, tuple[TimeLimit, str]] = {}
         # Asked again under the lock: it may have ended, or have been tried again, since it was found.
         for row in connection.execute(over_time.where(runs.c.id.in_(locked))):
