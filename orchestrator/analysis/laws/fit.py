@@ -35,7 +35,6 @@ from orchestrator.analysis.laws.records import (
     Estimate,
     FitReport,
     FormName,
-    HeldOutPrediction,
     LawCurve,
     LossDifference,
     Prediction,
@@ -311,7 +310,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         coefficients=coefficients,
         no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
-        held_out=_check_largest(law.sample, form, question.draws // 4) if law else None,
+        held_out_error=_held_out_error(law.sample, form) if law else None,
         predictions=tuple(_prediction(law, wanted) for wanted in question.predict) if law else (),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
@@ -421,16 +420,13 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     )
 
 
-def _check_largest(sample: Sample, form: LawForm, draws: int) -> HeldOutPrediction | None:
-    """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
+def _held_out_error(sample: Sample, form: LawForm) -> float | None:
+    """Return the error of predicting the largest models (of a law in D, the largest budgets) by a law of the others."""
     axis, cells = form.variables[0], sample.cells()
     largest = _largest(cells, axis)[-1]
     smaller = sample.restrict({key for key in sample.losses if key[axis] < largest[axis]})
-    if (fitted := _fit_law(smaller, form, draws)) is None:
-        return None
-    measured, predicted = fmean(cells[largest]), fitted.loss_at(*largest)
-    error = predicted.value - measured
-    return HeldOutPrediction(parameters=largest[SIZE], measured=measured, predicted=predicted, error=error)
+    fitted = _fit_law(smaller, form, draws=0)
+    return None if fitted is None else float(fitted.law.losses(*largest)) - fmean(cells[largest])
 
 
 def _exp(value: float | None) -> float | None:

@@ -59,16 +59,6 @@ class LawCurve(Record):
     points: tuple[Prediction, ...]
 
 
-class HeldOutPrediction(Record):
-    """The largest models left out, and predicted by a law that was fitted to the others."""
-
-    parameters: int
-    measured: float
-    predicted: Estimate
-    error: float
-    """Predicted minus measured, nats."""
-
-
 class LossDifference(Record):
     """The law's loss minus the baseline's at a size that both were trained at (of a law in tokens: at a budget)."""
 
@@ -92,8 +82,9 @@ class CandidateFit(Record):
     """The reason why the fit is no law, and predicts nothing; null if it is one, or nothing was fitted."""
     relative_error: float | None
     """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
-    held_out: HeldOutPrediction | None
-    """Null where the law needs the largest models."""
+    held_out_error: float | None
+    """The largest models' loss as a law of the others predicts it, minus the measured one, in nats; null where the law
+    needs the largest models."""
     predictions: tuple[Prediction, ...]
     loss_differences: tuple[LossDifference, ...] = ()
     """The differences to the baseline at each size (of a law in tokens: each budget), by the laws of the seeds that

@@ -85,8 +85,8 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
     else:
         exponents = [(name, row.coefficients[name]) for name in ("alpha", "beta") if name in row.coefficients]
         sentences.append(f"{', '.join(_estimate_text(*named) for named in exponents)}.")
-        if row.held_out is not None:
-            error, side = row.held_out.error, "high" if row.held_out.error > 0 else "low"
+        if (error := row.held_out_error) is not None:
+            side = "high" if error > 0 else "low"
             sentences.append(f"Without the largest it is predicted {abs(error):.4f} nats too {side}.")
     if row.instability and (row.instability.lost or (baseline.instability and baseline.instability.lost)):
         lost = stability_text(row.instability, baseline.instability, baseline.title)

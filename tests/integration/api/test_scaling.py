@@ -70,7 +70,7 @@ def test_one_experiment_is_enough_for_a_law_with_predictions(client: Client, id:
     alpha = adamw.coefficients["alpha"]
     assert alpha.low is not None and alpha.high is not None
     assert alpha.low <= 0.08 <= alpha.high
-    assert adamw.held_out is not None and abs(adamw.held_out.error) < 0.02
+    assert adamw.held_out_error is not None and abs(adamw.held_out_error) < 0.02
     named, numbered = adamw.predictions
     assert (named.model, numbered.model, numbered.parameters) == ("gpt2-124m", None, 10**9)
     assert numbered.loss.low is not None and numbered.loss.high is not None

@@ -18,7 +18,7 @@ def footprints(tmp_path) -> Footprints:
 def look(fields, footprints, measured=()):
     return preview(
         fields, missing=lambda spec: [], warnings=lambda spec: ["slow"], measured=lambda model: measured,
-        footprints=footprints, power=lambda spec: None, law=lambda spec: None,
+        footprints=footprints, power=lambda spec: None,
     )  # fmt: skip
 
 
