@@ -24,10 +24,10 @@ def coefficients(law: FitReport) -> Table:
     rows = []
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
-        held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
+        held_out = formats.UNKNOWN if fit.held_out_error is None else formats.difference(fit.held_out_error)
         numbers = [point.n for point in fit.points if point.is_in_law]
         count = f"{pluralize(len(numbers), 'point')}, {pluralize(sum(numbers), 'run')}"
-        rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
+        rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held_out, count))
     return Table(
         head=("Optimizer", *names, "Error", "Held-out error", "Data"),
         rows=tuple(rows),
