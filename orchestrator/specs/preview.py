@@ -119,7 +119,8 @@ class Preview(Record):
     runs_from: str = ""
     """The sum behind the number of runs: `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
     growing: bool = False
-    """Whether runs are added as results come: the number of runs, and of what they do, is an upper bound."""
+    """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep ends
+    early."""
     models: tuple[str, ...] = ()
     """The trained models, in the order of the runs."""
     steps: int | None = None
@@ -168,7 +169,7 @@ def preview(
         name=spec.name,
         runs=sum(budget.runs for budget in budgets),
         runs_from=spec.run_sum(),
-        growing=spec.grows(),
+        growing=spec.adds_seeds() or spec.has_driver,
         models=spec.models(),
         steps=spec.step_count(),
         tokens=sum(budget.tokens() for budget in budgets),
