@@ -1,6 +1,6 @@
 """`/runs`: every run of every experiment, external ones marked; the whole view stands in its address.
 
-/runs?q=FILTER&columns=…&sort=-val_loss&after=CURSOR
+/runs?q=FILTER&columns=…&sort=-val_loss&group=candidate&after=CURSOR
 /runs.csv?…          the same columns of all runs that the filter finds, as a file
 """
 
@@ -13,8 +13,16 @@ from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from dashboards.files.publication import run_table_csv
 from dashboards.render import page, refused_page
 from dashboards.text.words import field_value
-from orchestrator.run_table.fields import DEFAULT_COLUMNS, DOCUMENTS, NAMED_FIELDS, FilterError, TableRow
-from orchestrator.run_table.query import TableQuery, read_query
+from orchestrator.run_table.fields import (
+    DEFAULT_COLUMNS,
+    DOCUMENTS,
+    NAMED_FIELDS,
+    FilterError,
+    RunGroup,
+    TableRow,
+)
+from orchestrator.run_table.query import TableQuery, group_filter, read_query
+from orchestrator.store import run_table
 from orchestrator.store.run_table import RunTable
 
 ROWS_SHOWN = 100
@@ -22,7 +30,7 @@ LONGEST_TEXT = 2_000
 LONGEST_NAME = 40
 """Characters of an unknown parameter that are repeated."""
 MOST_NAMED = 8
-PARAMETERS = ("q", "columns", "sort", "after")
+PARAMETERS = ("q", "columns", "sort", "group", "after")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +40,7 @@ class TableView:
     q: str = ""
     columns: str = ""
     sort: str = ""
+    group: str = ""
     after: str = ""
     unknown: tuple[str, ...] = ()
     """Parameters that there are none of: a filter among them must not vanish."""
@@ -53,12 +62,16 @@ class TableView:
             names = ", ".join(repr(name[:LONGEST_NAME]) for name in self.unknown[:MOST_NAMED])
             raise FilterError(f"there is no parameter {names}; there are {', '.join(PARAMETERS)} (q is the filter)")
         columns = [name for name in self.columns.replace(",", " ").split() if name]
-        return read_query(columns=columns, where=self.q, sort=self.sort, after=self.after)
+        return read_query(columns=columns, where=self.q, sort=self.sort, group=self.group, after=self.after)
 
     def sorted_by(self, name: str) -> str:
         """Return the address of the same sorted by that field, turned round where it is already; from the first page
         on."""
         return replace(self, sort=f"-{name}" if self.sort == name else name, after="").query()
+
+    def narrowed_to(self, condition: str) -> str:
+        """Return the address of one group of it, without groups."""
+        return replace(self, q=f"({self.q}) and {condition}" if self.q else condition, group="", after="").query()
 
     def first_page(self) -> str:
         """Return the address of its first page."""
@@ -77,15 +90,20 @@ def all_runs_pages(table: RunTable) -> APIRouter:
     def runs(request: Request) -> HTMLResponse:
         view, fault, following = TableView.parse(request), "", ""
         table_rows: tuple[TableRow, ...] = ()
+        groups: tuple[RunGroup, ...] = ()
         asked = read_query()
         try:
             asked = view.table_query()
-            table_rows = table.page(replace(asked, limit=ROWS_SHOWN + 1))
+            if asked.group:
+                groups = table.groups(asked)
+            else:
+                table_rows = table.page(replace(asked, limit=ROWS_SHOWN + 1))
         except FilterError as error:
             fault = str(error)
         if len(table_rows) > ROWS_SHOWN:
             table_rows = table_rows[:ROWS_SHOWN]
             following = view.page_behind(table_rows[-1].cursor())
+        fields = asked.group
         return page(
             "runs/all_runs.html",
             status=422 if fault else 200,
@@ -93,6 +111,8 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             asked=asked,
             fault=fault,
             rows=table_rows,
+            groups=[(group, view.narrowed_to(group_filter(fields, group))) for group in groups] if fields else (),
+            most_groups=run_table.MOST_GROUPS,
             following=following,
             named=tuple(NAMED_FIELDS),
             documents=DOCUMENTS,

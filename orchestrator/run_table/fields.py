@@ -1,4 +1,4 @@
-"""The fields that the table of all runs has, for its columns, its order and its filters; its records."""
+"""The fields that the table of all runs has, for its columns, its order, its groups and its filters; its records."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -101,3 +101,17 @@ class TableRow:
 
 EXTERNAL = "external:"
 """Stands before the id of an external run where a bench's own run might be meant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunGroup:
+    """The runs of one origin that share the value of each field: what was told is in no mean of what was measured."""
+
+    values: tuple[Value, ...]
+    origin: Literal["bench", "external"]
+    runs: int
+    best: float | None
+    """The lowest of their validation losses."""
+    mean: float | None
+    worst: float | None
+    """The highest."""

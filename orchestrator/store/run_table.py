@@ -1,4 +1,4 @@
-"""`RunTable`: every run of every experiment in SQL: pages by keyset, filters with bound parameters.
+"""`RunTable`: every run of every experiment in SQL: pages by keyset, filters with bound parameters, groups.
 
 Runs of the bench and external ones lie in different tables. One query asks for the first rows of each, so that each may
 use its own index, and for the first ones of both. What a page shows is read for its rows alone.
@@ -23,8 +23,10 @@ from orchestrator.run_table.fields import (
     FieldKind,
     FilterError,
     RunField,
+    RunGroup,
     TableRow,
     Value,
+    find_field,
 )
 from orchestrator.run_table.filters import Condition, Conjunction, Disjunction, Filter, Negation
 from orchestrator.run_table.query import TableQuery
@@ -41,6 +43,7 @@ from orchestrator.store.tables import (
 )
 
 Expression = ColumnElement[Any]
+MOST_GROUPS = 500
 STREAMED_ROWS = 1_000
 """Read at once for a file of all of them."""
 
@@ -280,6 +283,14 @@ class RunTable:
                 return
             asked = replace(asked, after=rows[-1].cursor())
 
+    def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
+        """Return the runs by the fields that the query groups by, the largest groups first, at most `MOST_GROUPS` of
+        each origin."""
+        if not query.group:
+            return ()
+        with self._database.reading() as connection:
+            return _groups(connection, query)
+
 
 def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
     sort = query.sort
@@ -307,6 +318,26 @@ def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
     )
     keys = connection.execute(sa.select(united.is_external, united.id).order_by(*order).limit(query.limit))
     return _rows(connection, [(bool(is_external), run_id) for is_external, run_id in keys], query.columns)
+
+
+def _groups(connection: Connection, query: TableQuery) -> tuple[RunGroup, ...]:
+    loss, groups = find_field("val_loss"), []
+    for origin in _ORIGINS:
+        answers, value = [origin.answer(field) for field in query.group], cast("Expression", origin.answer(loss).number)
+        parts = [part for answer in answers for part in (answer.number, answer.text) if part is not None]
+        labelled = [part.label(f"part_{index}") for index, part in enumerate(parts)]
+        # PostgreSQL squares what it averages, and refuses an overflow.
+        averaged = sa.case((sa.func.abs(value) < 1e150, value))
+        figures = [sa.func.count().label("n"), sa.func.min(value), sa.func.avg(averaged), sa.func.max(value)]
+        grouped = origin.select(
+            [*labelled, *figures], *([] if query.where is None else [_condition(origin, query.where)])
+        )
+        for row in connection.execute(grouped.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
+            cells = iter(row)
+            values = tuple(_value(answer, cells) for answer in answers)
+            runs, best, mean, worst = cells
+            groups.append(RunGroup(values=values, origin=origin.name, runs=runs, best=best, mean=mean, worst=worst))
+    return tuple(sorted(groups, key=lambda group: (-group.runs, tuple(map(str, group.values)), group.origin)))
 
 
 def _order(parts: Iterable[Expression], *, descending: bool, plain: bool = False) -> Iterator[Expression]:

@@ -46,7 +46,7 @@ def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
         f"/runs/{first}",
         compared,
         "/queue",
-        "/runs",
+        "/runs?group=candidate",
     )
     assert _faults_of(eyes, site, *paths) == []
 

@@ -1,4 +1,4 @@
-"""The table of all runs on both databases: filters as their twin, pages without gaps, and hostile filters."""
+"""The table of all runs on both databases: filters as their twin, pages without gaps, groups, and hostile filters."""
 
 import math
 from datetime import timedelta
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.jobs import RunAction
 from orchestrator.run_table.fields import FilterError, find_field
 from orchestrator.run_table.filters import parse_filter
-from orchestrator.run_table.query import TableQuery, read_query
+from orchestrator.run_table.query import TableQuery, group_filter, read_query
 from orchestrator.store.tables import external_runs, runs
 from tests.contract.conftest import Store
 from tests.factories.external_runs import batch, header
@@ -136,8 +136,24 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
         run_ids = ids(query)
         assert sorted(run_ids) == sorted(str(run["id"]) for run in twin_rows if fits(run, asked)), text
         assert run_ids == ids(query, 100), "pages show each run once, in the order of one long page"
+        query = read_query(where=text, group=sort)
+        groups = store.run_table.groups(query)
+        assert sum(group_row.runs for group_row in groups) == len(run_ids)
+        for group_row in groups:
+            narrowed = read_query(where=f"({text}) and {group_filter(query.group, group_row)}")
+            assert len(ids(narrowed)) == group_row.runs
 
     check()
+    for group in store.run_table.groups(read_query(group="candidate")):
+        group_query = read_query(
+            where=group_filter((find_field("candidate"),), group), columns=["val_loss"], limit=1000
+        )
+        rows = store.run_table.page(group_query)
+        assert {row.is_external for row in rows} == {group.origin == "external"}, "one origin each"
+        losses = [row.values[0] for row in rows if isinstance(row.values[0], float)]
+        assert (group.best, group.worst) == (min(losses, default=None), max(losses, default=None))
+        averaged = [loss for loss in losses if abs(loss) < 1e150]
+        assert group.mean == (pytest.approx(sum(averaged) / len(averaged)) if averaged else None)
     order = [row.values[0] for row in store.run_table.page(read_query(sort="-val_loss", columns=["val_loss"]))]
     numbers = [value for value in order if isinstance(value, float)]
     assert numbers == sorted(numbers, reverse=True) and order[: len(numbers)] == numbers, "what has none comes last"
@@ -151,6 +167,9 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
         narrowed = read_query(where=text, sort="config.width", columns=["config.kind", "config.width"])
         assert set(ids(narrowed)) == expected
     assert {"run-0", "run-1", "run-2", "run-4", "run-5"} < set(ids(read_query(where="config.width = null")))
+    assert sum(group_row.runs for group_row in store.run_table.groups(read_query(group="config.kind"))) == len(
+        twin_rows
+    )
     (experiment,) = store.experiments.page()
     for run in store.runs.page():
         store.runs.apply(run.id, RunAction.CANCEL)

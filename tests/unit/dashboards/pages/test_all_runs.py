@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from tests.factories.external_runs import batch, header
@@ -9,7 +10,9 @@ from tests.factories.serving import application, open_services
 from tests.factories.stores import comparison_spec
 
 
-def test_the_table_of_all_runs_is_filtered_sorted_and_downloaded(tmp_path: Path) -> None:
+def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_services(tmp_path) as (services, player), TestClient(application(services)) as browser:
         assert "No run matches" in browser.get("/runs").text
         experiment = services.experiments.submit(
@@ -25,6 +28,13 @@ def test_the_table_of_all_runs_is_filtered_sorted_and_downloaded(tmp_path: Path)
         narrowed = browser.get("/runs?q=candidate=lion and seed<3&sort=-seed&columns=seed,spec.workload.model").text
         assert narrowed.count('name="runs"') == 3 and "gpt2" in narrowed and 'aria-sort="descending"' in narrowed
         assert narrowed.index(">2</bdi>") < narrowed.index(">0</bdi>")
+        grouped = browser.get("/runs?group=candidate").text
+        assert grouped.count(">60</td>") == 2 and "candidate%22+%3D+%22lion" in grouped
+        several = browser.get("/runs?group=candidate+lr").text
+        assert "candidate%22+%3D+%22lion" in several and "and+%22lr%22" in several and "Highest val_loss" in several
+        monkeypatch.setattr("orchestrator.store.run_table.MOST_GROUPS", 1)
+        cut = browser.get("/runs?group=candidate").text
+        assert cut.count(">60</td>") == 1
         faulty = browser.get("/runs?q=lr<oops")
         assert faulty.status_code == 422 and "position 4" in faulty.text and 'value="lr&lt;oops"' in faulty.text
         assert browser.get("/runs?sort=secret").status_code == 422 and browser.get("/runs.csv?q=lr<").status_code == 422
