@@ -131,8 +131,6 @@ def held(report: FitReport, world: World) -> Iterator[tuple[str, bool]]:
         yield "difference", holds(apart.difference.low, true, apart.difference.high)
     if adapm.change is not None:
         yield "change", holds(adapm.change.low, world.gap, adapm.change.high)
-    for multiplier in adapm.data_efficiency if not world.gap else ():
-        yield "token multiplier", holds(multiplier.low, 1.0, multiplier.high)
 
 
 def covered(world: World, datasets: int, draws: int, seed: int = 0) -> dict[str, Any]:

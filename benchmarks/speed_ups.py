@@ -1,4 +1,4 @@
-"""Coverage of the intervals of speed-ups, and error rates of marks of the Pareto front.
+"""Coverage of the intervals of speed-ups.
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed_ups --json benchmarks/results/speed-ups.json
 
@@ -12,11 +12,6 @@ Printed for each world, in per cent of experiments: the intervals that hold the 
 and above; experiments that claim a speed-up (the interval leaves 1 out), which are all false where the truth is 1;
 those that have a figure at all. Then the mean of these figures, and of those alone that claim a speed-up; and the
 median width of the intervals of these, as a ratio.
-
-Fronts: four or ten optimizers of the same loss, whose optimizer states all differ, of which the smallest alone is on
-the front; or four of which two are on the front and one of these saves memory at a loss of 0.01 nats, while another one
-takes as much memory as a better one. Printed: the experiments in which any mark that counts as shown is wrong, and the
-marks that were shown.
 """
 
 import argparse
@@ -151,60 +146,6 @@ def share(count: int, total: int) -> float | None:
     return round(count / total, 4) if total else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Front:
-    """Optimizers with their losses above the baseline's, their bytes of state, and who is on the front."""
-
-    name: str
-    losses: tuple[float, ...]
-    state_bytes: tuple[int, ...]
-    on_front: tuple[bool, ...]
-    seeds: int
-
-
-def fronts() -> Iterator[Front]:
-    """All of them."""
-    for seeds in (3, 5, 10):
-        for count in (4, 10):
-            yield Front(
-                name=f"{count} of equal loss",
-                losses=(0.0,) * count,
-                state_bytes=tuple(range(count, 0, -1)),
-                on_front=(*(False,) * (count - 1), True),
-                seeds=seeds,
-            )
-        yield Front(
-            name="a front of two",
-            losses=(0.0, -0.01, 0.0, 0.0),
-            state_bytes=(8, 5, 5, 1),
-            on_front=(False, True, False, True),
-            seeds=seeds,
-        )
-
-
-def simulate_front(front: Front, experiments: int) -> dict[str, float | None]:
-    """Simulate so many comparisons, at one rate each."""
-    world = World(basins=("flat",) * len(front.losses), seeds=front.seeds, tuning_seeds=0)
-    names = world.specification().names()
-    random = np.random.default_rng([front.seeds, *front.name.encode()])
-    wrong = shown = 0
-    for _ in range(experiments):
-        experiment, runs = conduct(world, front.losses, random)
-        runs = tuple(_with_state(run, front.state_bytes[names.index(run.candidate)]) for run in runs)
-        rows = compare(experiment, runs).rows
-        marks = [
-            row.on_pareto_front == front.on_front[names.index(row.candidate)] for row in rows if row.pareto_front_shown
-        ]
-        wrong += not all(marks)
-        shown += len(marks)
-    return {"wrong": share(wrong, experiments), "shown": share(shown, experiments * len(front.losses))}
-
-
-def _with_state(run: RunRecord, state_bytes: int) -> RunRecord:
-    assert run.result is not None
-    return run.model_copy(update={"result": run.result.model_copy(update={"optimizer_state_bytes": state_bytes})})
-
-
 def races() -> Iterator[Race]:
     """Each speed-up, shape, spacing of evaluations and number of seeds; then with tuning."""
     for speed_up in SPEED_UPS:
@@ -222,19 +163,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--experiments", type=int, default=400, help="in each world; half as many with tuning")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args(arguments)
-    begun, raced, marked = perf_counter(), [], []
+    begun, raced = perf_counter(), []
     for race in races():
         experiments = given.experiments // 2 if race.tuning_seeds else given.experiments
         figures = simulate_race(race, experiments).shares()
         raced.append(asdict(race) | {"experiments": experiments} | figures)
         print(asdict(race), figures, flush=True)
-    for front in fronts():
-        marks = simulate_front(front, given.experiments)
-        marked.append({"name": front.name, "seeds": front.seeds} | marks)
-        print(front.name, f"{front.seeds} seeds", marks, flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
-        write_result(given.json, "speed_ups", {"experiments": given.experiments, "races": raced, "fronts": marked})
+        write_result(given.json, "speed_ups", {"experiments": given.experiments, "races": raced})
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def buckets(columns: Columns, metric: str, count: int) -> dict[str, NDArray[Any]
     step, value = columns.step[finite].astype(np.int64), columns.column(metric)[finite]
     if step.size == 0:
         return dict.fromkeys(("first_step", "last_step", "points", "low", "mean", "high"), np.empty(0, np.int64))
-    starts = _starts(_places(columns.step[finite], count) if step.size > count else np.arange(step.size))
+    starts = _starts(_range_indices(columns.step[finite], count) if step.size > count else np.arange(step.size))
     ends = np.append(starts[1:], step.size)
     sizes = ends - starts
     return {
@@ -101,17 +101,17 @@ def buckets(columns: Columns, metric: str, count: int) -> dict[str, NDArray[Any]
 
 
 def spikes(columns: Columns, metrics: Sequence[str], count: int) -> NDArray[np.int64]:
-    """Indices of the rows that lines through `metrics` need: in each of `count` ranges of steps the lowest and the
-    highest row of every metric, and both ends. All rows where there are hardly more."""
+    """Return the indices of the rows that lines through `metrics` need: in each of `count` ranges of steps the lowest
+    and the highest row of every metric, and both ends. All rows where there are hardly more."""
     if len(columns) <= 2 * count:
         return np.arange(len(columns))
-    places = _places(columns.step, count)
+    ranges = _range_indices(columns.step, count)
     chosen = [np.array([0, len(columns) - 1])]
     for metric in metrics:
         value = columns.column(metric)
         finite = np.flatnonzero(np.isfinite(value))
         if finite.size:
-            chosen += [finite[extremes] for extremes in _extremes(value[finite], _starts(places[finite]))]
+            chosen += [finite[extremes] for extremes in _extremes(value[finite], _starts(ranges[finite]))]
     return np.unique(np.concatenate(chosen))
 
 
@@ -127,11 +127,11 @@ def _array(values: Sequence[float | None] | None, count: int) -> Array:
     return np.full(count, np.nan) if values is None else np.array(values, dtype=np.float64)
 
 
-def _places(step: Array, count: int) -> NDArray[np.int64]:
+def _range_indices(step: Array, count: int) -> NDArray[np.int64]:
     """Return the range from 0 to `count` - 1 of each of the rising steps."""
     share = (step - step[0]) / max(step[-1] - step[0], 1.0)
-    places: NDArray[np.int64] = np.minimum((share * count).astype(np.int64), count - 1)
-    return places
+    ranges: NDArray[np.int64] = np.minimum((share * count).astype(np.int64), count - 1)
+    return ranges
 
 
 def _starts(key: NDArray[Any]) -> NDArray[np.int64]:

@@ -19,8 +19,6 @@ class Cell:
     """A size at a budget of an experiment that has several: a comparison by itself."""
 
     model: str
-    budget: int
-    """The index of its budget."""
     steps: int
     parameters: int
     tokens: int
@@ -28,7 +26,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The cell's key in addresses: `gpt2-tiny-200`."""
+        """Return the cell's key in addresses: `gpt2-tiny-200`."""
         return f"{self.model}-{self.steps}"
 
     def holds(self, model: str, steps: int) -> bool:
@@ -81,22 +79,20 @@ class ComparisonDesign:
     """The unit behind a loss in prose: " nats", or nothing."""
     validation_tokens: int | None = None
     """The tokens of the validation text, which all runs share; None if the choice of it adds no known error."""
-    origin_of_rates: str | None = None
-    """A sentence on where learning rates are from, where some are not from grids of their own."""
 
     @property
     def is_tuned(self) -> bool:
-        """Whether settings are chosen on seeds of their own first."""
+        """Return whether settings are chosen on seeds of their own first."""
         return bool(self.tuning_seeds)
 
     @property
     def sample(self) -> str:
-        """The paired things, in words."""
+        """Return the paired things, in words."""
         return "replicate" if self.replicates > 1 else "seed"
 
     @property
     def comparisons(self) -> int:
-        """The number of tested differences, whose intervals are simultaneous."""
+        """Return the number of tested differences, whose intervals are simultaneous."""
         others = len(self.candidates) - 1
         return others * len(self.candidates) // 2 if self.all_pairs else others
 

@@ -39,7 +39,7 @@ def keep_standard_streams() -> None:
 
 
 def _add_experiment(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Return a run's id begins with its experiment's."""
+    """Add the experiment, whose id a run's begins with."""
     run = event.get("run")
     if isinstance(run, str) and "experiment" not in event:
         event["experiment"] = run.rpartition("-")[0]

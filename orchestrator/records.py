@@ -29,7 +29,7 @@ class StateCounts(Record):
     """Whether runs may still be added: a tuned comparison that has not chosen every winner yet."""
 
     def ended(self) -> int:
-        """Runs in a terminal state."""
+        """Return the number of runs in a terminal state."""
         return sum(number for status, number in self.by_status.items() if status in TERMINAL)
 
     def by_outcome(self) -> dict[Outcome | RunStatus, int]:
@@ -326,7 +326,7 @@ class Interval(Record):
     n: int = Field(ge=1)
 
     def half_width(self) -> float | None:
-        """Half the width of the interval, as in `mean ± half`."""
+        """Return half the width of the interval, as in `mean ± half`."""
         return None if self.high is None else self.high - self.mean
 
 
@@ -413,7 +413,7 @@ class Conclusion(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Conclusion | None":
-        """Answers of an earlier version had two more names for undecided."""
+        """Return undecided for the two more names that answers of an earlier version have for it."""
         return cls.UNDECIDED if value in ("unequally_tuned", "not_compared") else None
 
 
@@ -542,9 +542,6 @@ class CandidateRow(Record):
     """Null while no judged run has ended."""
     on_pareto_front: bool = False
     """Whether no candidate has both a lower mean loss and less optimizer state."""
-    pareto_front_shown: bool = False
-    """Whether the simultaneous intervals show that: of one on the front, that it is below each candidate with as little
-    state; of one that is not, that it is above one of them."""
     seeds_used: SeedsUsed | None = None
     """Null for the baseline, which gets seeds as long as anybody does, and where all seeds run at once."""
 
@@ -622,8 +619,8 @@ class Comparison(Record):
         return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table)
 
     def losses_beside_baseline(self) -> dict[str, Interval]:
-        """Candidate → the baseline's mean loss plus the difference to it, with the interval of that difference; the
-        mean alone of the baseline and of whoever has no difference. Candidates without a loss are left out."""
+        """Return candidate → the baseline's mean loss plus the difference to it, with the interval of that difference;
+        the mean alone of the baseline and of whoever has no difference. Candidates without a loss are left out."""
         baseline = next((row.val_loss for row in self.rows if row.is_baseline), None)
         by_candidate = {}
         for row in self.rows:

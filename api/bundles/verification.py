@@ -20,7 +20,6 @@ from api.bundles.signing import check_signature, predicate
 from orchestrator.errors import OrchestratorError
 from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.services.analysis import NO_CURVE, Analysis
-from orchestrator.specs.footprints import Footprints
 
 ROUNDING: Final = 1e-6
 """Relative: quantiles of another machine or version differ by up to 1e-8, and no reader is shown six digits."""
@@ -77,7 +76,6 @@ def recompute(bundle: Bundle) -> ExperimentDocument:
     analysis = Analysis(
         lambda _: (raw.experiment, raw.runs),
         lambda run_ids: {run_id: bundle.curves.get(run_id, NO_CURVE) for run_id in run_ids},
-        Footprints(Path("/nonexistent")),  # nothing is predicted, so no memory is counted
     )
     recomputed = document(raw.experiment, raw.runs, analysis, raw.provenance.bench_version)
     provenance = recomputed.provenance.model_copy(update={"written_at": raw.provenance.written_at})

@@ -58,7 +58,6 @@ from orchestrator.jobs import TERMINAL, RunAction, RunStatus
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.log_lines import LogLevel
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -72,6 +71,7 @@ from orchestrator.records import (
     RunRecord,
     SubmissionReceipt,
 )
+from orchestrator.services.log_lines import LogLevel
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport

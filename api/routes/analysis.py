@@ -30,8 +30,8 @@ Predict = Annotated[
     list[Annotated[str, AfterValidator(is_target)]],
     Query(
         max_length=32,
-        description="Models, or numbers of parameters, to predict loss and memory at: at the one budget that all sizes "
-        "had, else at the largest model's tokens a parameter. Without a law nothing is predicted.",
+        description="Models, or numbers of parameters, to predict the loss at: at the one budget that all sizes had, "
+        "else at the largest model's tokens a parameter. Without a law nothing is predicted.",
     ),
 ]
 SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]

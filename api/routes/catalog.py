@@ -10,8 +10,15 @@ from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_inf
 from api.routes.context import JsonRoute, State, problems
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.services.analysis import Analysis
-from orchestrator.specs.footprints import PLANNED, RANK_RATIOS, RANKS, STATE_DTYPES, footprint_question, plan_question
+from orchestrator.specs.footprints import (
+    PLANNED,
+    RANK_RATIOS,
+    RANKS,
+    STATE_DTYPES,
+    Footprints,
+    footprint_question,
+    plan_question,
+)
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.footprint.process import FootprintQuestion
@@ -56,7 +63,7 @@ def memory(
     if card_gib is not None and ranks > 1:
         raise ConflictError("what fits a card is counted for one process; ask without ranks, or without card_gib")
     asked = None if card_gib is None else precision
-    found = _count(state.services.analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, asked))
+    found = _count(state.services.footprints, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, asked))
     return found if card_gib is None else found.fit(card_gib, micro_batch)
 
 
@@ -69,14 +76,14 @@ def plan(
     state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the momentum's elements.")] = None,
 ) -> Footprint:
     """The state that the optimizer keeps for every block of the model. The first answer takes some seconds."""
-    return _count(state.services.analysis, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))
+    return _count(state.services.footprints, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))
 
 
-def _count(analysis: Analysis, ask: Callable[[], FootprintQuestion]) -> Footprint:
+def _count(footprints: Footprints, ask: Callable[[], FootprintQuestion]) -> Footprint:
     """The answer to that question, or the problem that tells why there is none."""
     try:
         question = ask()
-        footprint = analysis.count_memory(question)
+        footprint = footprints.count(question)
     except KeyError as error:
         raise NotFoundError(str(error.args[0])) from None
     except ValueError as error:

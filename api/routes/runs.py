@@ -24,7 +24,6 @@ from api.routes.context import (
 )
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunAction, RunStatus
-from orchestrator.log_lines import LONGEST_SEARCH, SEARCHED_BYTES, LogLevel
 from orchestrator.records import (
     SORT_KEYS,
     AttemptRecord,
@@ -36,6 +35,7 @@ from orchestrator.records import (
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
 from orchestrator.run_table.query import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, read_query
+from orchestrator.services.log_lines import LONGEST_SEARCH, SEARCHED_BYTES, LogLevel
 from worker.records.result import Observation, Point, TextSamples
 
 router = APIRouter(route_class=JsonRoute)

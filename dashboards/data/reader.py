@@ -143,13 +143,7 @@ class Reader:
         self._keep(self._briefs, experiment.id, (snapshot.version, brief), MAX_BRIEFS)
         return brief
 
-    def law(
-        self,
-        experiments: Sequence[ExperimentRecord],
-        predict: Sequence[str] = (),
-        *,
-        wait: bool = False,
-    ) -> FitReport:
+    def law(self, experiments: Sequence[ExperimentRecord], predict: Sequence[str] = ()) -> FitReport:
         """Return the laws over these experiments, with predictions for those sizes; without any, for `default_targets`.
         Raises `FitError` if there can be none."""
         ids = [experiment.id for experiment in experiments]
@@ -160,11 +154,8 @@ class Reader:
             cached_fit = self._laws.get(key)
         if cached_fit is not None and cached_fit[0] == stamp:
             return cached_fit[1]
-        report = self.analysis.fit(ids, predict=sizes, wait=wait)
-        predictions = [prediction for fit in report.fits for prediction in fit.predictions]
-        # Predicted memory that is still being counted is asked for again.
-        if all(size.model is None or (size.memory and size.memory.exact) for size in predictions):
-            self._keep(self._laws, key, (stamp, report), MAX_LAWS)
+        report = self.analysis.fit(ids, predict=sizes)
+        self._keep(self._laws, key, (stamp, report), MAX_LAWS)
         return report
 
     def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
@@ -235,7 +226,7 @@ class Reader:
         comparison = (
             outline(experiment, swept)
             if swept
-            else self.analysis.compare(experiment_id, cell, baseline=chosen, of=whole)
+            else self.analysis.compare(experiment_id, cell, baseline=chosen, measured=whole)
         )
         return Snapshot(
             version=version,

@@ -26,7 +26,7 @@ from dashboards.palette import THEMES, Style, ThemeName, style
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS, page_sentence
 from orchestrator.analysis.laws.model import FORMS
-from orchestrator.analysis.laws.records import CandidateFit, CurvePoint, Estimate, FitReport, Prediction, ScalingPoint
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, Prediction, ScalingPoint
 from orchestrator.analysis.laws.verdicts import too_few
 
 NOT_FITTED = "Losses appear here once runs of several sizes have ended."
@@ -160,7 +160,7 @@ def _axis(report: FitReport) -> int:
     return 1 if FORMS[report.form].variables == (1,) else 0
 
 
-def _size_on_axis(point: ScalingPoint | Prediction | CurvePoint, axis: int) -> int:
+def _size_on_axis(point: ScalingPoint | Prediction, axis: int) -> int:
     return (point.parameters, point.tokens)[axis]
 
 

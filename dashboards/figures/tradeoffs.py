@@ -44,8 +44,6 @@ class PricedLoss:
     is_on_front: bool
     """Whether it is on the front of loss and memory, as the leaderboard says: regardless of hidden candidates, and
     without unstable ones."""
-    is_front_shown: bool
-    """Whether intervals show that it is on that front, or that it is not."""
 
 
 def loss_by_price(
@@ -98,7 +96,6 @@ def _priced_losses(
                 PricedLoss(
                     candidate=row.candidate, title=row.title, colour=style.colour(theme), symbol=style.symbol,
                     cost=cost, loss=losses[row.candidate], is_on_front=row.on_pareto_front,
-                    is_front_shown=row.pareto_front_shown,
                 )
             )  # fmt: skip
     return points
@@ -117,16 +114,14 @@ def _mark(point: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
     """`unit`: of a cost in time."""
     time = formats.seconds(point.cost) if unit == "s" else formats.device_time(point.cost)
     cost = formats.size(point.cost) if price == "memory" else time
-    is_sure, front = point.is_front_shown or price != "memory", ""
-    if price == "memory":
-        front = f", {'on' if point.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"
+    front = f", {'on' if point.is_on_front else 'behind'} the front" if price == "memory" else ""
     return trace(
         "markers",
         [point.cost],
         [point.loss.mean],
         name=plain(point.title),
         error_y=whiskers([point.loss.mean], [(point.loss.low, point.loss.high)], point.colour),
-        marker={"size": 10, "symbol": point.symbol if is_sure else f"{point.symbol}-open", "color": point.colour},
+        marker={"size": 10, "symbol": point.symbol, "color": point.colour},
         hovertemplate=f"%{{y:.4f}} at {cost}{front}<extra>%{{fullData.name}}</extra>",
         cliponaxis=False,
         showlegend=True,

@@ -324,7 +324,6 @@ COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("unstable_share_high", lambda row: row.instability.high if row.instability else None),
     ("unstable_p_value", lambda row: row.instability.p_value if row.instability else None),
     ("on_pareto_front", lambda row: row.on_pareto_front),
-    ("pareto_front_shown", lambda row: row.pareto_front_shown),
     ("optimizer_state_bytes", lambda row: row.optimizer_state_bytes),
     ("parameter_bytes", lambda row: row.parameter_bytes),
     ("peak_memory_bytes", lambda row: row.peak_memory_bytes),

@@ -101,7 +101,7 @@ def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
 def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """Return the laws, what they predict, and the comparison at each size."""
     try:
-        law = subject.files.reader.law([subject.experiment], wait=True)
+        law = subject.files.reader.law([subject.experiment])
     except FitError as error:
         return (Section(title="Scaling law", blocks=(Sentences(lines=(("", str(error)),)),)),)
     cells = subject.files.reader.analysis.cells(subject.experiment.id)

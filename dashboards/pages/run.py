@@ -18,8 +18,8 @@ from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats, words
 from orchestrator.errors import NotFoundError
-from orchestrator.log_lines import LONGEST_SEARCH, LogLevel, LogLine
 from orchestrator.records import AttemptRecord, RunRecord
+from orchestrator.services.log_lines import LONGEST_SEARCH, LogLevel, LogLine
 from orchestrator.services.monitor import Monitor
 from worker.records.result import Observation, TextSamples
 from worker.words import pluralize

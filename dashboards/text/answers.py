@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dashboards.text import formats
-from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, MemoryPrediction, Prediction
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, Prediction
 from orchestrator.jobs import state_word
 from orchestrator.records import CellRecord
 from orchestrator.sweeps.records import SweepReport, TrialRow, Value
@@ -53,11 +53,6 @@ def size_title(prediction: Prediction) -> str:
     """`gpt2-124m, 124 M parameters`."""
     size = f"{formats.compact(prediction.parameters)} parameters"
     return size if prediction.model is None else f"{prediction.model}, {size}"
-
-
-def memory_words(memory: MemoryPrediction) -> str:
-    """Return the source of a predicted memory."""
-    return "exact" if memory.exact else "from the trained sizes"
 
 
 def law_headline(report: FitReport) -> str:

@@ -24,10 +24,10 @@ def coefficients(law: FitReport) -> Table:
     rows = []
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
-        held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
+        held_out = formats.UNKNOWN if fit.held_out_error is None else formats.difference(fit.held_out_error)
         numbers = [point.n for point in fit.points if point.is_in_law]
         count = f"{pluralize(len(numbers), 'point')}, {pluralize(sum(numbers), 'run')}"
-        rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
+        rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held_out, count))
     return Table(
         head=("Optimizer", *names, "Error", "Held-out error", "Data"),
         rows=tuple(rows),
@@ -38,21 +38,16 @@ def coefficients(law: FitReport) -> Table:
 
 
 def predictions(law: FitReport) -> Table:
-    """Return the predicted loss and memory of sizes that were not trained; without rows where there are none."""
+    """Return the predicted loss of sizes that were not trained; without rows where there are none."""
     rows = []
     for size in answers.predictions(law):
         for fit, prediction in size.rows:
-            memory = prediction.memory
-            state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
-            how = "" if memory is None else f" ({answers.memory_words(memory)})"
-            total = formats.UNKNOWN if memory is None else formats.size(memory.total_bytes())
             tokens = formats.compact(prediction.tokens)
-            rows.append((size.title, fit.title, tokens, _estimate(prediction.loss, 4), state + how, total))
+            rows.append((size.title, fit.title, tokens, _estimate(prediction.loss, 4)))
     return Table(
-        head=("Size", "Optimizer", "Tokens", "Loss", "Optimizer state", "Memory"),
+        head=("Size", "Optimizer", "Tokens", "Loss"),
         rows=tuple(rows),
-        caption=f"{answers.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
-        "activations are not included. Intervals are those of the curve, not of a further run.",
+        caption=f"{answers.PREDICTED_TOKENS.capitalize()}. Intervals are those of the curve, not of a further run.",
     )
 
 

@@ -365,7 +365,7 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
     at_most = "at most " if spec.adds_seeds() else ""
     common: tuple[str, ...] = (f"{at_most}{pluralize(seeds, 'seed')}", workload.task.computes_in or workload.precision)
     if cells := spec.cells():
-        budgets = len({cell.budget for cell in cells})
+        budgets = len(cells) // len({cell.model for cell in cells})
         return (
             f"scaling law over {', '.join(spec.models())}",
             workload.data.dataset,

@@ -33,11 +33,11 @@ class SettingRuns:
 
     @cached_property
     def lost(self) -> frozenset[int]:
-        """The seeds whose run has ended for good without a loss that counts."""
+        """Return the seeds whose run has ended for good without a loss that counts."""
         return frozenset(run.seed for run in self.runs if run.has_ended() and run.loss is None)
 
     def losses(self) -> dict[int, float]:
-        """Seed → final loss, of runs that were not lost."""
+        """Return seed → final loss of the runs that were not lost."""
         return {run.seed: run.loss for run in self.runs if run.loss is not None}
 
     def units(self) -> dict[int, float]:
@@ -51,12 +51,12 @@ class SettingRuns:
         return {replicate: fmean(values) for replicate, values in means.items()}
 
     def val_loss(self) -> Interval | None:
-        """Mean over what is compared, with its interval."""
+        """Return the mean over what is compared, with its interval."""
         return mean_interval([*self.units().values()], looks=self.looks)
 
     def rank(self) -> tuple[int, float]:
-        """Sorts the best trial first: the most runs with a loss, since all rates are for the same seeds; then the
-        lowest mean."""
+        """Return a key that sorts the best trial first: the most runs with a loss, since all rates are for the same
+        seeds; then the lowest mean."""
         losses = self.losses()
         return -len(losses), fmean(losses.values()) if losses else inf
 
@@ -78,12 +78,12 @@ class CandidateSummary:
 
     @property
     def chosen(self) -> SettingRuns:
-        """The best trial."""
+        """Return the best trial."""
         return _best_trial(self.rates)
 
     @property
     def best(self) -> SettingRuns:
-        """The runs that are compared; none before they begin."""
+        """Return the runs that are compared; none before they begin."""
         if self.final is not None or not self.tuned:
             return self.final or self.chosen
         return SettingRuns(lr=self.chosen.lr, runs=(), setting={})

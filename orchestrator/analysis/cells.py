@@ -58,7 +58,7 @@ def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tup
 def _cell_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord], cell: Cell) -> ExperimentWithRuns:
     spec = experiment.spec
     cell_runs = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
-    comparison = spec.comparison(cell, {run.candidate: run.lr for run in cell_runs})
+    comparison = spec.comparison(cell)
     assert comparison is not None, f"{experiment.id} has cells that are no comparisons"
     judged = {run.candidate for run in cell_runs if run.seed in spec.seeds}
     growing = experiment.counts.growing and len(judged) < len(spec.candidates)

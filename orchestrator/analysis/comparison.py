@@ -17,7 +17,7 @@ from orchestrator.analysis.candidates import CandidateSummary, SettingRuns, desi
 from orchestrator.analysis.estimator import conclude, half_width, instability, paired_difference
 from orchestrator.analysis.sequential import FUTILE, Array, chance_of_verdict
 from orchestrator.analysis.statistics import median
-from orchestrator.analysis.targets import crossing_bounds, first_reached, fronts_shown, pareto_front
+from orchestrator.analysis.targets import crossing_bounds, first_reached, pareto_front
 from orchestrator.analysis.verdicts import notes, verdict
 from orchestrator.design import ComparisonDesign
 from orchestrator.errors import ConflictError
@@ -99,47 +99,19 @@ def compare(
         )
         for standing, row in zip(standings, concluded, strict=True)
     )
-    pairs = _all_pairs(design, standings, rows) if design.all_pairs else ()
-    shown = fronts_shown([standing.loss_and_bytes() for standing in standings], _intervals(rows, pairs))
-    rows = tuple(
-        row.model_copy(update={"pareto_front_shown": is_shown}) for row, is_shown in zip(rows, shown, strict=True)
-    )
     return Comparison(
         experiment_id=experiment.id,
         name=experiment.name,
         complete=all(run.status in TERMINAL for run in runs) and not experiment.counts.growing,
         baseline=design.baseline,
-        device=_device(runs),
+        device=device_names(runs),
         loss_name=design.loss_name,
         loss_unit=design.loss_unit,
         tuning_seeds=design.tuning_seeds,
         rows=rows,
-        pairs=pairs,
+        pairs=_all_pairs(design, standings, rows) if design.all_pairs else (),
         notes=notes(design, runs, rows),
     )
-
-
-def _intervals(
-    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair]
-) -> dict[tuple[int, int], tuple[float, float]]:
-    """Index and index → between which bounds the first one's loss less the second one's lies. All hold at once: bounds
-    to the baseline give those of two others, wider than a test of the two would. Whose best trial lies at an edge may
-    be lower by any amount."""
-    tested = {(pair.candidate, pair.other): _bounds(pair.difference) for pair in pairs}
-    intervals = {}
-    for (index, row), (other, other_row) in itertools.permutations(enumerate(rows), 2):
-        low, high = (0.0, 0.0) if row.is_baseline else _bounds(row.difference)
-        other_low, other_high = (0.0, 0.0) if other_row.is_baseline else _bounds(other_row.difference)
-        bounds = low - other_high, high - other_low
-        if (reverse := tested.get((other_row.candidate, row.candidate))) is not None:
-            bounds = -reverse[1], -reverse[0]
-        low, high = tested.get((row.candidate, other_row.candidate), bounds)
-        intervals[index, other] = -math.inf if row.edge_of_grid else low, math.inf if other_row.edge_of_grid else high
-    return intervals
-
-
-def _bounds(difference: Difference | None) -> tuple[float, float]:
-    return (-math.inf, math.inf) if difference is None else difference.bounds()
 
 
 def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) -> list[CandidateRow]:
@@ -185,7 +157,7 @@ class Standing:
     lacks change no order. Where there is no difference, its own loss."""
 
     def key(self) -> tuple[bool, float, tuple[int, float]]:
-        """Sorts the best first; while nothing can be compared, by the best trial so far."""
+        """Return a key that sorts the best first; while nothing can be compared, by the best trial so far."""
         return self.loss is None, self.loss or 0.0, self.summary.chosen.rank()
 
     def loss_and_bytes(self) -> tuple[float, float] | None:
@@ -265,9 +237,9 @@ def _chance_of_verdict(design: ComparisonDesign, difference: Difference) -> floa
 
 
 def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[tuple[str, int, Setting], ...]:
-    """(candidate, seed, setting) of the runs that follow in a sequential comparison: of each candidate whose verdict is
-    open after a look, and of the baseline wherever it lacks one of theirs; at the settings of their judged runs.
-    Nothing that is there already."""
+    """Return (candidate, seed, setting) of the runs that follow in a sequential comparison: of each candidate whose
+    verdict is open after a look, and of the baseline wherever it lacks one of theirs; at the settings of their judged
+    runs. Nothing that is there already."""
     design = comparison_design(experiment)
     if design.first_seeds is None:
         return ()
@@ -325,8 +297,8 @@ def _all_pairs(
 
 
 def evaluation_error(validation_tokens: int | None) -> float:
-    """Standard error of a difference of two losses by the validation text of so many tokens, which is the same for all
-    runs; 0 for tasks of which it was not measured, and which have None."""
+    """Return the standard error of a difference of two losses by the validation text of so many tokens, which is the
+    same for all runs; 0 for tasks of which it was not measured, and which have None."""
     return 0.0 if validation_tokens is None else EVALUATION_ERROR / math.sqrt(validation_tokens)
 
 
@@ -483,13 +455,13 @@ def _rate_row(rate: SettingRuns) -> LearningRateRow:
 
 
 def _energy(results: Sequence[Result]) -> float | None:
-    """Mean energy of a run; None unless every result has one."""
+    """Return the mean energy of a run in joules; None unless every result has one."""
     energies = [getattr(result, "energy_joules", None) for result in results]
     measured = [float(energy) for energy in energies if energy is not None]
     return statistics.fmean(measured) if measured and len(measured) == len(energies) else None
 
 
-def _device(runs: Iterable[RunRecord]) -> str | None:
+def device_names(runs: Iterable[RunRecord]) -> str | None:
     """Return the device of all results; several are named side by side."""
     environments = [run.result.environment for run in runs if run.result]
     names = {"cpu" if machine.device == "cpu" else machine.device_name for machine in environments}

@@ -39,17 +39,6 @@ def design_power(design: ComparisonDesign, earlier: Iterable[ExperimentWithRuns]
     )
 
 
-def few_tuning_seeds(design: ComparisonDesign) -> str | None:
-    """Return a sentence where tuning has so few seeds beside the judging ones that its luck would rival their noise."""
-    needed, tuning_seeds = round(len(design.seeds) / 3), len(design.tuning_seeds)
-    if not design.is_tuned or tuning_seeds >= needed:
-        return None
-    return (
-        f"{tuning_seeds} tuning seeds for {len(design.seeds)} judging ones: the luck of tuning would rival the "
-        f"noise of judging. Use {needed} tuning seeds or more."
-    )
-
-
 def _judged_losses(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list[dict[int, float]]:
     """Return the losses by seed of each candidate of an earlier experiment, at its judged setting: the one with the
     most seeds that count."""

@@ -116,8 +116,8 @@ def conclude(difference: Difference | None, judged: JudgedRuns, baseline: Judged
     """Return the verdict on a candidate. Who lost more runs is neither better nor as good, and the baseline likewise; a
     candidate at an edge of what was tried is not called worse, nothing better than a baseline there, and neither as
     good."""
-    both = {*judged.ended} & {*baseline.ended}
-    lost, baseline_lost = len(both & {*judged.lost}), len(both & {*baseline.lost})
+    ended_seeds = {*judged.ended} & {*baseline.ended}
+    lost, baseline_lost = len(ended_seeds & {*judged.lost}), len(ended_seeds & {*baseline.lost})
     if difference is not None:
         if difference.is_better() and lost <= baseline_lost and not baseline.is_at_edge:
             return Conclusion.BETTER
@@ -139,9 +139,9 @@ def instability(judged: JudgedRuns, baseline: JudgedRuns | None, comparisons: in
     low, high = clopper_pearson(len(judged.lost), len(judged.ended))
     p_value = None
     if baseline is not None:
-        both = {*judged.ended} & {*baseline.ended}
+        ended_seeds = {*judged.ended} & {*baseline.ended}
         only_candidate, only_baseline = {*judged.lost} - {*baseline.lost}, {*baseline.lost} - {*judged.lost}
-        p_value = min(1.0, comparisons * sign_test(len(only_candidate & both), len(only_baseline & both)))
+        p_value = min(1.0, comparisons * sign_test(len(only_candidate & ended_seeds), len(only_baseline & ended_seeds)))
     return Instability(lost=len(judged.lost), runs=len(judged.ended), low=low, high=high, p_value=p_value)
 
 
@@ -155,7 +155,8 @@ def clopper_pearson(count: int, total: int) -> tuple[float, float]:
 
 
 def sign_test(first_lost: int, second_lost: int) -> float:
-    """McNemar's exact two-sided p-value, from the seeds on which the first alone was lost, and the second alone."""
+    """Return McNemar's exact two-sided p-value, from the seeds on which the first alone was lost, and the second
+    alone."""
     total = first_lost + second_lost
     tail = sum(comb(total, k) for k in range(max(first_lost, second_lost), total + 1))
     return min(1.0, tail / 2 ** (total - 1)) if total else 1.0

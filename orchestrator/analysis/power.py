@@ -114,8 +114,8 @@ def seeds_to_decide(
 
 
 def paired_sd(experiments: Iterable[Sequence[Mapping[int, float]]]) -> tuple[float, int] | None:
-    """Standard deviation of the difference of two candidates with the same seed, pooled over experiments, and from how
-    many; None if none has two candidates with two seeds in common.
+    """Return the standard deviation of the difference of two candidates with the same seed, pooled over experiments,
+    and from how many; None if none has two candidates with two seeds in common.
 
     Args:
         experiments: Of each one, for every candidate its losses by seed.

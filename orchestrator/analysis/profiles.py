@@ -252,7 +252,8 @@ def _has_curve(run: RunRecord, curves: Curves) -> bool:
 
 
 def _trained_workload(workload: Workload) -> str:
-    """Equal for what is one workload: how it is computed, evaluated and observed makes no other one of it."""
+    """Return a hash that is equal for what is one workload: how it is computed, evaluated and observed makes no other
+    one of it."""
     return workload.model_copy(update=AS_USUAL).content_hash()
 
 

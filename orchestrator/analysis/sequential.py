@@ -52,8 +52,8 @@ class Look:
 
 @lru_cache(maxsize=256)
 def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
-    """Number of pairs → its look, from the first to the last; together they spend `alpha`. Of very many seeds the first
-    looks have nothing to spend, and there are none."""
+    """Return number of pairs → its look, from the first to the last; together they spend `alpha`. Of very many seeds
+    the first looks have nothing to spend, and there are none."""
     levels: dict[int, float] = {}
     u = shares = np.zeros(0)
     for n in range(first, most + 1):
@@ -106,17 +106,17 @@ def _spent_error(share: float, alpha: float) -> float:
 
 
 def _tail_probability(bound: float, n: int) -> float:
-    """P(|u_n| > bound), of no other look: that of one coordinate of a point on the sphere in n dimensions."""
+    """Return P(|u_n| > bound), of no other look: that of one coordinate of a point on the sphere in n dimensions."""
     return float(sp.special.betaincc(0.5, (n - 1) / 2, min(bound**2 / n, 1.0)))
 
 
 def _cells(bound: float, n: int) -> Array:
-    """Edges of cells up to the boundary, the narrower the nearer to √n, where little of u is much of t."""
+    """Return the edges of cells up to the boundary, the narrower the nearer to √n, where little of u is much of t."""
     return np.asarray(math.sqrt(n) * np.sin(np.linspace(0.0, math.asin(min(bound / math.sqrt(n), 1.0)), CELLS + 1)))
 
 
 def _probability_within(bounds: Array, u: Array, n: int) -> Array:
-    """P(|u_{n+1}| ≤ bound) for each u_n (rows) and each bound: u_{n+1} = √(1 + u²) sin(φ + atan u)."""
+    """Return P(|u_{n+1}| ≤ bound) for each u_n (rows) and each bound: u_{n+1} = √(1 + u²) sin(φ + atan u)."""
 
     def chance(angle: Array) -> Array:
         """P(φ ≤ angle)."""

@@ -31,7 +31,7 @@ def normal_quantile(probability: float) -> float:
 def mean_interval(
     values: Sequence[float], comparisons: int = 1, looks: Mapping[int, Look] | None = None
 ) -> Interval | None:
-    """Mean of independent values with its 95 % t-interval: mean ± t_{n-1, 0.975} · s / sqrt(n).
+    """Return the mean of independent values with its 95 % t-interval: mean ± t_{n-1, 0.975} · s / sqrt(n).
 
     With `comparisons` = k such intervals at once hold together with 95 %, and with `looks` those of all numbers of
     values that have one. None for an empty or non-finite sample; without bounds where n = 1, the values do not differ,

@@ -7,7 +7,6 @@ Pure functions on arrays, without a word of runs or tables:
     median_time     of times to a target, some of which never were
     geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
     pareto_front    lowest loss × fewest bytes
-    fronts_shown    whether intervals show who is on it
     profile_scores  performance profiles, integrated              (Dolan and Moré, arXiv cs/0102001; AlgoPerf)
 """
 
@@ -92,27 +91,6 @@ def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ..
         return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in measured)
 
     return tuple(point is not None and not is_beaten(point) for point in points)
-
-
-def fronts_shown(
-    points: Sequence[tuple[float, float] | None], differences: Mapping[tuple[int, int], tuple[float, float]]
-) -> tuple[bool, ...]:
-    """Return for each point (loss, bytes) whether it is shown to be on the front, or shown not to be.
-
-    Args:
-        points: As of `pareto_front`.
-        differences: Of any two places, between which bounds the first one's loss less the second one's lies.
-    """
-
-    def is_shown(index: int, size_bytes: float) -> bool:
-        rivals = [
-            differences[index, other]
-            for other, point in enumerate(points)
-            if other != index and point is not None and point[1] <= size_bytes
-        ]
-        return all(high < 0 for _, high in rivals) or any(low > 0 for low, _ in rivals)
-
-    return tuple(point is not None and is_shown(index, point[1]) for index, point in enumerate(points))
 
 
 def profile_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, float]:

@@ -8,11 +8,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from orchestrator.analysis.candidates import run_fact
 from orchestrator.design import ComparisonDesign
 from orchestrator.jobs import TERMINAL, Outcome
 from orchestrator.records import SIGNIFICANCE, CandidateRow, Conclusion, Difference, Instability, RunRecord
-from orchestrator.tuning.tuner import mean_losses
 from worker.words import pluralize
 
 FAIR_SEEDS = 3
@@ -133,11 +131,6 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
     if design.equal == "device_hours":
         yield _equal_hours_note(design, runs, rows)
     yield from loss_notes(design, rows)
-    if chosen_earlier := [row.title for row in rows if _is_chosen_earlier(design, runs, row)]:
-        yield (
-            f"{', '.join(chosen_earlier)}: judged at a setting that an earlier version chose, or that a retried trial "
-            "has changed since; clone the experiment to judge what its trials give now."
-        )
     if missing := sum(run.outcome() in (Outcome.FAILED, Outcome.CANCELLED) for run in runs):
         yield f"{pluralize(missing, 'run')} failed or {'was' if missing == 1 else 'were'} cancelled, without a result."
     if rivalled := next((row.difference for row in rows if _rivals_evaluation(row.difference)), None):
@@ -160,8 +153,8 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
 def _equal_hours_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
     """Return the steps that each candidate's pace allows."""
     steps = {run.candidate: run.steps_total for run in runs if run.seed in design.seeds}
-    taken = ", ".join(f"{row.title} {steps[row.candidate]:,}" for row in rows if row.candidate in steps)
-    return f"At equal device-hours, by each one's pace in tuning; steps: {taken or 'not known yet'}."
+    steps_text = ", ".join(f"{row.title} {steps[row.candidate]:,}" for row in rows if row.candidate in steps)
+    return f"At equal device-hours, by each one's pace in tuning; steps: {steps_text or 'not known yet'}."
 
 
 def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
@@ -176,9 +169,9 @@ def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows:
     execution = executions.pop() if len(executions) == 1 else None
     if execution is None or execution.memory_cap_gib is None or execution.micro_batch_sequences != "auto":
         return "Measured with different micro-batches: times and memory do not compare."
-    taken = ", ".join(f"{row.title} {min(sizes[row.candidate])}" for row in rows if row.candidate in sizes)
+    batches = ", ".join(f"{row.title} {min(sizes[row.candidate])}" for row in rows if row.candidate in sizes)
     at_equal = (
-        f"At equal memory: micro-batches of as many sequences as fit into {execution.memory_cap_gib:g} GiB ({taken})."
+        f"At equal memory: micro-batches of as many sequences as fit into {execution.memory_cap_gib:g} GiB ({batches})."
     )
     return f"{at_equal} Times compare, at equal tokens." if design.equal == "tokens" else at_equal
 
@@ -200,19 +193,6 @@ def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterat
     for row in rows:
         if row.lost_runs():
             yield f"{row.title}: {stability_text(row.instability, None, '')}, so its loss covers the others."
-    if design.origin_of_rates is not None:
-        yield design.origin_of_rates
-
-
-def _is_chosen_earlier(design: ComparisonDesign, runs: Sequence[RunRecord], row: CandidateRow) -> bool:
-    """Return whether tuning finds another setting than the judged one: an earlier version chose it, or a trial was
-    retried."""
-    if not design.is_tuned or row.final is None or design.replicates > 1:
-        return False
-    trials = [run_fact(run) for run in runs if run.candidate == row.candidate and run.seed not in design.seeds]
-    tuner = next(candidate for candidate in design.candidates if candidate.name == row.candidate).tuners[0]
-    setting = tuner.setting(mean_losses(trials))
-    return setting is not None and setting["lr"] != row.final.lr
 
 
 def note_on_baseline(design: ComparisonDesign, baseline: str, without_choice: str) -> str:

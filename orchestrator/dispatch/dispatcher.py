@@ -72,7 +72,7 @@ class Runner(Protocol):
         """Take over those attempts whose process still runs, and end every other process of an earlier dispatcher."""
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
-        """Attempts that ended since the last call. Where it is not certain that a process is dead, it is not told."""
+        """Return the attempts that ended since the last call, without those whose process may be alive."""
 
     def kill(self, run_id: RunId, attempt: int) -> None:
         """End the process of an attempt now; one that is unknown is no fault."""

@@ -48,8 +48,8 @@ class EndedPlacements:
         self._ended = {key: ended_at for key, ended_at in self._ended.items() if ended_at > since}
         if not self._ended:
             return
-        taken = {reserved_bytes(*key) for key in live}
-        attempts_by_memory = {memory: key for key in self._ended if (memory := reserved_bytes(*key)) not in taken}
+        live_bytes = {reserved_bytes(*key) for key in live}
+        attempts_by_memory = {memory: key for key in self._ended if (memory := reserved_bytes(*key)) not in live_bytes}
         for name, group in ray.util.placement_group_table().items():
             reserved = {int(bundle.get("memory", 0)) for bundle in group["bundles"].values()}
             if group["state"] != "REMOVED" and len(reserved) == 1 and reserved <= attempts_by_memory.keys():

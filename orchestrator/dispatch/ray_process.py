@@ -76,7 +76,8 @@ def stop_embedded_ray(data_folder: Path) -> None:
 
 
 def _token_file(data_folder: Path) -> Path:
-    """Ray's shared secret lives with our data, not in the home folder, readable by its owner alone."""
+    """Return the file of Ray's shared secret, which lies with our data, not in the home folder, readable by its owner
+    alone."""
     path = data_folder.resolve() / "ray_token"
     if not path.exists():
         path.touch(mode=0o600)

@@ -106,7 +106,7 @@ class RayRunner:
         return tuple(adopted[name] for name in sorted(adopted_names))
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
-        """Attempts whose call returned or whose actor is certainly dead."""
+        """Return the attempts whose call returned or whose actor is certainly dead."""
         self._placements.free(self._started.keys())
         return self._collect(timeout_seconds=0)
 
@@ -117,7 +117,7 @@ class RayRunner:
             end_actor(started.actor, started.process_id)
 
     def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
-        """SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.
+        """Send SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.
 
         However an attempt ends now, it is our doing: all of them are told as interrupted. Detached ones go on.
         """
@@ -205,7 +205,7 @@ class RayRunner:
         return _ended_attempt(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
 
     def _signal_all(self) -> None:
-        """SIGTERM to every worker that runs on this machine and has told its process."""
+        """Send SIGTERM to every worker that runs on this machine and has told its process."""
         by_reference = {started.process_id: started for started in self._started.values()}
         if not by_reference:
             return
@@ -263,7 +263,7 @@ def _ended_attempt(started: _LiveActor, *, interrupted: bool, message: str) -> E
 
 
 def _describe(error: Exception) -> str:
-    """Ray's pages of advice in a sentence."""
+    """Return Ray's pages of advice as a sentence."""
     text = " ".join(str(error).split())
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return "the host ran out of memory, and Ray ended the worker's process"

@@ -48,7 +48,7 @@ class RaySession:
 
     @property
     def temp_dir(self) -> Path:
-        """The folder for Ray's temporary files, which Ray opens to everybody."""
+        """Return the folder for Ray's temporary files, which Ray opens to everybody."""
         return self.folder / "r"
 
     def close(self) -> None:

@@ -53,8 +53,8 @@ class RankArguments:
 
 
 def train(arguments: RankArguments, shape: ProcessGroupShape, memory_bytes: int) -> str | None:
-    """Have the processes train to their end; a sentence where that did not go well. By the memory that each reserves
-    Ray's room for them is known afterwards."""
+    """Have the processes train to their end; return a sentence where that did not go well. By the memory that each
+    reserves Ray's room for them is known afterwards."""
     os.environ.update(RAY_TRAIN)
     trainer = TorchTrainer(
         _run_rank,

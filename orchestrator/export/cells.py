@@ -28,5 +28,5 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def spreadsheet_safe(value: Any) -> Any:
-    """Return a text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
+    """Return a text that a spreadsheet would execute with an apostrophe before it; numbers stay numbers."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value

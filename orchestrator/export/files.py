@@ -20,7 +20,7 @@ from orchestrator.records import RunRecord
 
 
 def write_results(runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
-    """A row for each run, in the order given."""
+    """Write a row for each run, in the order given."""
     columns, length = _columns(runs)
     by_field = columns or {name: [] for name in RunRecord.model_fields}
     names = [name for name in by_field if not any(other.startswith(f"{name}.") for other in by_field)]
@@ -55,7 +55,8 @@ def _in_one_word(run: RunRecord) -> dict[str, str | int | None]:
 
 
 def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
-    """A row for each point of each run, run by run, as `read` has its series; in Parquet each run is a row group."""
+    """Write a row for each point of each run, run by run, as `read` has its series; in Parquet each run is a row
+    group."""
     texts = [("run_id", pa.string()), ("candidate", pa.string()), ("optimizer", pa.string())]
     numbers = [("run_lr", pa.float64()), ("seed", pa.int64())]  # `lr` is a point's: the schedule's at that step
     fields = [(name, pa.int64() if name in WHOLE_NUMBERS else pa.float64()) for name in FIELDS]

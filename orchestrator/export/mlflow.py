@@ -186,7 +186,7 @@ class MlflowCopy:
         return () if run.status is RunStatus.SUCCEEDED else self._runs.checkpoints(run.id)[-1:]
 
     def _tags(self, run: RunRecord) -> dict[str, str]:
-        """Provenance, and what MLflow's own states cannot say."""
+        """Return provenance, and what MLflow's own states cannot say."""
         tags = {
             "bench.candidate": run.candidate,
             "bench.status": run.status.value,
@@ -212,7 +212,8 @@ class MlflowCopy:
 
 
 def point_metrics(columns: Columns, start: int) -> Iterator[tuple[str, float, int, int]]:
-    """(name, value, milliseconds, step) of all that was measured; time is the run's start and its steps' since."""
+    """Yield (name, value, milliseconds, step) of all that was measured; time is the run's start and its steps'
+    since."""
     moments = (start + np.cumsum(np.nan_to_num(columns.column("step_seconds"))) * 1000).round().astype(np.int64)
     for name in POINT_METRICS:
         mask = np.isfinite(columns.column(name))

@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.design import CandidateDesign, Cell, ComparisonDesign, Equal
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import Experiment, PlannedRun, RunBudget
 from orchestrator.kinds.fields import LearningRates, OwnSchedule, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import METHODS, Tuning
 from orchestrator.names import CandidateName
@@ -69,7 +69,8 @@ class Candidate(Spec):
     @model_validator(mode="before")
     @classmethod
     def _write_out_schedule(cls, fields: Any) -> Any:
-        """Return a stored comparison must mean the same when the catalog has changed."""
+        """Write the schedules of the catalog out: a stored comparison must mean the same when the catalog has
+        changed."""
         return fields if is_stored() else write_out_schedule(fields)
 
     @model_validator(mode="after")
@@ -178,16 +179,9 @@ class TunedExperiment(Experiment):
     def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [
-                *_candidate_faults(self.candidates, self.baseline),
+                *self.candidate_faults(self.candidates),
+                *_baseline_faults(self.candidates, self.baseline),
                 *_fairness_faults(self.candidates, self.seeds, self.tuning),
-                *self.resources.misfits(self.workload),
-                *(
-                    fault
-                    for index, candidate in enumerate(self.candidates)
-                    for fault in self.resources.sharding_faults(
-                        self.workload, candidate.optimizer, candidate.options, ("candidates", index, "optimizer")
-                    )
-                ),
                 *_schedule_faults(self.candidates, self.workload),
             ]
             faults = faults or self.further_faults()  # runs are counted where cells can be trained
@@ -211,7 +205,7 @@ class TunedExperiment(Experiment):
         tuning = self.tuning
         if tuning is None:
             if all(len(candidate.learning_rates) == 1 for candidate in self.candidates):
-                return self.origin_of_rates() or "Each candidate ran at one given setting."
+                return "Each candidate ran at one given setting."
             return "Every seed ran at every learning rate; each candidate is shown at its best one, chosen on them."
         hyperparameters = axes_in_words(tuning.search) if tuning.search else "learning rate"
         settings = "" if tuning.method == "grid" else f" of {tuning.trials} trials"
@@ -221,12 +215,7 @@ class TunedExperiment(Experiment):
         )
         if tuning.replicates > 1:
             sentences += f" Tuning and judging were repeated {tuning.replicates} times, on seeds of their own."
-        origin = self.origin_of_rates()
-        return f"{sentences} {origin}" if origin else sentences
-
-    def grid_rates(self) -> frozenset[float]:
-        """Return the learning rates of all candidates."""
-        return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
+        return sentences
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Return the baseline, and what candidates have of their own instead of the workload's."""
@@ -306,13 +295,20 @@ class ComparisonSpec(TunedExperiment):
         """Return whether it tunes first, or adds seeds."""
         return super().grows() or self.adds_seeds()
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return a sentence where tuning has so few seeds beside the judging ones that its luck would rival their
+        noise."""
+        needed = round(len(self.seeds) / 3)
+        if self.tuning is None or len(self.tuning.seeds) >= needed:
+            return ()
+        return (
+            f"{len(self.tuning.seeds)} tuning seeds for {len(self.seeds)} judging ones: the luck of tuning would rival "
+            f"the noise of judging. Use {needed} tuning seeds or more.",
+        )
+
     def adds_seeds(self) -> bool:
         """Return whether it is sequential."""
         return self.sequential is not None
-
-    def may_need_less(self) -> bool:
-        """Return whether verdicts may need fewer seeds."""
-        return self.adds_seeds()
 
     def first_seeds(self) -> tuple[int, ...]:
         """Return the first judging seeds."""
@@ -332,7 +328,7 @@ class ComparisonSpec(TunedExperiment):
         return f"{tuned} + {pluralize(len(self.candidates), 'candidate')} × {seeds}"
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """Seed by seed, so that early results already span every candidate."""
+        """Return the first runs, seed by seed, so that early results already span every candidate."""
         if self.tuning is None:
             most = max(len(candidate.learning_rates) for candidate in self.candidates)
             return tuple(
@@ -453,10 +449,10 @@ class ComparisonSpec(TunedExperiment):
             return None
         return steps_at_equal_time(self.workload.budget.steps, trials, rivals)
 
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the budget of each candidate."""
         return tuple(
-            Share(
+            RunBudget(
                 candidate=candidate.name(),
                 optimizer=candidate.optimizer,
                 options=candidate.options,
@@ -475,13 +471,13 @@ class ComparisonSpec(TunedExperiment):
         return trials * len(self.tuning.seeds) + len(self.seeds)
 
     def _trial_count_of(self, candidate: Candidate) -> int:
-        """Settings that it tries: its learning rates, or as many as a search takes."""
+        """Return the number of settings that a candidate tries: of its learning rates, or as many as a search takes."""
         if self.tuning is None or self.tuning.method == "grid":
             return len(candidate.learning_rates)
         return self.tuning.trials
 
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "ComparisonSpec":
-        """Itself."""
+    def comparison(self, cell: Cell | None = None) -> "ComparisonSpec":
+        """Return itself."""
         return self
 
     def design(self) -> ComparisonDesign:
@@ -503,7 +499,6 @@ class ComparisonSpec(TunedExperiment):
             loss_name=task.loss_name,
             loss_unit=task.loss_unit,
             validation_tokens=self.workload.validation_tokens() if task.kind == "pretrain" else None,
-            origin_of_rates=self.origin_of_rates(),
         )
 
     def _candidate_design(self, candidate: Candidate) -> CandidateDesign:
@@ -522,17 +517,12 @@ class ComparisonSpec(TunedExperiment):
         return next(candidate for candidate in self.candidates if candidate.name() == name)
 
 
-def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
-    """Names that repeat, and a baseline that is nobody's."""
-    faults: list[SpecFault] = []
+def _baseline_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
+    """Return the fault of a baseline that is no candidate."""
     names = [candidate.name() for candidate in candidates]
-    for position, name in enumerate(names):
-        if name in names[:position]:
-            allowed = f"must differ from the other candidates' names; give it a label other than {name!r}"
-            faults.append((("candidates", position, "label"), name, allowed))
-    if baseline is not None and baseline not in names:
-        faults.append((("baseline",), baseline, f"must be one of {', '.join(names)}"))
-    return faults
+    if baseline is None or baseline in names:
+        return []
+    return [(("baseline",), baseline, f"must be one of {', '.join(names)}")]
 
 
 def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None) -> list[SpecFault]:
@@ -557,14 +547,15 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
 
 
 def _run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
-    """More runs than one experiment may have."""
+    """Return the fault of more runs than one experiment may have."""
     if count <= MAX_RUNS:
         return []
     return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
 def _schedule_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:
-    """Candidates that would warm up to their end, decay in a shape that has no such share, or average twice."""
+    """Return the faults of candidates that would warm up to their end, decay in a shape that has no such share, or
+    average twice."""
     faults: list[SpecFault] = []
     steps = workload.budget.steps
     for position, candidate in enumerate(candidates):

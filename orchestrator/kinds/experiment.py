@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ from orchestrator.design import Cell
 from orchestrator.kinds.fields import LimitSeconds
 from orchestrator.names import Name
 from orchestrator.tuning.tuner import RunFact
-from worker.schema import Spec, omit_default
+from worker.schema import Spec, SpecFault, omit_default
 from worker.spec.run import Resources, RunSpec, Workload
 
 
@@ -40,7 +40,7 @@ class PlannedRun(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class RunBudget:
     """The runs of one candidate on one workload."""
 
     candidate: str
@@ -87,6 +87,20 @@ class Experiment(Spec):
     deadline_seconds: LimitSeconds | None = omit_default(None)
     """Seconds from the submission; then runs stop with a checkpoint, or never start."""
 
+    def candidate_faults(self, candidates: Sequence[Any]) -> list[SpecFault]:
+        """Return the faults of candidates that every kind has: names that repeat, and resources that do not fit."""
+        faults: list[SpecFault] = []
+        names = [candidate.name() for candidate in candidates]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                allowed = f"must differ from the other candidates' names; give it a label other than {name!r}"
+                faults.append((("candidates", index, "label"), name, allowed))
+        faults += self.resources.misfits(self.workload)
+        for index, candidate in enumerate(candidates):
+            where = ("candidates", index, "optimizer")
+            faults += self.resources.sharding_faults(self.workload, candidate.optimizer, candidate.options, where)
+        return faults
+
     @abstractmethod
     def run_count(self) -> int:
         """Return the number of runs, at most if it grows."""
@@ -100,7 +114,7 @@ class Experiment(Spec):
         """Return the runs that it begins with, in the order of the queue."""
 
     @abstractmethod
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the runs of each candidate on each workload, in the order of its cells and candidates."""
 
     def warnings(self) -> tuple[str, ...]:
@@ -109,20 +123,20 @@ class Experiment(Spec):
 
     @abstractmethod
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """(name, value) of what only this kind has, in short: for a list of facts about the experiment."""
+        """Return (name, value) of what only this kind has, in short: for a list of facts about the experiment."""
 
     @abstractmethod
     def tuning_method(self) -> str:
         """Return the method of tuning hyperparameters: sentences for a report."""
 
     @abstractmethod
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "Experiment | None":
+    def comparison(self, cell: Cell | None = None) -> "Experiment | None":
         """Return the `ComparisonSpec` as which its runs are judged, or those of one of its cells; None if nothing
-        can be compared. `rates`: what candidates have taken over, where the cell tries none itself."""
+        can be compared."""
 
     def step_count(self) -> int:
         """Return the number of steps of all of its runs, at most if it grows."""
-        return sum(share.runs * share.workload.budget.steps for share in self.shares())
+        return sum(budget.runs * budget.workload.budget.steps for budget in self.run_budgets())
 
     def grows(self) -> bool:
         """Return whether runs are added after the submission."""
@@ -132,18 +146,9 @@ class Experiment(Spec):
         """Return whether looks at the results so far add seeds (`analysis.comparison.added_seeds`)."""
         return False
 
-    def may_need_less(self) -> bool:
-        """Return whether `run_count`, and what the runs do, are upper bounds: verdicts may need fewer seeds, a sweep
-        stops trials early or runs out of its device-hours."""
-        return False
-
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
         """Return the runs that follow from all of its runs so far; none if it has a driver, which adds them."""
         return ()
-
-    def device_hours_budget(self) -> float | None:
-        """Return its own limit of device-hours: it starts nothing that would exceed it. None: it has no such limit."""
-        return None
 
     def models(self) -> tuple[str, ...]:
         """Return the trained models, in the order of the runs."""
@@ -152,14 +157,6 @@ class Experiment(Spec):
     def cells(self) -> tuple[Cell, ...]:
         """Return every size at every budget, the smallest first; none if there is one workload."""
         return ()
-
-    def origin_of_rates(self) -> str | None:
-        """Return a sentence on where learning rates are from, where some are not from grids of their own."""
-        return None
-
-    def grid_rates(self) -> frozenset[float]:
-        """Return the learning rates of all grids; none if rates are searched."""
-        return frozenset()
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
         """Return the hyperparameters that were searched, at their values in the run of that position."""

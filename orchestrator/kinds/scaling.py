@@ -3,77 +3,33 @@
     sizes × budgets = cells;   a cell × candidates × learning rates × seeds = a comparison (`comparison.py`)
 
 The workload is a template: its model and its steps are those of the first cell, and nobody writes them. All cells' runs
-belong to one experiment; which cell a run belongs to, its model and its steps say. With tuning at `each-size` every
-cell tunes as a comparison does; at `smallest-size` those of the smallest size do, and a larger size at the same budget
-takes over the rate that won there. Either way all candidates have as many trials.
+belong to one experiment; which cell a run belongs to, its model and its steps say. Every cell tunes as a comparison
+does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.design import Cell
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, TunedExperiment
-from orchestrator.kinds.experiment import AnswerKind, PlannedRun, Share
+from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
+from orchestrator.kinds.experiment import AnswerKind, PlannedRun, RunBudget
 from orchestrator.kinds.fields import LearningRates
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.tuning.tuner import RunFact, rate_at_width
+from orchestrator.tuning.tuner import RunFact
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
 from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, raise_faults, require_known
 from worker.spec.run import Workload
 
-RULES = {"kept": "keep them", "inverse-width": "have them times their width's share"}
-"""The rule of a larger size for the smallest one's rates, as a verb."""
 MICRO = "micro_batch_sequences"
 MOST_STEPS = 1_000_000_000
 """The bound of `worker.spec.run.Count`."""
 TOKENS = 1e18
 """More than anybody will train on; a larger number is a mistake."""
-
-
-class ScalingTuning(Tuning):
-    """Tuning of a scaling experiment."""
-
-    at: Literal["each-size", "smallest-size"] = "each-size"
-    """Sizes at which candidates are tuned."""
-    transfer: Literal["kept", "inverse-width"] | None = None
-    """Rate of larger sizes, if only the smallest is tuned: `kept`, or times smallest width / width, muP's rule for Adam
-    (Yang et al., "Tensor Programs V", arXiv 2203.03466)."""
-
-    @model_validator(mode="after")
-    def _require_rule(self) -> Self:
-        if self.search and not is_stored():
-            allowed = "must be left out: scaling experiments tune the learning rate alone"
-            raise_faults(type(self).__name__, [(("search",), list(self.search), allowed)])
-        smallest = self.at == "smallest-size"
-        if smallest is (self.transfer is not None):
-            return self
-        needed, idle = "must be kept or inverse-width: larger sizes need a rule", "must be null: each size is tuned"
-        raise_faults(type(self).__name__, [(("transfer",), self.transfer, needed if smallest else idle)])
-        return self
-
-    def transferred_rate(self, rate: float, smallest: str, model: str) -> float:
-        """Return the rate of a larger model, from the one that won at the smallest."""
-        if self.transfer != "inverse-width":
-            return rate
-        width, wider = (presets.preset(name).hidden_size for name in (smallest, model))
-        return rate_at_width(rate, width, wider)
-
-
-class TransferredSpec(ComparisonSpec):
-    """The comparison of a cell that takes over its rates: one for each candidate, and no grid."""
-
-    rates_from: str
-    """The model that was tuned."""
-    rule: str
-
-    def origin_of_rates(self) -> str | None:
-        """Return the origin of these rates."""
-        return _origin_of_rates(self.rates_from, self.rule)
 
 
 class Size(Spec):
@@ -117,8 +73,8 @@ class ScalingSpec(TunedExperiment):
     derived_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("workload", "model"), ("workload", "budget", "steps"))
 
     kind: Literal["scaling"] = "scaling"
-    tuning: ScalingTuning | None = None
-    """Tune first, at each size or at the smallest one. Default: every seed at every rate in every cell."""
+    tuning: Tuning | None = None
+    """Tune the learning rate first, in every cell. Default: every seed at every rate in every cell."""
     sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
     budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
     warmup_share: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None
@@ -153,11 +109,9 @@ class ScalingSpec(TunedExperiment):
             for name in size.learning_rates.keys() - names:
                 allowed = f"no candidate has that name; known: {', '.join(sorted(names))}"
                 faults.append((("sizes", position, "learning_rates", name), name, allowed))
-        smallest = self.smallest()
-        for position, size in enumerate(self.sizes):
-            if size.learning_rates and size is not smallest and self._transfers_rates():
-                allowed = f"must be empty: rates are tuned at {smallest.model} alone, and taken over here"
-                faults.append((("sizes", position, "learning_rates"), sorted(size.learning_rates), allowed))
+        if self.tuning is not None and self.tuning.search:
+            allowed = "must be left out: scaling experiments tune the learning rate alone"
+            faults.append((("tuning", "search"), list(self.tuning.search), allowed))
         if self.warmup_share is not None and (steps := self.workload.schedule.warmup_steps):
             allowed = "must be left out where warmup_share says the warm-up of each run"
             faults.append((("workload", "schedule", "warmup_steps"), steps, allowed))
@@ -193,31 +147,18 @@ class ScalingSpec(TunedExperiment):
 
     def run_count(self) -> int:
         """Return the number of runs."""
-        return sum(share.runs for share in self.shares())
+        return sum(budget.runs for budget in self.run_budgets())
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """Seed by seed and small models first, so that early results already span the sizes: those of every cell, or of
-        phase 1 of the cells that tune."""
-        by_cell = [self.comparison(cell).first_runs() for cell in self.cells() if self.tries_rates(cell)]
+        """Return the runs of every cell, or of its tuning, seed by seed and small models first, so that early results
+        already span the sizes."""
+        by_cell = [self.comparison(cell).first_runs() for cell in self.cells()]
         seeds = self.tuning.seeds if self.tuning else self.seeds
         return tuple(run for seed in seeds for runs in by_cell for run in runs if run.spec.seed == seed)
 
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the budget of each candidate in each cell."""
-        return tuple(share for cell in self.cells() for share in self.comparison(cell).shares())
-
-    def _transfers_rates(self) -> bool:
-        """Return whether larger sizes take over the rates of the smallest."""
-        return self.tuning is not None and self.tuning.at == "smallest-size"
-
-    def smallest(self) -> Size:
-        """Return the size of the first cell."""
-        vocabulary = data_catalog.vocabulary_size(self.workload.data.tokenizer)
-        return min(self.sizes, key=lambda size: (parameter_count(presets.preset(size.model), vocabulary), size.model))
-
-    def tries_rates(self, cell: Cell) -> bool:
-        """Return whether the cell has grids of its own."""
-        return not self._transfers_rates() or cell.model == self.smallest().model
+        return tuple(budget for cell in self.cells() for budget in self.comparison(cell).run_budgets())
 
     def cells(self) -> tuple[Cell, ...]:
         """Return every size at every budget, the smallest model first, each with its smallest budget first."""
@@ -226,10 +167,10 @@ class ScalingSpec(TunedExperiment):
         cells = []
         for size in self.sizes:
             parameters = parameter_count(presets.preset(size.model), vocabulary)
-            for index, budget in enumerate(self.budgets):
+            for budget in self.budgets:
                 steps = round(budget.tokens_for(parameters) / step_tokens)
                 tokens = steps * step_tokens
-                cells.append(Cell(model=size.model, budget=index, steps=steps, parameters=parameters, tokens=tokens))
+                cells.append(Cell(model=size.model, steps=steps, parameters=parameters, tokens=tokens))
         return tuple(sorted(cells, key=lambda cell: (cell.parameters, cell.model, cell.steps)))
 
     def models(self) -> tuple[str, ...]:
@@ -237,40 +178,18 @@ class ScalingSpec(TunedExperiment):
         return tuple(dict.fromkeys(cell.model for cell in self.cells()))
 
     def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
-        """Return the next runs of each cell that tunes, and of the larger cells of its budget if these take over the
-        rates of the smallest."""
-        planned_runs: list[PlannedRun] = []
-        for cell in filter(self.tries_rates, self.cells()):
-            cell_runs = [run for run in runs if cell.holds(run.model, run.steps)]
-            planned = self.comparison(cell).follow_up_runs(cell_runs)
-            planned_runs += [*planned, *self._runs_that_take_over(cell, planned)]
-        return tuple(planned_runs)
+        """Return the next runs of each cell."""
+        return tuple(
+            planned
+            for cell in self.cells()
+            for planned in self.comparison(cell).follow_up_runs(
+                [run for run in runs if cell.holds(run.model, run.steps)]
+            )
+        )
 
-    def _runs_that_take_over(self, smallest: Cell, planned: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
-        """Yield the same winners at the larger sizes; nothing while tuning goes on, and where each size is tuned."""
-        larger = [cell for cell in self.cells() if cell.budget == smallest.budget and not self.tries_rates(cell)]
-        winners = [run for run in planned if run.spec.seed in self.seeds]
-        for cell in larger:
-            assert self.tuning is not None  # or every cell would tune by itself
-            comparison = self.comparison(cell)
-            for run in winners:
-                rate = self.tuning.transferred_rate(run.spec.optimizer.lr, smallest.model, cell.model)
-                yield comparison.planned_run(run.candidate, seed=run.spec.seed, setting={"lr": rate})
-
-    def origin_of_rates(self) -> str | None:
-        """Return the origin of the larger sizes' rates."""
-        if self.tuning is None or self.tuning.transfer is None or len(self.sizes) == 1:
-            return None
-        return _origin_of_rates(self.smallest().model, self.tuning.transfer)
-
-    def grid_rates(self) -> frozenset[float]:
-        """Return the rates of all candidates, and of sizes with grids of their own."""
-        own = (rates for size in self.sizes for rates in size.learning_rates.values())
-        return super().grid_rates().union(*own)
-
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
-        """Return the comparison at one size and budget; without a cell at the largest ones. `rates`: what candidates
-        have taken over, where the cell tries none itself. Nothing is checked: each cell was, with the whole."""
+    def comparison(self, cell: Cell | None = None) -> ComparisonSpec:
+        """Return the comparison at one size and budget; without a cell at the largest ones. Nothing is checked: each
+        cell was, with the whole."""
         cell = cell or self.cells()[-1]
         own, execution = self.workload, self.workload.execution
         size = next(size for size in self.sizes if size.model == cell.model)
@@ -283,43 +202,23 @@ class ScalingSpec(TunedExperiment):
         budget = own.budget.model_copy(update={"steps": cell.steps})
         changed = {"model": cell.model, "schedule": schedule, "budget": budget, "execution": execution}
         workload = own.model_copy(update=changed)
-        common: dict[str, Any] = {
-            "name": f"{self.name[:60]} · {cell.model} · {workload.tokens():,} tokens",
-            "workload": workload,
-            "seeds": self.seeds,
-            "baseline": self.baseline,
-            "equivalence_margin": self.equivalence_margin,
-            "all_pairs": self.all_pairs,
-            "resources": self.resources,
-            "priority": self.priority,
-        }
-        if self.tuning is None or self.tries_rates(cell):
-            candidates = tuple(
-                _replace_grid(candidate, size.learning_rates.get(candidate.name())) for candidate in self.candidates
-            )
-            tuned = self.tuning
-            tuning = tuned and Tuning.model_construct(**{name: getattr(tuned, name) for name in Tuning.model_fields})
-            return ComparisonSpec.model_construct(**common, candidates=candidates, tuning=tuning)
-        taken_over = rates or {}
-        return TransferredSpec.model_construct(
-            **common,
-            # Before there is a rate that was taken over, the first one that may win stands for it.
+        return ComparisonSpec.model_construct(
+            name=f"{self.name[:60]} · {cell.model} · {workload.tokens():,} tokens",
+            workload=workload,
             candidates=tuple(
-                _replace_grid(candidate, (taken_over.get(candidate.name(), candidate.learning_rates[0]),))
+                candidate
+                if (rates := size.learning_rates.get(candidate.name())) is None
+                else candidate.model_copy(update={"learning_rates": rates})
                 for candidate in self.candidates
             ),
-            rates_from=self.smallest().model,
-            rule=self.tuning.transfer or "",
+            tuning=self.tuning,
+            seeds=self.seeds,
+            baseline=self.baseline,
+            equivalence_margin=self.equivalence_margin,
+            all_pairs=self.all_pairs,
+            resources=self.resources,
+            priority=self.priority,
         )
-
-
-def _replace_grid(candidate: Candidate, rates: tuple[float, ...] | None) -> Candidate:
-    """Return the candidate with another grid, where there is another."""
-    return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
-
-
-def _origin_of_rates(smallest: str, rule: str) -> str:
-    return f"Learning rates were tuned at {smallest} alone; larger sizes {RULES[rule]}, untried."
 
 
 def _complete_workload(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:

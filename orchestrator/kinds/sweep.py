@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.design import Cell
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
-from orchestrator.kinds.experiment import AnswerKind, Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import AnswerKind, Experiment, PlannedRun, RunBudget
 from orchestrator.kinds.fields import OwnSchedule, write_out_schedule
 from orchestrator.names import CandidateName
 from orchestrator.tuning.line import LARGEST_RATE
@@ -196,37 +196,15 @@ class SweepSpec(Experiment):
     """Trials of each optimizer. Default: 16; of a grid all of its points."""
     concurrency: Annotated[int, Field(strict=True, ge=1, le=64)] = 2
     """Trials at a time. With more, TPE knows less when it chooses."""
-    device_hours: Annotated[float, Field(strict=True, ge=0.001, le=1e9)] | None = None
-    """No trial starts that would probably exceed these device-hours; running ones are not stopped."""
     seed: Seed = 0
     """Seed of the search and of every trial."""
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if not is_stored():
-            faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
-            faults += self.resources.misfits(self.workload)
-            faults += [
-                fault
-                for index, candidate in enumerate(self.candidates)
-                for fault in self.resources.sharding_faults(
-                    self.workload, candidate.optimizer, candidate.options, ("candidates", index, "optimizer")
-                )
-            ]
+            faults = [*self.candidate_faults(self.candidates), *self._size_faults(), *self._step_faults()]
             raise_faults(type(self).__name__, faults)
         return self
-
-    def _name_faults(self) -> list[SpecFault]:
-        names = [candidate.name() for candidate in self.candidates]
-        return [
-            (
-                ("candidates", index, "label"),
-                name,
-                f"must differ from the other candidates'; give a label, not {name!r}",
-            )
-            for index, name in enumerate(names)
-            if name in names[:index]
-        ]
 
     def _size_faults(self) -> list[SpecFault]:
         faults: list[SpecFault] = []
@@ -260,17 +238,17 @@ class SweepSpec(Experiment):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The one seed, where others have several."""
+        """Return the one seed, where others have several."""
         return (self.seed,)
 
     def trials_each(self) -> int:
-        """Trials of each candidate."""
+        """Return the number of trials of each candidate."""
         if self.algorithm == "grid":
             return self.candidates[0].grid_size()
         return self.trials or DEFAULT_TRIALS
 
     def trial_count(self) -> int:
-        """Trials of all candidates."""
+        """Return the number of trials of all candidates."""
         return self.trials_each() * len(self.candidates)
 
     def run_count(self) -> int:
@@ -278,25 +256,17 @@ class SweepSpec(Experiment):
         return self.trial_count()
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """None: its driver adds the trials, one after another."""
+        """Return none: its driver adds the trials, one after another."""
         return ()
 
     def grows(self) -> bool:
-        """Always."""
+        """Return true."""
         return True
 
-    def may_need_less(self) -> bool:
-        """Return whether trials are stopped early, or limited by device-hours."""
-        return self.may_stop_early() or self.device_hours is not None
-
-    def device_hours_budget(self) -> float | None:
-        """Return the device-hours that no starting trial may probably exceed."""
-        return self.device_hours
-
-    def shares(self) -> tuple[Share, ...]:
+    def run_budgets(self) -> tuple[RunBudget, ...]:
         """Return the budget of each candidate."""
         return tuple(
-            Share(
+            RunBudget(
                 candidate=searched.name(),
                 optimizer=searched.optimizer,
                 options=searched.options,
@@ -320,8 +290,8 @@ class SweepSpec(Experiment):
         """Return the candidate of that trial."""
         return self.candidates[number % len(self.candidates)]
 
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> None:
-        """None: its trials have one seed and say nothing of chance."""
+    def comparison(self, cell: Cell | None = None) -> None:
+        """Return None: its trials have one seed and say nothing of chance."""
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Return the algorithm and its trials."""

@@ -52,7 +52,7 @@ class Tuning(Spec):
     @model_validator(mode="before")
     @classmethod
     def _name_old_method(cls, fields: Any) -> Any:
-        """Return a specification of the time when grids were extended ran its rates, and no other line was searched."""
+        """Name the method of a specification of the time when grids were extended: it ran its own rates alone."""
         is_old = is_stored() and isinstance(fields, dict) and "extend_grid" in fields
         return {"method": "grid"} | fields if is_old else fields
 

@@ -41,7 +41,7 @@ LIVE_CHECKPOINTS: Mapping[Kind, int] = {"step": 2, "best": 1}
 """The number of checkpoints that a live run keeps in a remote folder: the newest, and the one before in case the newest
 turns out damaged; as on a worker's disk."""
 Keep = Literal["best", "last", "none"]
-Told = Mapping[Kind, RemoteCheckpoint]
+NewestCheckpoints = Mapping[Kind, RemoteCheckpoint]
 """The newest checkpoint of each kind that the service has heard of; whether it is in the folder it cannot know."""
 
 
@@ -53,12 +53,14 @@ def kept_checkpoints(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
 
 def forget_checkpoints(connection: sa.Connection, run_id: str, policy: Mapping[Kind, int]) -> None:
     """Forget the checkpoints of a run that no longer exist."""
-    this = checkpoints.c
-    key = sa.tuple_(this.attempt, this.step)
+    columns = checkpoints.c
+    key = sa.tuple_(columns.attempt, columns.step)
     for kind, count in policy.items():
-        mine = (this.run_id == run_id) & (this.val_loss.is_(None) if kind == "step" else this.val_loss.is_not(None))
-        newest = sa.select(this.attempt, this.step).where(mine).order_by(this.attempt.desc(), this.step.desc())
-        connection.execute(sa.delete(checkpoints).where(mine, key.not_in(newest.limit(count))))
+        is_kind = columns.val_loss.is_(None) if kind == "step" else columns.val_loss.is_not(None)
+        of_kind = sa.and_(columns.run_id == run_id, is_kind)
+        by_age = sa.select(columns.attempt, columns.step).order_by(columns.attempt.desc(), columns.step.desc())
+        newest = by_age.where(of_kind)
+        connection.execute(sa.delete(checkpoints).where(of_kind, key.not_in(newest.limit(count))))
 
 
 class Retention(Duty):
@@ -125,14 +127,14 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         locked_run = lock_run(database, connection, run_id)
         if locked_run is None or locked_run[0].status not in TERMINAL:
             return False
-        kept = kept_checkpoints(locked_run[0].status, keep)
-        _prune_folder(folder, kept)
-        forget_checkpoints(connection, run_id, kept)
+        counts = kept_checkpoints(locked_run[0].status, keep)
+        _prune_folder(folder, counts)
+        forget_checkpoints(connection, run_id, counts)
         return True
 
 
 def _prune_folder(folder: Path, policy: Mapping[Kind, int]) -> None:
-    """Notices go first, for a state without one is no checkpoint."""
+    """Remove the surplus, notices first, for a state without one is no checkpoint."""
     for notice in _local_surplus(folder, policy):
         notice.unlink(missing_ok=True)
         notice.with_suffix(".pt").unlink(missing_ok=True)
@@ -159,13 +161,13 @@ def prune_remote(
     return removed
 
 
-def remote_surplus(names: Sequence[str], status: RunStatus, told: Told, keep: Keep) -> list[str]:
+def remote_surplus(names: Sequence[str], status: RunStatus, reported: NewestCheckpoints, keep: Keep) -> list[str]:
     """Return the files of one run that go."""
     has_ended = status in TERMINAL
-    kept = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
+    counts = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
     # Before any of a kind is told of, each may be the one that will be.
-    kinds = [kind for kind in kept if has_ended or kind in told]
-    return [name for kind in kinds for name in _surplus_of_kind(names, kind, kept[kind], told.get(kind))]
+    kinds = [kind for kind in counts if has_ended or kind in reported]
+    return [name for kind in kinds for name in _surplus_of_kind(names, kind, counts[kind], reported.get(kind))]
 
 
 def _surplus_of_kind(names: Sequence[str], kind: Kind, count: int, newest: RemoteCheckpoint | None) -> list[str]:
@@ -189,32 +191,32 @@ def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(names_by_run)
 
 
-def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, Told]]:
+def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, NewestCheckpoints]]:
     """Return the state and the known checkpoints of each of these runs that exists."""
-    found: dict[str, tuple[RunStatus, Told]] = {}
+    runs_by_id: dict[str, tuple[RunStatus, NewestCheckpoints]] = {}
     with database.reading() as connection:
-        for some in id_slices(run_ids):
-            checkpoints_by_run = _read_checkpoints(connection, some)
-            for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
-                found[row.id] = row.status, checkpoints_by_run.get(row.id, {})
-    return found
+        for slice_ids in id_slices(run_ids):
+            checkpoints_by_run = _read_checkpoints(connection, slice_ids)
+            for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(slice_ids))):
+                runs_by_id[row.id] = row.status, checkpoints_by_run.get(row.id, {})
+    return runs_by_id
 
 
-def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, Told]:
-    this = checkpoints.c
+def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, NewestCheckpoints]:
+    columns = checkpoints.c
     newest = (
-        sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
-        .where(this.run_id.in_(run_ids))
-        .group_by(this.run_id, this.attempt)
-        .order_by(this.attempt)
+        sa.select(columns.run_id, columns.attempt, sa.func.max(columns.step).label("step"))
+        .where(columns.run_id.in_(run_ids))
+        .group_by(columns.run_id, columns.attempt)
+        .order_by(columns.attempt)
     )
-    found: dict[str, dict[Kind, RemoteCheckpoint]] = {}
+    newest_by_run: dict[str, dict[Kind, RemoteCheckpoint]] = {}
     for row in connection.execute(newest):
-        told = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="step")
-        found.setdefault(row.run_id, {})["step"] = told
-    for row in connection.execute(newest.where(this.val_loss.is_not(None))):
-        found[row.run_id]["best"] = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="best")
-    return {**found}
+        checkpoint = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="step")
+        newest_by_run.setdefault(row.run_id, {})["step"] = checkpoint
+    for row in connection.execute(newest.where(columns.val_loss.is_not(None))):
+        newest_by_run[row.run_id]["best"] = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="best")
+    return {**newest_by_run}
 
 
 def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
@@ -228,6 +230,6 @@ def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str]
         if locked_run is None or locked_run[0].status not in TERMINAL:
             return []
         status = locked_run[0].status
-        told = _read_checkpoints(connection, [run_id]).get(run_id, {})
+        reported = _read_checkpoints(connection, [run_id]).get(run_id, {})
         forget_checkpoints(connection, run_id, kept_checkpoints(status, keep))
-        return remote_surplus(names, status, told, keep)
+        return remote_surplus(names, status, reported, keep)

@@ -29,16 +29,16 @@ def remove_deleted(
 ) -> tuple[ExperimentId, ...]:
     """Remove for good what can no longer be restored; returns what is gone. A folder that cannot be removed, or whose
     disk is away, keeps its experiment's rows, to be tried again."""
-    gone = []
+    removed = []
     for experiment_id in claim_removals(database):
         try:
             if _remove(database, runs_folder, experiment_id, stopping, remote):
-                gone.append(experiment_id)
+                removed.append(experiment_id)
         except (OSError, RemoteFolderError) as error:
             log.warning("a deleted experiment cannot be removed now", experiment=experiment_id, error=str(error))
-    if gone:
-        log.info("deleted experiments removed for good", experiments=gone)
-    return tuple(gone)
+    if removed:
+        log.info("deleted experiments removed for good", experiments=removed)
+    return tuple(removed)
 
 
 def _remove(
@@ -66,8 +66,8 @@ def _remove(
 
 
 def _require_folders(database: Database, runs_folder: Path, experiment_id: ExperimentId) -> None:
-    """A run without a folder has left none. Where the folder of all runs is away, that is a disk which is not mounted:
-    what lies on it would outlive the rows that know of it. Raises `FileNotFoundError`."""
+    """Raise `FileNotFoundError` where the folder of all runs is away and a run has begun: that is a disk which is not
+    mounted, and what lies on it would outlive the rows that know of it."""
     if runs_folder.is_dir() or (runs_folder.parent.is_dir() and not has_begun(database, experiment_id)):
         return
     raise FileNotFoundError(

@@ -91,7 +91,7 @@ class TableRow:
 
     @property
     def is_external(self) -> bool:
-        """Whether it was not measured here."""
+        """Return whether it was not measured here."""
         return self.source != "bench"
 
     def cursor(self) -> str:

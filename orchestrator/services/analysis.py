@@ -16,13 +16,10 @@ from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunRecord
-from orchestrator.specs.footprints import Footprints
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
-from worker.footprint.process import FootprintQuestion
-from worker.records.footprint import Footprint
 
 MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
@@ -47,10 +44,9 @@ class Analysis:
         self,
         read: Callable[[str], tuple[ExperimentRecord, Sequence[RunRecord]]],
         curves_of: Callable[[Sequence[str]], Mapping[str, ValidationCurve]],
-        footprints: Footprints,
     ) -> None:
         """`read` gives an experiment with all of its runs, of one moment; `curves_of` ended runs' validation losses."""
-        self._read, self._curves_of, self._footprints = read, curves_of, footprints
+        self._read, self._curves_of = read, curves_of
 
     def compare(
         self,
@@ -58,12 +54,13 @@ class Analysis:
         cell: str | None = None,
         *,
         baseline: str | None = None,
-        of: ExperimentWithRuns | None = None,
+        measured: ExperimentWithRuns | None = None,
     ) -> Comparison:
-        """Return the leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
-        experiment that of one cell, by its key, or of its largest model. `baseline`: held against another candidate
-        than the specification says, with intervals that allow for the choice; raises `NotFoundError` for none."""
-        experiment, runs = select_cell(*(of or self._read(experiment_id)), cell)
+        """Return the leaderboard of an experiment, from all of its runs (`measured`: as they were read already); of a
+        scaling experiment that of one cell, by its key, or of its largest model. `baseline`: held against another
+        candidate than the specification says, with intervals that allow for the choice; raises `NotFoundError` for
+        none."""
+        experiment, runs = select_cell(*(measured or self._read(experiment_id)), cell)
         design = comparison_design(experiment)
         if baseline is None or baseline == design.baseline:
             return self._compare(experiment, runs)
@@ -126,42 +123,12 @@ class Analysis:
         *,
         form: FormName | None = None,
         predict: Sequence[str] = (),
-        wait: bool = True,
     ) -> FitReport:
         """Return the scaling laws of the candidates over these experiments; raises `FitError` if they share no
-        candidate. `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a
-        model may be missing the first time."""
+        candidate. `predict`: models of the catalog, or numbers of parameters."""
         measured = self._comparisons(experiment_ids)
-        first = measured[0][0].spec
-        targets = [target(question, first.workload.data.tokenizer) for question in predict]
-        questions = {
-            (candidate.name(), model): FootprintQuestion(
-                model=model, optimizers=(candidate.optimizer,), options=candidate.options
-            )
-            for candidate in first.candidates
-            if not candidate.rules
-            for model in dict.fromkeys(wanted.model for wanted in targets if wanted.model)
-        }
-        needs = self._count(questions, wait=wait)
-        return fit_experiments(measured, form=form, predict=targets, needs=needs)
-
-    def count_memory(self, question: FootprintQuestion) -> Footprint | None:
-        """Return the memory of training a model; None if it is still being counted. Raises KeyError for an unknown
-        model, and ConflictError where it cannot be counted."""
-        footprint = self._count({("", ""): question}, wait=True).get(("", ""))
-        if footprint is None and (failure := self._footprints.failure(question)) is not None:
-            raise ConflictError(failure)
-        return footprint
-
-    def _count(
-        self, questions: Mapping[tuple[str, str], FootprintQuestion], *, wait: bool
-    ) -> dict[tuple[str, str], Footprint]:
-        """Return the answers that there are, or that come while this waits; the others are counted meanwhile."""
-        footprints = {key: self._footprints.ask(question) for key, question in questions.items()}
-        if wait and None in footprints.values():
-            self._footprints.wait(questions.values())
-            footprints = {key: self._footprints.find(question) for key, question in questions.items()}
-        return {key: footprint for key, footprint in footprints.items() if footprint is not None}
+        tokenizer = measured[0][0].spec.workload.data.tokenizer
+        return fit_experiments(measured, form=form, predict=[target(size, tokenizer) for size in predict])
 
     def _comparisons(self, experiment_ids: Sequence[str]) -> list[ExperimentWithRuns]:
         """Return the comparisons of these experiments, each once: of a scaling experiment its cells."""
@@ -189,7 +156,7 @@ class StoredExperiments:
             return reads.experiment(connection, experiment_id), runs
 
     def records(self, experiment_ids: Sequence[str]) -> tuple[ExperimentRecord, ...]:
-        """Experiments without their runs, in the order of these ids; deleted and damaged ones are left out."""
+        """Return experiments without their runs, in the order of these ids; deleted and damaged ones are left out."""
         with self._database.reading() as connection:
             records = reads.several_experiments(connection, experiment_ids)
         return tuple(record for record in records if isinstance(record, ExperimentRecord))

@@ -47,7 +47,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     source = StoredExperiments(database)
     monitor = Monitor(database, storage, free_bytes=settings.free_bytes)
     specifications = Specifications(storage, runs, footprints, source, monitor)
-    analysis = Analysis(source.read, source.curves, footprints)
+    analysis = Analysis(source.read, source.curves)
     external_runs = ExternalRuns(database, most_runs=settings.external_runs)
     return Services(
         database=database,

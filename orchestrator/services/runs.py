@@ -7,7 +7,6 @@ from typing import IO, Unpack
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy, RunAction
-from orchestrator.log_lines import SEARCHED_BYTES, LogLevel, LogLine, find_lines
 from orchestrator.records import (
     AttemptRecord,
     Chart,
@@ -17,6 +16,7 @@ from orchestrator.records import (
     RunFilter,
     RunRecord,
 )
+from orchestrator.services.log_lines import SEARCHED_BYTES, LogLevel, LogLine, find_lines
 from orchestrator.services.run_files import list_files, open_file
 from orchestrator.storage import Storage
 from orchestrator.store import activity, reads, series

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from orchestrator.analysis.design import design_power, few_tuning_seeds
-from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
+from orchestrator.analysis.design import design_power
+from orchestrator.analysis.laws.verdicts import law_warnings
 from orchestrator.errors import MissingDataError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -50,9 +50,8 @@ class Specifications:
         sizes, asked = self._monitor.largest_nodes(), spec.resources
         reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
         waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
-        advice = few_tuning_seeds(spec.design()) if isinstance(spec, ComparisonSpec) else None
         few = data_warnings(spec.workload, self._storage.datasets_folder())
-        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *([advice] if advice else []), *few]
+        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *few]
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """Return the texts that are prepared in the data folder, own ones too; damaged ones are left out."""
@@ -68,7 +67,6 @@ class Specifications:
             measured=lambda model: self._newest_runs(model, preview.MEASURED_RUNS),
             footprints=self._footprints,
             power=self._design_power,
-            law=planned_law,
         )
 
     def _design_power(self, spec: ExperimentSpec) -> DesignPower | str | None:

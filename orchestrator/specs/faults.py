@@ -61,21 +61,21 @@ def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fa
 def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart = "body") -> tuple[Fault, ...]:
     """Return one fault for each place; `root` is the body's type, a model or a union, if there is one. What fits no arm
     of a union is one fault, too: it says what each of them allows."""
-    faults_by_place: dict[tuple[str, str], Fault] = {}
+    faults_by_position: dict[tuple[str, str], Fault] = {}
     of_unions: dict[str, str] = {}
     for error in errors:
         if _is_artefact(error):
             continue
         fault, in_union = _fault(error, root, source)
         if in_union and fault.pointer in of_unions:
-            earlier = faults_by_place.pop((fault.pointer, of_unions[fault.pointer]))
+            earlier = faults_by_position.pop((fault.pointer, of_unions[fault.pointer]))
             other = fault.allowed.removeprefix("must be ")
             more = other if other in earlier.allowed else f"{earlier.allowed}, or {other}"
             fault = fault.model_copy(update={"allowed": earlier.allowed if more == other else more})
         if in_union:
             of_unions[fault.pointer] = fault.allowed
-        faults_by_place.setdefault((fault.pointer, fault.allowed), fault)
-    return tuple(faults_by_place.values())
+        faults_by_position.setdefault((fault.pointer, fault.allowed), fault)
+    return tuple(faults_by_position.values())
 
 
 def pointer(location: Iterable[int | str]) -> str:
@@ -132,7 +132,7 @@ def _is_artefact(error: Mapping[str, Any]) -> bool:
 
 
 def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> tuple[Fault, bool]:
-    """And whether it tells of one arm of a union alone."""
+    """Return a fault, and whether it tells of one arm of a union alone."""
     location: Location = tuple(error["loc"])
     if error["type"] == "json_invalid":
         suffix = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it

@@ -1,7 +1,7 @@
-"""Footprints for pages and predictions: what optimizers keep for a model, counted in another process, kept on disk.
+"""Footprints: what optimizers keep for a model, counted in another process, kept on disk.
 
     ask(question) ── known on disk ──► Footprint
-          └── unknown ──► None, and one process at a time counts; asked seconds later, or after `wait`, it is known
+          └── unknown ──► None, and one process at a time counts; asked seconds later it is known; `count` waits for it
 
 The count needs torch, which the api process never loads. An answer is kept under a digest of everything that it
 depends on: the question, the code of `optim`, of own optimizers and of the models, and the versions of the libraries.
@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 from optim.catalog import CATALOG, Scalar, lookup
 from optim.errors import OptimError
+from orchestrator.errors import ConflictError
 from worker.catalog import presets
 from worker.files import write_atomically
 from worker.footprint.process import FootprintAnswer, FootprintQuestion, count_footprints
@@ -121,15 +122,20 @@ class Footprints:
             self._begin(question)
         return footprint
 
-    def wait(self, questions: Iterable[FootprintQuestion]) -> None:
-        """Wait until these questions are counted, or cannot be; return at once if enough threads wait already."""
-        paths = [self._path(question) for question in questions]
-        if self._waiters.acquire(blocking=False):
+    def count(self, question: FootprintQuestion) -> Footprint | None:
+        """Return the answer once it is counted; None if it is still being counted and enough threads wait already.
+        Raises `KeyError` for an unknown model, and `ConflictError` where it cannot be counted."""
+        footprint = self.ask(question)
+        if footprint is None and self._waiters.acquire(blocking=False):
             try:
                 with self._changed:
-                    self._changed.wait_for(lambda: not any(path in self._asked for path in paths))
+                    self._changed.wait_for(lambda: self._path(question) not in self._asked)
             finally:
                 self._waiters.release()
+            footprint = self.find(question)
+        if footprint is None and (failure := self.failure(question)) is not None:
+            raise ConflictError(failure)
+        return footprint
 
     def failure(self, question: FootprintQuestion) -> str | None:
         """Return the reason why the last count of this question failed; None while it is tried again."""
@@ -192,7 +198,7 @@ def answer_path(folder: Path, *question: object) -> Path:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the code that counts, and the versions of the libraries that it counts with."""
+    """Return the SHA-256 of the code that counts, and the versions of the libraries that it counts with."""
     digest = hashlib.sha256()
     packages = Path(str(files("worker"))).parent
     for source in (*map(packages.joinpath, SOURCES), *_own_sources()):

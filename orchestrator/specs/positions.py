@@ -1,4 +1,4 @@
-"""Places of a specification's fields in its text: the JSON pointer of a fault becomes a line and a column.
+"""Positions of a specification's fields in its text: the JSON pointer of a fault becomes a line and a column.
 
 YAML and JSON: PyYAML's nodes bear marks. Python's parser of TOML gives no positions: faults of a TOML file stand at its
 first line, with their pointers.
@@ -29,7 +29,7 @@ Members = dict[str, tuple[SourcePosition, "Members"]]
 """The fields of an object, or the items of a list: step of a JSON pointer → its place, and what is below it."""
 
 
-class Places:
+class SourcePositions:
     """The places of all fields of one text that was understood. What an alias repeats stands in one place."""
 
     def __init__(self, text: str, form: TextForm) -> None:
@@ -37,7 +37,7 @@ class Places:
         # JSON that YAML does not take, and what is nested too deeply: faults are told at its first line.
         with suppress(yaml.YAMLError, RecursionError):
             if form is not TextForm.TOML and (root := _root_node(text, form)) is not None:
-                self._root, self._members = _place(root), _members_of(root, {})
+                self._root, self._members = _start_of(root), _members_of(root, {})
 
     def position(self, where: str) -> SourcePosition:
         """Return the place of that pointer; of what would hold it, where it is missing or a default."""
@@ -65,11 +65,11 @@ def _members_of(node: yaml.Node, members_by_node: dict[yaml.Node, Members]) -> M
     members = members_by_node[node] = Members()
     if isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
-            members[str(position)] = _place(item), _members_of(item, members_by_node)
+            members[str(position)] = _start_of(item), _members_of(item, members_by_node)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag != _MERGE:
-                members[_step(key.value)] = _place(key), _members_of(value, members_by_node)
+                members[_step(key.value)] = _start_of(key), _members_of(value, members_by_node)
         for key, value in node.value:  # after its own members, which win
             if key.tag == _MERGE:
                 for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
@@ -83,5 +83,5 @@ def _step(name: int | str) -> str:
     return pointer((name,))[1:]
 
 
-def _place(node: yaml.Node) -> SourcePosition:
+def _start_of(node: yaml.Node) -> SourcePosition:
     return SourcePosition(node.start_mark.line + 1, node.start_mark.column + 1)

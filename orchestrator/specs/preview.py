@@ -1,8 +1,8 @@
 """A preview: what a specification of any kind would mean if it were submitted; nothing is stored.
 
-    whatever was sent ─► `validate_spec` ─► faults, or its shares ─► runs, tokens, hours, memory
-    shares + the newest runs of each model      ─► seconds a token and a start ─► `CostEstimate`
-    shares + footprints that were counted once  ─► bytes at the least          ─► `CandidateMemory`
+    whatever was sent ─► `validate_spec` ─► faults, or its budgets ─► runs, tokens, hours, memory
+    budgets + the newest runs of each model     ─► seconds a token and a start ─► `CostEstimate`
+    budgets + footprints that were counted once ─► bytes at the least          ─► `CandidateMemory`
 
 Hours and memory are estimates, and nothing is guessed: what was never measured or counted is said to be unknown.
 """
@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.design import Cell
-from orchestrator.kinds.experiment import Share
+from orchestrator.kinds.experiment import RunBudget
 from orchestrator.kinds.registry import ExperimentSpec, validate_spec
 from orchestrator.records import RunRecord
 from orchestrator.specs.faults import Fault, faults
@@ -72,10 +71,10 @@ class Pace:
     """The seconds that a run takes besides training."""
     runs: int
 
-    def seconds(self, share: Share) -> float:
-        """Return the seconds of a share's runs."""
-        pace = self.by_optimizer.get(share.optimizer, fmean(self.by_optimizer.values()))
-        return share.tokens() * pace + share.runs * self.start_seconds
+    def seconds(self, budget: RunBudget) -> float:
+        """Return the seconds of the runs of a budget."""
+        pace = self.by_optimizer.get(budget.optimizer, fmean(self.by_optimizer.values()))
+        return budget.tokens() * pace + budget.runs * self.start_seconds
 
 
 class DesignPower(Record):
@@ -120,8 +119,8 @@ class Preview(Record):
     runs_from: str = ""
     """The sum behind the number of runs: `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
     growing: bool = False
-    """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep stops
-    trials early or runs out of its device-hours."""
+    """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep ends
+    early."""
     models: tuple[str, ...] = ()
     """The trained models, in the order of the runs."""
     steps: int | None = None
@@ -131,8 +130,6 @@ class Preview(Record):
     """The unit of `tokens`: samples, if nothing has tokens."""
     cost: CostEstimate | None = None
     """Null where no run of these models was ever measured here."""
-    device_hours_budget: float | None = None
-    """The device-hours of a sweep, beyond which it starts nothing."""
     memory: tuple[CandidateMemory, ...] = ()
     """Empty where the models' footprints were not counted yet."""
     uncounted: tuple[str, ...] = ()
@@ -141,8 +138,6 @@ class Preview(Record):
     """Null where nothing is compared, and where it is not known."""
     power_unknown: str | None = None
     """The reason why the power is unknown."""
-    law: str | None = None
-    """The law that a scaling experiment's sizes and budgets can show; null if they are too few for one."""
 
     def is_acceptable(self) -> bool:
         """Return whether it can be submitted as it is."""
@@ -157,7 +152,6 @@ def preview(
     measured: RunsOfModel,
     footprints: Footprints,
     power: Callable[[ExperimentSpec], DesignPower | str | None],
-    law: Callable[[Sequence[Cell]], str | None],
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
@@ -166,78 +160,71 @@ def preview(
         spec = validate_spec(fields)
     except ValidationError as error:
         return Preview(faults=faults(error.errors(include_url=False), ExperimentSpec))
-    parts, budget = spec.shares(), spec.device_hours_budget()
-    shown, memory = power(spec), tuple(estimate_memory(parts, footprints))
+    budgets = spec.run_budgets()
+    shown, memory = power(spec), tuple(estimate_memory(budgets, footprints))
     return Preview(
         missing=tuple(missing(spec)),
         warnings=tuple(warnings(spec)),
         kind=spec.kind,
         name=spec.name,
-        runs=sum(part.runs for part in parts),
+        runs=sum(budget.runs for budget in budgets),
         runs_from=spec.run_sum(),
-        growing=spec.may_need_less(),
+        growing=spec.adds_seeds() or spec.has_driver,
         models=spec.models(),
         steps=spec.step_count(),
-        tokens=sum(part.tokens() for part in parts),
+        tokens=sum(budget.tokens() for budget in budgets),
         batch_unit=spec.workload.task.batch_unit,
-        cost=_limit_hours(estimate_cost(parts, measured), budget),
-        device_hours_budget=budget,
+        cost=estimate_cost(budgets, measured),
         memory=memory,
-        uncounted=uncounted_models(parts, memory, footprints),
+        uncounted=uncounted_models(budgets, memory, footprints),
         power=shown if isinstance(shown, DesignPower) else None,
         power_unknown=shown if isinstance(shown, str) else None,
-        law=law(spec.cells()),
     )
 
 
-def _limit_hours(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:
-    """Return the cost within the budget, which nothing exceeds."""
-    if cost is None or budget is None:
-        return cost
-    return cost.model_copy(update={"device_hours": min(cost.device_hours, budget)})
-
-
-def estimate_cost(shares: Sequence[Share], measured: RunsOfModel) -> CostEstimate | None:
-    """Return the hours of all shares; None if no run of any of their models was ever measured here."""
-    workloads = {share.workload.model: share.workload for share in shares}
+def estimate_cost(budgets: Sequence[RunBudget], measured: RunsOfModel) -> CostEstimate | None:
+    """Return the hours of all budgets; None if no run of any of their models was ever measured here."""
+    workloads = {budget.workload.model: budget.workload for budget in budgets}
     paces = {model: _pace(workload, measured(model)) for model, workload in workloads.items()}
-    paced_shares = [(share, pace) for share in shares if (pace := paces[share.workload.model]) is not None]
-    if not paced_shares:
+    paced_budgets = [(budget, pace) for budget in budgets if (pace := paces[budget.workload.model]) is not None]
+    if not paced_budgets:
         return None
     measured_paces = [pace for pace in paces.values() if pace is not None]
     return CostEstimate(
-        device_hours=sum(pace.seconds(share) for share, pace in paced_shares) / 3600,
+        device_hours=sum(pace.seconds(budget) for budget, pace in paced_budgets) / 3600,
         device=", ".join(dict.fromkeys(pace.device for pace in measured_paces)),
         measured_runs=sum(pace.runs for pace in measured_paces),
         assumed=tuple(
-            dict.fromkeys(share.candidate for share, pace in paced_shares if share.optimizer not in pace.by_optimizer)
+            dict.fromkeys(
+                budget.candidate for budget, pace in paced_budgets if budget.optimizer not in pace.by_optimizer
+            )
         ),
         unmeasured=tuple(model for model, pace in paces.items() if pace is None),
     )
 
 
-def estimate_memory(shares: Sequence[Share], footprints: Footprints) -> Iterator[CandidateMemory]:
+def estimate_memory(budgets: Sequence[RunBudget], footprints: Footprints) -> Iterator[CandidateMemory]:
     """Yield the memory of every candidate and model whose footprint is known, once each."""
     seen: set[tuple[str, str]] = set()
-    for share in shares:
-        key = share.candidate, share.workload.model
-        question = None if key in seen else _question(share)
+    for budget in budgets:
+        key = budget.candidate, budget.workload.model
+        question = None if key in seen else _question(budget)
         seen.add(key)
         footprint = footprints.find(question) if question else None
         by_optimizer = {count.optimizer: count.state_bytes for count in footprint.optimizers} if footprint else {}
-        state_bytes = by_optimizer.get(share.optimizer)
+        state_bytes = by_optimizer.get(budget.optimizer)
         if footprint and state_bytes is not None:
-            averages = footprint.parameter_bytes if share.workload.ema_decay else 0
+            averages = footprint.parameter_bytes if budget.workload.ema_decay else 0
             total = footprint.parameter_bytes + footprint.gradient_bytes + state_bytes + averages
             yield CandidateMemory(candidate=key[0], model=key[1], state_bytes=state_bytes, total_bytes=total)
 
 
 def uncounted_models(
-    shares: Sequence[Share], memory: Sequence[CandidateMemory], footprints: Footprints
+    budgets: Sequence[RunBudget], memory: Sequence[CandidateMemory], footprints: Footprints
 ) -> tuple[str, ...]:
     """Return the models of which `memory` has nothing, and a count would tell it; the largest first."""
     counted_models = {candidate.model for candidate in memory}
-    models = {share.workload.model for share in shares if _question(share) is not None} - counted_models
+    models = {budget.workload.model for budget in budgets if _question(budget) is not None} - counted_models
     uncounted = [model for model in models if footprints.find(footprint_question(model)) is None]
     return tuple(sorted(uncounted, key=lambda model: (-parameter_count(presets.preset(model)), model)))
 
@@ -263,14 +250,14 @@ def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
     return Pace(device=device, by_optimizer=means, start_seconds=median(starts), runs=len(starts))
 
 
-def _question(share: Share) -> FootprintQuestion | None:
-    """Return the question whose answer holds for the share; None if only a count of its own would tell."""
-    model, options = share.workload.model, share.options
-    if model not in presets.names() or share.has_rules:
+def _question(budget: RunBudget) -> FootprintQuestion | None:
+    """Return the question whose answer holds for the budget; None if only a count of its own would tell."""
+    model, options = budget.workload.model, budget.options
+    if model not in presets.names() or budget.has_rules:
         return None
-    if options.keys() - ASKED - STATELESS or share.searched - STATELESS:
+    if options.keys() - ASKED - STATELESS or budget.searched - STATELESS:
         return None
-    if presets.preset(model).vocabulary_of_tokenizer and share.workload.data.tokenizer != "byte":
+    if presets.preset(model).vocabulary_of_tokenizer and budget.workload.data.tokenizer != "byte":
         return None
     try:
         return footprint_question(model, options.get("rank_ratio"), options.get("state_dtype"))

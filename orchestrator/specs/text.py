@@ -227,7 +227,7 @@ class _Plain(yaml.SafeDumper):
     """YAML as people write it: no aliases, short lists of numbers on one line."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Always: a value that stands twice is written twice."""
+        """Return true: a value that stands twice is written twice."""
         return True
 
 

@@ -68,8 +68,8 @@ def _quota_reason(database: Database, connection: Connection, experiment_number:
 
 
 def seconds_between_starts(connection: Connection, now: float) -> float | None:
-    """Mean duration of the last runs over the number of runs at work; None while there is neither, and while no
-    dispatcher is there to begin any."""
+    """Return the mean duration of the last runs over the number of runs at work; None while there is neither, and while
+    no dispatcher is there to begin any."""
     leads = sa.select(leaders.c.role).where(leaders.c.role == DISPATCHER, leaders.c.expires_at > now)
     if connection.execute(leads).first() is None:
         return None

@@ -57,8 +57,8 @@ def change(
             f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
             f"{row.revision}, not {revision}; read them again, then write"
         )
-    mine = labels.c.experiment_number == row.number
-    had = set(connection.execute(sa.select(labels.c.label).where(mine)).scalars())
+    of_experiment = labels.c.experiment_number == row.number
+    had = set(connection.execute(sa.select(labels.c.label).where(of_experiment)).scalars())
     if isinstance(wanted, LabelChange):
         wanted = AnnotationChange(labels=changed_labels(had, wanted))
     values: dict[str, object] = {}
@@ -68,9 +68,9 @@ def change(
     if not values and new == had:
         return
     if new != had:
-        connection.execute(sa.delete(labels).where(mine))
+        connection.execute(sa.delete(labels).where(of_experiment))
         if new:
-            connection.execute(sa.insert(labels), [{"experiment_number": row.number, "label": each} for each in new])
+            connection.execute(sa.insert(labels), [{"experiment_number": row.number, "label": label} for label in new])
     query = sa.update(experiments).where(experiments.c.number == row.number)
     connection.execute(query.values(revision=experiments.c.revision + 1, **values))
     count_change(connection)

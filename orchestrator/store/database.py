@@ -66,7 +66,7 @@ def _postgresql_clock(_element: _DatabaseClock, _compiler: SQLCompiler, **_optio
 
 
 def db_now() -> ColumnElement[float]:
-    """Seconds since 1970 on the database's clock: the only clock that leases are measured by."""
+    """Return the seconds since 1970 on the database's clock: the only clock that leases are measured by."""
     return _DatabaseClock()
 
 
@@ -142,7 +142,7 @@ class Database:
         return self._full_since is not None
 
     def read_clock(self, connection: Connection) -> float:
-        """Seconds since 1970 on the database's clock, now: ask after a lock was waited for, not before."""
+        """Return the seconds since 1970 on the database's clock, now: ask after a lock was waited for, not before."""
         return float(connection.execute(self._clock).scalar_one())
 
     def migrate(self) -> None:
@@ -207,7 +207,7 @@ def insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlit
 
 
 def plain_text(text: str | None) -> str | None:
-    """Text as both databases can keep it: bounded, without the NUL that PostgreSQL refuses."""
+    """Return text as both databases can keep it: bounded, without the NUL that PostgreSQL refuses."""
     return None if text is None else text.replace("\x00", "\ufffd")[:MAX_TEXT]
 
 

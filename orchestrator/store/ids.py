@@ -1,13 +1,12 @@
 """Ids: how one is drawn, how the database is asked for one from outside, and what to say where that is none.
 
-People type the beginning of an id, or one with a letter wrong: the ids that begin with it, or that look like it, are
-named. The command line goes on by itself where only one begins with what was typed (`api/client/client.py`).
+People type the beginning of an id: the ids that begin with it are named. The command line goes on by itself where only
+one does (`api/client/client.py`).
 """
 
 import re
 import secrets
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 
@@ -27,11 +26,6 @@ for: a lookup reads all ids."""
 IDS_AT_ONCE = 500
 """The ids in one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""
 MOST_NEAR = 5
-COMPARED_IDS = 200
-"""The number of ids, of the newest experiments, that are compared letter by letter: milliseconds, in which others may
-wait."""
-ALIKE = 0.75
-"""Share of the letters from which on two ids look alike: eight of ten."""
 
 
 def new_id() -> str:
@@ -86,9 +80,6 @@ def _not_found(
     if len(near) > 1:
         some = ", ".join(near[:MOST_NEAR]) + (" and more" if len(near) > MOST_NEAR else "")
         return NotFoundError(f"{message}; several begin with it: {some}", asked=asked, near=near)
-    meant = near[0] if near else None
     if not near:
-        newest = connection.execute(ids.order_by(table.c.number.desc()).limit(COMPARED_IDS)).scalars()
-        near = tuple(get_close_matches(asked, newest, n=MOST_NEAR, cutoff=ALIKE))
-    suggested = f"; did you mean {' or '.join(near)}?" if near else ""
-    return NotFoundError(message + suggested, asked=asked, near=near, meant=meant)
+        return NotFoundError(message)
+    return NotFoundError(f"{message}; did you mean {near[0]}?", asked=asked, near=near, meant=near[0])

@@ -12,30 +12,27 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import zstandard
-from pydantic import ValidationError, create_model
+from pydantic import ValidationError
 
 from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
-from worker.schema import Spec, canonical_json, read_stored
-from worker.spec.run import RunSpec, Workload
+from worker.schema import canonical_json, read_stored
+from worker.spec.run import RunSpec
 
 Read = TypeVar("Read")
 
 
 def checksum(content: str | bytes) -> int:
-    """CRC-32 of a row's content, text as UTF-8: it finds every burst below 32 bits, and costs next to nothing."""
+    """Return the CRC-32 of a row's content, text as UTF-8: it finds every burst below 32 bits, and costs next to
+    nothing."""
     return zlib.crc32(content.encode() if isinstance(content, str) else content)
 
 
 def run_spec(content: object, expected: int | None) -> RunSpec:
-    """Return a run's specification as `queue/submission.py` wrote it, whether or not it would be refused today.
-
-    All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
-    alphabet: it is read once, and shared.
-    """
-    return _read(_stored_run_spec, _intact_text(content, expected))
+    """Return a run's specification as `queue/submission.py` wrote it, whether or not it would be refused today."""
+    return _read(_run_spec, _intact_text(content, expected))
 
 
 def valid_run_spec(content: object, expected: int | None) -> RunSpec:
@@ -126,23 +123,10 @@ RECORDS_KEPT = 4_096
 most of them have not changed. Some kilobytes each."""
 
 
-def _stored_run_spec(text: str) -> RunSpec:
-    own, between, workload = text.partition(',"workload":{')
-    if not between:
-        spec: RunSpec = read_stored(RunSpec, text)
-        return spec
-    own_part = _own_part(f"{own}}}")
-    return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(own_part))
-
-
-_OWN_FIELDS: Any = {name: (info.annotation, info) for name, info in RunSpec.model_fields.items() if name != "workload"}
-_Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
-"""A run's specification without its workload."""
-
-
 @lru_cache(maxsize=RECORDS_KEPT)
-def _own_part(text: str) -> Any:
-    return read_stored(_Rest, text)
+def _run_spec(text: str) -> RunSpec:
+    spec: RunSpec = read_stored(RunSpec, text)
+    return spec
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
@@ -164,9 +148,3 @@ def _hash_as_read(text: str) -> str:
 def _result(text: str) -> Result:
     result: Result = read_stored(Result, text)
     return result
-
-
-@lru_cache(maxsize=256)
-def _workload(text: str) -> Workload:
-    workload: Workload = read_stored(Workload, text)
-    return workload

@@ -82,7 +82,7 @@ class Leadership:
             first = insert(connection, leaders).values(
                 role=self._role, holder=self._holder, term=1, expires_at=expires_at
             )
-            taken = first.on_conflict_do_update(
+            upsert = first.on_conflict_do_update(
                 index_elements=["role"],
                 set_={
                     "holder": self._holder,
@@ -91,7 +91,7 @@ class Leadership:
                 },
                 where=is_ours | is_over,
             )
-            term = connection.execute(taken.returning(leaders.c.term)).scalar_one_or_none()
+            term = connection.execute(upsert.returning(leaders.c.term)).scalar_one_or_none()
         return None if term is None else int(term)
 
     def resign(self) -> None:

@@ -74,8 +74,8 @@ def clone_family(connection: Connection, experiment_id: str, key: str | None) ->
     clone, source = experiments.c.id, experiments.c.cloned_from
     is_clone: sa.ColumnElement[bool] = source.is_not(None)
     if key is not None:
-        known = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key).scalar_subquery()
-        is_clone &= experiments.c.number < sa.func.coalesce(known, experiments.c.number + 1)
+        newest_number = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key).scalar_subquery()
+        is_clone &= experiments.c.number < sa.func.coalesce(newest_number, experiments.c.number + 1)
     both_ways = sa.union_all(
         sa.select(clone.label("one"), source.label("other")).where(is_clone),
         sa.select(source.label("one"), clone.label("other")).where(is_clone),
@@ -93,8 +93,8 @@ def clone_family(connection: Connection, experiment_id: str, key: str | None) ->
 def experiment_page(
     connection: Connection, limit: int, before: str | None, labelled: Sequence[str] = (), *, deleted: bool = False
 ) -> tuple[AnyExperiment, ...]:
-    """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
-    older than that one. Raises `NotFoundError`."""
+    """Return experiments that have all of these labels, newest first, or the deleted ones among them; with `before`,
+    those older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
     query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
     query = query.order_by(experiments.c.number.desc()).limit(limit).where(*_having(labelled))
@@ -108,7 +108,7 @@ def experiment_page(
 
 
 def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -> tuple[AnyExperiment, ...]:
-    """Experiments in the order of these ids, damaged or not; one that there is not is left out."""
+    """Return experiments in the order of these ids, damaged or not; one that there is not is left out."""
     wanted = [validate_id(experiment_id) for experiment_id in experiment_ids]
     query = _EXPERIMENTS.where(experiments.c.id.in_(wanted), ~is_deleted)
     by_id = {record.id: record for record in _experiment_records(connection, connection.execute(query).all())}
@@ -146,9 +146,9 @@ def run_page(
     after: str | None = None,
     **where: Unpack[RunFilter],
 ) -> tuple[RunRecord, ...]:
-    """Runs that pass the filter; with `after`, those behind that run. `sort` is one of `SORT_KEYS`, with `-` before it
-    the largest first. Ties, and everything without it, have the runs of newer experiments first, each experiment's by
-    position.
+    """Return runs that pass the filter; with `after`, those behind that run. `sort` is one of `SORT_KEYS`, with `-`
+    before it the largest first. Ties, and everything without it, have the runs of newer experiments first, each
+    experiment's by position.
 
     Raises `NotFoundError` for an experiment or run that does not exist.
     """
@@ -200,7 +200,7 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
 
 
 def require_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
-    """Number and revision of an experiment; raises `NotFoundError`, and `DeletedError` if it is deleted."""
+    """Return number and revision of an experiment; raises `NotFoundError`, and `DeletedError` if it is deleted."""
     row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
         raise experiment_not_found(connection, experiment_id)
@@ -335,7 +335,7 @@ def _experiment_record(
         by_verdict=verdicts,
         growing=row.growing,
     )
-    known: dict[str, Any] = dict(
+    fields: dict[str, Any] = dict(
         id=row.id,
         name=row.name,
         kind=row.kind,
@@ -353,12 +353,12 @@ def _experiment_record(
     try:
         spec, refused = integrity.experiment_spec(row.spec, row.spec_hash), integrity.refusal(row.spec)
     except DamagedError as error:
-        known["progress"] = _progress(totals, growing=row.growing)
-        return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
+        fields["progress"] = _progress(totals, growing=row.growing)
+        return DamagedExperiment(**fields, damaged=f"the stored specification of experiment {row.id} {error}")
     progress = _progress(totals, growing=row.growing, steps_planned=spec.step_count())
-    known["spec_hash"] = integrity.hash_as_read(row.spec)
+    fields["spec_hash"] = integrity.hash_as_read(row.spec)
     with trust_stored_names():  # a record looks through its specification once more
-        return ExperimentRecord(**known, spec=spec, progress=progress, refused=refused)
+        return ExperimentRecord(**fields, spec=spec, progress=progress, refused=refused)
 
 
 def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: int = 0) -> Progress:
@@ -381,8 +381,8 @@ def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: in
 
 
 def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, growing: bool) -> float | None:
-    """Steps left × device-seconds a step so far / devices at work now; null if nothing has run or nothing runs now,
-    between two trials of a sweep for instance."""
+    """Return steps left × device-seconds a step so far / devices at work now; null if nothing has run or nothing runs
+    now, between two trials of a sweep for instance."""
     if all(status in TERMINAL for status in by_status):
         return None if growing else 0.0
     steps = sum(int(total.steps) for total in by_status.values())

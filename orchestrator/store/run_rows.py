@@ -107,8 +107,8 @@ def lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     """Lock an experiment, deleted or not, until the transaction ends: what of its row is short. Raises
     `NotFoundError`."""
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
-    mine = _EXPERIMENT.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
-    row = connection.execute(mine).one_or_none()
+    locking = _EXPERIMENT.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
+    row = connection.execute(locking).one_or_none()
     if row is None:
         raise experiment_not_found(connection, experiment_id, deleted_too=True)
     return row

@@ -167,7 +167,7 @@ class _Origin:
 
     @property
     def is_external(self) -> bool:
-        """Whether they were told, not measured."""
+        """Return whether they were told, not measured."""
         return self.name == "external"
 
     def answer(self, field: RunField) -> _Answer:
@@ -193,10 +193,10 @@ class _Origin:
     def select(self, columns: Sequence[Expression], *conditions: Expression) -> sa.Select[Any]:
         """Return a query over the runs; tables that neither columns nor conditions name are not joined."""
         used = {
-            each.table
+            element.table
             for expression in (*columns, *conditions)
-            for each in sa.sql.visitors.iterate(expression)
-            if isinstance(each, sa.Column)
+            for element in sa.sql.visitors.iterate(expression)
+            if isinstance(element, sa.Column)
         }
         source: Any = self.table
         for table, on in self.joins:
@@ -269,7 +269,7 @@ class RunTable:
         self._database = database
 
     def page(self, query: TableQuery) -> tuple[TableRow, ...]:
-        """Runs in the order that is asked for, those without a value last, equal ones by origin and id. Raises
+        """Return runs in the order that is asked for, those without a value last, equal ones by origin and id. Raises
         `FilterError` if the run that the page begins behind is gone."""
         with self._database.reading() as connection:
             return _page(connection, query)
@@ -310,13 +310,13 @@ def _page(connection: Connection, query: TableQuery) -> tuple[TableRow, ...]:
         sort_keys = [key for key, part in ((number, answer.number), (text, answer.text)) if part is not None]
         order = (*_order(sort_keys, plain=plain, descending=query.descending), identity)
         firsts.append(sa.select(origin.select(named, *conditions).order_by(*order).limit(query.limit).subquery()))
-    both = sa.union_all(*firsts).subquery().c
+    united = sa.union_all(*firsts).subquery().c
     order = (
-        *_order((both.number, _Binary(both.text)), descending=query.descending),
-        both.is_external,
-        _Binary(both.id),
+        *_order((united.number, _Binary(united.text)), descending=query.descending),
+        united.is_external,
+        _Binary(united.id),
     )
-    keys = connection.execute(sa.select(both.is_external, both.id).order_by(*order).limit(query.limit))
+    keys = connection.execute(sa.select(united.is_external, united.id).order_by(*order).limit(query.limit))
     return _rows(connection, [(bool(is_external), run_id) for is_external, run_id in keys], query.columns)
 
 
@@ -341,7 +341,7 @@ def _groups(connection: Connection, query: TableQuery) -> tuple[RunGroup, ...]:
 
 
 def _order(parts: Iterable[Expression], *, descending: bool, plain: bool = False) -> Iterator[Expression]:
-    """Numbers, then texts, then what has no value. `plain`: where there is always one."""
+    """Yield the order: numbers, then texts, then what has no value. `plain`: where there is always one."""
     for expression in parts:
         if not plain:
             yield expression.is_(None)

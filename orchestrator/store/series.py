@@ -63,7 +63,8 @@ def encode(columns: Columns) -> bytes:
 
 
 def decode(chunks: Iterable[bytes], fields: Iterable[str]) -> Columns:
-    """Steps and the asked fields of all chunks, one behind the other; NaN where a chunk does not have the field."""
+    """Return steps and the asked fields of all chunks, one behind the other; NaN where a chunk does not have the
+    field."""
     fields = tuple(dict.fromkeys((STEP, *fields)))
     columns_by_field: dict[str, list[Array]] = {name: [] for name in fields}
     decompress = zstandard.ZstdDecompressor().decompress
@@ -176,34 +177,38 @@ def _readable_chunks(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:
     """Return the chunks that can be read; what is wrong with the others is logged."""
     good = []
     for row in rows:
-        if (fault := chunk_fault(row, fields)) is None:
+        try:
+            check_chunk(row, fields)
             good.append(row)
-        else:
-            log.warning("a chunk of a series is left out", run=row.run_id, sequence=row.sequence, fault=fault)
+        except DamagedError as error:
+            log.warning("a chunk of a series is left out", run=row.run_id, sequence=row.sequence, fault=str(error))
     return good
 
 
-def chunk_fault(row: Any, fields: Sequence[str]) -> str | None:
-    """Return the reason why a chunk cannot be read; None if it can. What a checksum vouches for is not decoded for
-    this."""
+def check_chunk(row: Any, fields: Sequence[str], *, trusts_checksum: bool = True) -> None:
+    """Raise `DamagedError` for a row of `chunks` that cannot be read. What a checksum vouches for is decoded only
+    where that is not trusted."""
+    data = integrity.chunk(row.data, row.checksum)
+    if trusts_checksum and row.checksum is not None:
+        return
     try:
-        data = integrity.chunk(row.data, row.checksum)
-        if row.checksum is None and len(decode([data], fields)) != row.points:
-            return "has not as many points as its row says"
-    except DamagedError as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001 - whatever a decompressor makes of nonsense
-        return f"cannot be read ({type(error).__name__}: {error})"
-    return None
+        points = len(decode([data], fields))
+    except Exception as error:  # whatever a decompressor makes of nonsense
+        raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
+    if points != row.points:
+        raise DamagedError(f"has {points} points, and its row says {row.points}")
 
 
 def append_reports(
-    connection: Connection, run_id: str, attempt: int, seen: Sequence[Observation], written: Sequence[TextSamples]
+    connection: Connection, run_id: str, attempt: int, observed: Sequence[Observation], written: Sequence[TextSamples]
 ) -> None:
     """Add what a batch brought beside points; what the attempt brought before stays as it is."""
-    seen_json = [({"step": one.step, "probe": one.probe}, json.dumps(one.blocks)) for one in seen]
-    written_json = [({"step": one.step}, one.model_dump_json(include={"texts"})) for one in written]
-    for column, contents in ((observations.c.blocks, seen_json), (samples.c.texts, written_json)):
+    observed_json = [
+        ({"step": observation.step, "probe": observation.probe}, json.dumps(observation.blocks))
+        for observation in observed
+    ]
+    written_json = [({"step": texts.step}, texts.model_dump_json(include={"texts"})) for texts in written]
+    for column, contents in ((observations.c.blocks, observed_json), (samples.c.texts, written_json)):
         rows = [
             {"run_id": run_id, "attempt": attempt, **key, column.name: data, "checksum": integrity.checksum(data)}
             for key, text in contents
@@ -216,11 +221,11 @@ def append_reports(
 def read_observations(
     connection: Connection, run_id: str, *, after_step: int = -1, most_steps: int | None = None
 ) -> tuple[Observation, ...]:
-    """Observations by step and probe, of at most so many steps beyond `after_step`, each that of the newest attempt;
-    damaged ones are left out (`orchestrator/store/admin/maintenance.py` finds them)."""
-    found = _read_packed(connection, observations.c.blocks, run_id, after_step, most_steps)
+    """Return observations by step and probe, of at most so many steps beyond `after_step`, each that of the newest
+    attempt; damaged ones are left out (`orchestrator/store/admin/maintenance.py` finds them)."""
+    stored = _read_packed(connection, observations.c.blocks, run_id, after_step, most_steps)
     # Not validated again: what is stored was validated when it came in.
-    return tuple(Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks) for row, blocks in found)
+    return tuple(Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks) for row, blocks in stored)
 
 
 def read_samples(
@@ -228,8 +233,8 @@ def read_samples(
 ) -> tuple[TextSamples, ...]:
     """Return the model's texts at up to so many steps beyond `after_step`, each time by the newest attempt; damaged
     ones are left out."""
-    found = _read_packed(connection, samples.c.texts, run_id, after_step, most_steps)
-    return tuple(TextSamples.model_validate({"step": row.step} | content) for row, content in found)
+    stored = _read_packed(connection, samples.c.texts, run_id, after_step, most_steps)
+    return tuple(TextSamples.model_validate({"step": row.step} | content) for row, content in stored)
 
 
 def _read_packed(
@@ -238,17 +243,17 @@ def _read_packed(
     """Yield the rows of at most so many steps beyond `after_step` with the content of the column, by the rest of their
     key, each of the newest attempt."""
     table: Any = column.table
-    mine = (table.c.run_id == run_id) & (table.c.step > after_step)
-    steps = sa.select(table.c.step).where(mine).distinct().order_by(table.c.step).limit(most_steps)
-    query = sa.select(table).where(mine, table.c.step.in_(steps.scalar_subquery())).order_by(table.c.attempt)
-    key = [each.name for each in table.primary_key if each.name not in ("run_id", "attempt")]
+    of_run = (table.c.run_id == run_id) & (table.c.step > after_step)
+    steps = sa.select(table.c.step).where(of_run).distinct().order_by(table.c.step).limit(most_steps)
+    query = sa.select(table).where(of_run, table.c.step.in_(steps.scalar_subquery())).order_by(table.c.attempt)
+    key = [primary.name for primary in table.primary_key if primary.name not in ("run_id", "attempt")]
     newest = {tuple(row._mapping[name] for name in key): row for row in connection.execute(query)}
-    for place in sorted(newest):
-        row = newest[place]
+    for position in sorted(newest):
+        row = newest[position]
         try:
             content = integrity.unpack(row._mapping[column.name], row.checksum)
         except DamagedError as error:
-            log.warning("a row is left out", table=table.name, run=run_id, key=place, error=str(error))
+            log.warning("a row is left out", table=table.name, run=run_id, key=position, error=str(error))
         else:
             yield row, content
 

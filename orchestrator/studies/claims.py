@@ -211,8 +211,9 @@ def _difference(
 def _loss_bounds(
     difference: Difference | None, subject: CandidateOutcome, other: CandidateOutcome
 ) -> tuple[float, float]:
-    """Between which the difference lies. Who lost runs where the other lost none is worse by any amount; who lost more
-    is not shown to be better; and beyond the edge of what tuning tried a loss may be lower by any amount."""
+    """Return the bounds between which the difference lies. Who lost runs where the other lost none is worse by any
+    amount; who lost more is not shown to be better; and beyond the edge of what tuning tried a loss may be lower by any
+    amount."""
     if subject.lost and not other.lost:
         return math.inf, math.inf
     low, high = (-math.inf, math.inf) if difference is None else difference.bounds()
@@ -238,7 +239,8 @@ def _loss_note(subject: CandidateOutcome, other: CandidateOutcome) -> str:
 def _speed_up_bounds(
     speed_up: OpenInterval | None, subject: CandidateOutcome, baseline: CandidateOutcome
 ) -> tuple[float, float]:
-    """Between which the speed-up lies. Who is shown to end above the baseline takes more tokens than it."""
+    """Return the bounds between which the speed-up lies. Who is shown to end above the baseline takes more tokens than
+    it."""
     if subject.lost > baseline.lost:
         return 0.0, math.inf if baseline.lost else 0.0
     low = (speed_up.low if speed_up else None) or 0.0

@@ -28,7 +28,7 @@ def values_of_role(observation: Observation, role: str, read: Callable[[Mapping[
 def first_by_role(
     observations: Sequence[Observation], probe: str, read: Callable[[Mapping[str, float]], float]
 ) -> Numbers:
-    """Role → mean over its blocks at the first step that the probe saw."""
+    """Return role → mean over its blocks at the first step that the probe saw."""
     first = next((observation for observation in observations if observation.probe == probe), None)
     if first is None:
         return {}

@@ -37,7 +37,7 @@ class ScaleReport(Record):
     """The deviations of our results from the published ones' intervals."""
 
     def best(self) -> Finding | None:
-        """Ours where it says something, else the published one."""
+        """Return ours where it says something, else the published one."""
         ours = self.own if self.own and self.own.answer is not ClaimVerdict.MISSING else None
         return ours or self.published or self.own
 

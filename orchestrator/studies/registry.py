@@ -18,8 +18,8 @@ def all_studies(folder: Path | None = None) -> tuple[Study, ...]:
     """Return all studies of the package, so that a new study needs no list, and those that were registered in `folder`,
     where unreadable ones are left out."""
     shipped = _shipped_studies()
-    taken = {study.name for study in shipped}
-    return (*shipped, *(study for study in _registered(folder) if study.name not in taken))
+    names = {study.name for study in shipped}
+    return (*shipped, *(study for study in _registered(folder) if study.name not in names))
 
 
 @cache

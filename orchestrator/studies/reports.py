@@ -123,8 +123,8 @@ def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result:
                 part=name,
                 key=experiment_key(spec),
                 spec=spec,
-                experiment_id=found.id if (found := experiments_by_part[name]) else None,
-                done=found is not None and found.counts.done(),
+                experiment_id=stored.id if (stored := experiments_by_part[name]) else None,
+                done=stored is not None and stored.counts.done(),
             )
             for name, spec in study.experiments(scale).items()
         ),

@@ -104,7 +104,7 @@ class PartResult(Record):
         return tuple(run for run in self.runs if run.candidate == candidate)
 
     def losses(self, candidate: str) -> dict[int, float]:
-        """Seed → final loss of the candidate's runs that ended well."""
+        """Return seed → final loss of the candidate's runs that ended well."""
         return {run.seed: run.loss for run in self.runs_of(candidate) if run.ended_well() and run.loss is not None}
 
 
@@ -213,7 +213,7 @@ def write_result(path: Path, result: StudyResult) -> None:
 
 
 def _to_json(value: object, *, levels_of_lines: int) -> str:
-    """JSON whose outer levels have a line for each element: short, and readable where two versions differ."""
+    """Return JSON whose outer levels have a line for each element: short, and readable where two versions differ."""
     match value:
         case dict() if value and levels_of_lines:
             inner = [f"{json.dumps(k)}: {_to_json(v, levels_of_lines=levels_of_lines - 1)}" for k, v in value.items()]

@@ -119,7 +119,7 @@ class Study(Spec):
     @model_validator(mode="before")
     @classmethod
     def _name_experiments(cls, fields: Any) -> Any:
-        """Return a specification in a study needs no name of its own."""
+        """Name the specifications of a study, which need no name of their own."""
         match fields:
             case {"name": str(name), "scales": dict(scales)}:
                 named = {
@@ -168,15 +168,15 @@ class Study(Spec):
         return self
 
     def experiments(self, scale: StudyScale) -> Mapping[str, ExperimentSpec]:
-        """Part → what is submitted for it."""
+        """Return part → what is submitted for it."""
         return self.scales[scale]
 
     def run_count(self, scale: StudyScale) -> int:
-        """Runs, at most."""
+        """Return the number of runs, at most."""
         return sum(spec.run_count() for spec in self.scales[scale].values())
 
     def device_hours(self, scale: StudyScale) -> float:
-        """Roughly, by the FLOPs of all runs."""
+        """Return the rough device-hours, by the FLOPs of all runs."""
         return sum(device_seconds(spec) for spec in self.scales[scale].values()) / 3600.0
 
 
@@ -266,6 +266,6 @@ def _training_seconds(workload: Workload, *, on_gpu: bool) -> float:
 
 
 def weights(model: str) -> float:
-    """Weights of a preset, roughly: 12 h² a layer, and its embedding."""
+    """Return the weights of a preset, roughly: 12 h² a layer, and its embedding."""
     preset = presets.preset(model)
     return 12.0 * preset.layers * preset.hidden_size**2 + preset.vocabulary_size * preset.hidden_size

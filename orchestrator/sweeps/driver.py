@@ -28,7 +28,7 @@ from orchestrator.store.queue import trials
 from orchestrator.sweeps.report import sweep_spec
 from orchestrator.sweeps.search import AshaPerCandidate, StoreSearch
 from orchestrator.sweeps.trial_follower import LOSS, follow, retry_while_away
-from orchestrator.sweeps.trials import Parameters, admits_another, trial_run
+from orchestrator.sweeps.trials import Parameters, trial_run
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ class SweepDriver:
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         # A trial that Tune has let go of, because it was stopped or could not be followed, may still be at work.
-        while retry_while_away(partial(trials.spending, self._database, self._sweep_id)).live:
+        while retry_while_away(partial(trials.count_live, self._database, self._sweep_id)):
             time.sleep(SETTLE_SECONDS)
         retry_while_away(partial(trials.close, self._database, self._sweep_id))
         log.info("sweep ended", sweep=self._sweep_id)
@@ -80,7 +80,7 @@ class SweepDriver:
             tune_config=tune.TuneConfig(
                 metric=LOSS,
                 mode="min",
-                search_alg=StoreSearch(spec, stored_trials, partial(self._add, spec), partial(self._may_begin, spec)),
+                search_alg=StoreSearch(spec, stored_trials, partial(self._add, spec)),
                 scheduler=AshaPerCandidate(spec, self._stop) if spec.may_stop_early() else None,
                 num_samples=-1,  # the searcher says when it is finished
                 max_concurrent_trials=spec.concurrency,
@@ -100,9 +100,9 @@ class SweepDriver:
         """Return the sweep and the trials that it has."""
         with self._database.reading() as connection:
             experiment = reads.experiment(connection, self._sweep_id)
-            found = reads.run_page(connection, experiment_id=self._sweep_id)
+            trial_runs = reads.run_page(connection, experiment_id=self._sweep_id)
         spec = sweep_spec(experiment)
-        return spec, {run.position: spec.searched_parameters(run.position, run.spec) for run in found if run.spec}
+        return spec, {run.position: spec.searched_parameters(run.position, run.spec) for run in trial_runs if run.spec}
 
     def _add(self, spec: SweepSpec, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
         planned = trial_run(spec, number, wanted)
@@ -112,9 +112,6 @@ class SweepDriver:
         with self._database.reading() as connection:
             run = reads.run(connection, run_id)
         return run.id, spec.searched_parameters(number, run.spec or planned.spec)
-
-    def _may_begin(self, spec: SweepSpec) -> bool:
-        return admits_another(spec, retry_while_away(lambda: trials.spending(self._database, self._sweep_id)))
 
     def _stop(self, run_id: str) -> None:
         if retry_while_away(lambda: trials.ask_to_stop(self._database, run_id)):

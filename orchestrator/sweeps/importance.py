@@ -34,7 +34,7 @@ def distributions(candidate: SearchedCandidate) -> dict[str, BaseDistribution]:
 
 
 def importances(candidate: SearchedCandidate, trials: Sequence[tuple[Mapping[str, Scalar], float]]) -> dict[str, float]:
-    """Hyperparameter → share, the most important first; empty if too few trials say anything.
+    """Return hyperparameter → share, the most important first; empty if too few trials say anything.
 
     `trials`: hyperparameters with the loss. One that was stopped early, or diverged, counts with a loss that is worse
     than those of all trials that ran the whole budget: that it was not among the best is what is known of it.

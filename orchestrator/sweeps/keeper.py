@@ -90,7 +90,8 @@ class SweepKeeper(Duty):
     close = step_back
 
     def _end_unwanted(self, wanted: Sequence[ExperimentId]) -> None:
-        """A driver whose sweep has closed gets its time to leave by itself: it still waits for trials that end."""
+        """End drivers whose sweep has closed, after some time to leave by themselves: each still waits for trials that
+        end."""
         for sweep_id in self._drivers.keys() - set(wanted):
             driver = self._drivers[sweep_id]
             if driver.process is None or driver.process.poll() is not None:

@@ -70,7 +70,6 @@ class SweepReport(Record):
     trials_planned: int
     device_hours: float
     """Over all attempts of all trials."""
-    device_hours_budget: float | None
     findings: tuple[SweepFinding, ...]
     """The lowest loss first."""
     trials: tuple[TrialRow, ...]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from optim.catalog.records import Scalar
-from orchestrator.analysis.comparison import SECONDS_PER_HOUR
+from orchestrator.analysis.comparison import SECONDS_PER_HOUR, device_names
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -25,9 +25,9 @@ from orchestrator.records import (
     RunRecord,
 )
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
-from orchestrator.sweeps.trials import as_candidate, candidates_without_defaults
+from orchestrator.sweeps.trials import as_candidate
 from orchestrator.tuning.search_spaces import Choice, share_of
-from worker.records.result import Result, Verdict
+from worker.records.result import Verdict
 from worker.words import pluralize
 
 Trials = Sequence[tuple[Mapping[str, Scalar], float]]
@@ -58,7 +58,6 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
     numbers = range(len(spec.candidates))
     findings = sorted((_finding(spec, index, trials, importance=importance) for index in numbers), key=_rank)
     task = spec.workload.task
-    results = [run.result for run in runs if run.result]
     return SweepReport(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -66,10 +65,9 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
         complete=experiment.counts.done(),
         loss_name=task.loss_name,
         loss_unit=task.loss_unit,
-        device=_device(results),
+        device=device_names(runs),
         trials_planned=spec.trial_count(),
         device_hours=sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR,
-        device_hours_budget=spec.device_hours,
         findings=tuple(findings),
         trials=trials,
         notes=tuple(_notes(spec, experiment, trials, findings)),
@@ -165,14 +163,6 @@ def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
     )
 
 
-def _device(results: Sequence[Result]) -> str | None:
-    """`cpu`, or the GPU's name."""
-    if not results:
-        return None
-    environment = results[0].environment
-    return environment.device if environment.device == "cpu" else environment.device_name
-
-
 def _finding(spec: SweepSpec, index: int, trials: Sequence[TrialRow], *, importance: bool) -> SweepFinding:
     searched = spec.candidates[index]
     candidate_trials = [trial for trial in trials if trial.number % len(spec.candidates) == index]
@@ -223,15 +213,14 @@ def _rank(finding: SweepFinding) -> float:
 def _notes(
     spec: SweepSpec, experiment: ExperimentRecord, trials: Sequence[TrialRow], findings: Sequence[SweepFinding]
 ) -> Iterator[str]:
-    done = experiment.counts.done()
+    done, planned = experiment.counts.done(), pluralize(spec.trial_count(), "trial")
     open_trials = sum(trial.status not in TERMINAL for trial in trials)
     if not done:
-        left = spec.trial_count() - len(trials) + open_trials
-        have = "has" if left == 1 else "have"
-        yield f"{left} of {pluralize(spec.trial_count(), 'trial')} {have} not ended: everything here may still change."
+        waiting = spec.trial_count() - len(trials) + open_trials
+        have = "has" if waiting == 1 else "have"
+        yield f"{waiting} of {planned} {have} not ended: everything here may still change."
     elif len(trials) < spec.trial_count():
-        planned = pluralize(spec.trial_count(), "trial")
-        yield f"The sweep ended after {len(trials)} of {planned}: {_why_it_ended(spec, trials)}."
+        yield f"The sweep ended after {len(trials)} of {planned}."
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(trial.status is status for trial in trials):
             yield f"{pluralize(count, 'trial')} {status} and without a result."
@@ -245,20 +234,11 @@ def _notes(
         if finding.at_edge:
             names = ", ".join(finding.at_edge)
             yield f"{finding.title}: the best {names} lies at an end of its range, a better one may lie outside."
-    for searched in candidates_without_defaults(spec):
-        usual = ", ".join(f"{name} {value}" for name, value in searched.defaults(spec.workload).items())
-        yield f"The space of {searched.name()} excludes the defaults ({usual}): nothing says how much was gained."
     if any(finding.best for finding in findings):
         yield (
             f"All trials have seed {spec.seed}, and the best of many is flattered by it: compare the best ones over "
             f"fresh seeds (adapm-bench clone {experiment.id} --more-seeds 3)."
         )
-
-
-def _why_it_ended(spec: SweepSpec, trials: Sequence[TrialRow]) -> str:
-    if any(trial.status is RunStatus.CANCELLED for trial in trials) or spec.device_hours is None:
-        return "it was cancelled"
-    return f"one more would not have fitted into its {spec.device_hours:g} device-hours"
 
 
 def _outline_row(finding: SweepFinding, trials: Sequence[TrialRow]) -> CandidateRow:

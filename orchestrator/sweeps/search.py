@@ -40,24 +40,20 @@ class OvertakenError(OrchestratorError):
 class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
     """Tune's search algorithm: numbers the trials, asks chance, a grid or TPE for them, and keeps them in the store."""
 
-    def __init__(
-        self, spec: SweepSpec, trials: Mapping[int, Parameters], add: Add, may_begin: Callable[[], bool]
-    ) -> None:
-        """`trials`: those that the store has already. `may_begin`: whether the budget admits another one."""
+    def __init__(self, spec: SweepSpec, trials: Mapping[int, Parameters], add: Add) -> None:
+        """`trials`: those that the store has already."""
         super().__init__(metric=LOSS, mode="min")
-        self._spec, self._known, self._add, self._may_begin = spec, trials, add, may_begin
+        self._spec, self._known, self._add = spec, trials, add
         self._next = 0
         self._candidates: dict[str, int] = {}
         """Tune's trial → the candidate's place."""
-        places = range(len(spec.candidates))
-        self._inner = (
-            {index: _tpe(spec, index, trials) for index in places} if spec.algorithm in ("tpe", "tpe-hyperband") else {}
-        )
+        has_tpe = spec.algorithm in ("tpe", "tpe-hyperband")
+        self._inner = {index: _tpe(spec, index, trials) for index in range(len(spec.candidates)) if has_tpe}
 
     def suggest(self, trial_id: str) -> Parameters | str | None:
         """Return the next trial's configuration: its run's id, and its number."""
         number = self._next
-        if number >= self._spec.trial_count() or (number not in self._known and not self._may_begin()):
+        if number >= self._spec.trial_count():
             return str(Searcher.FINISHED)
         index = number % len(self._spec.candidates)
         if self._inner:
@@ -143,7 +139,7 @@ class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no 
 
 
 def _tpe(spec: SweepSpec, index: int, trials: Mapping[int, Parameters]) -> OptunaSearch:
-    """Optuna's TPE for one candidate, which first gives the trials that are there already."""
+    """Return Optuna's TPE for one candidate, which first gives the trials that are there already."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     candidates = len(spec.candidates)
     first: Sequence[Parameters] = [trials[number] for number in sorted(trials) if number % candidates == index]
@@ -157,7 +153,7 @@ def _tpe(spec: SweepSpec, index: int, trials: Mapping[int, Parameters]) -> Optun
 
 
 def _asha(spec: SweepSpec) -> AsyncHyperBandScheduler:
-    """ASHA; with several brackets, successions with later first rungs, it is asynchronous Hyperband."""
+    """Return ASHA; with several brackets, successions with later first rungs, it is asynchronous Hyperband."""
     steps = spec.workload.budget.steps
     return AsyncHyperBandScheduler(
         time_attr=STEP,

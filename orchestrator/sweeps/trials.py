@@ -5,7 +5,7 @@
 What chance gives is a function of (sweep's seed, number): a driver that was killed and comes back draws the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice, product
 from random import Random
 
@@ -14,7 +14,6 @@ from orchestrator.kinds.block_rules import is_rule, rules_of
 from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
-from orchestrator.store.queue.trials import Spending
 from orchestrator.tuning.search_spaces import draw, grid
 
 Parameters = dict[str, Scalar]
@@ -69,27 +68,4 @@ def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) 
         rules=(*searched.rules, *rules_of(stated)),
         warmup_steps=warmup,
         label=searched.label,
-    )
-
-
-def admits_another(spec: SweepSpec, spent: Spending) -> bool:
-    """Return whether one more trial would probably fit into the budget: it, and each that is under way, costs what the
-    ended ones cost on average."""
-    if spec.device_hours is None:
-        return True
-    budget_seconds = 3600 * spec.device_hours
-    if not spent.ended:
-        return spent.device_seconds < budget_seconds
-    mean_seconds = spent.ended_seconds / spent.ended
-    live_seconds = max(spent.device_seconds - spent.ended_seconds, spent.live * mean_seconds)
-    return spent.ended_seconds + live_seconds + mean_seconds <= budget_seconds
-
-
-def candidates_without_defaults(spec: SweepSpec) -> Sequence[SearchedCandidate]:
-    """Candidates whose space has none of the catalog's defaults together: nothing says how much was gained. None that
-    the catalog does not know."""
-    return tuple(
-        candidate
-        for candidate in spec.candidates
-        if candidate.defaults(spec.workload) and not candidate.includes_defaults(spec.workload)
     )

@@ -22,8 +22,8 @@ FIRST_STEP = 0.5
 LEAST_STEP = 1 / 64
 """Below it no noise of a run could tell two settings apart."""
 SAME_POSITION = 1e-3
-"""Places that differ by less are one."""
-TAG = 1e-6
+"""Positions that differ by less are one."""
+NAMING_CHANGE = 1e-6
 """Relative change of a rate that names its trial; no training can tell."""
 
 
@@ -114,4 +114,4 @@ def _move_along(setting: Setting, axis: Axis, prior: Prior, position: float) -> 
     moved = dict(setting) | {FIELDS[axis]: value_at(axis, prior, (position + 1) / 2)}
     lr = float(f"{rate_of(moved):.5g}")
     tag = zlib.crc32(json.dumps(moved | {"lr": lr}, sort_keys=True).encode()) / 2**32
-    return moved | {"lr": lr * (1 + TAG * tag)}
+    return moved | {"lr": lr * (1 + NAMING_CHANGE * tag)}

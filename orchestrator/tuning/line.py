@@ -37,7 +37,7 @@ class LineSearch:
     own: float
     trials: int
     shift: float = 0.0
-    """Doublings by which the first three rates lie higher: replicates start at different places."""
+    """Doublings by which the first three rates lie higher: replicates start at different rates."""
 
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
         """Return the first three rates, then one after another."""
@@ -77,8 +77,8 @@ class Grid(LineSearch):
 
 
 def spread_shift(index: int) -> float:
-    """Doublings by which the search of a replicate begins higher: 0, -1/2, 1/4, -1/4, 1/8, …, as far apart as so many
-    shifts within one doubling can lie (van der Corput's sequence)."""
+    """Return the doublings by which the search of a replicate begins higher: 0, -1/2, 1/4, -1/4, 1/8, …, as far apart
+    as so many shifts within one doubling can lie (van der Corput's sequence)."""
     share, power = 0.0, 0.5
     while index:
         share += power * (index & 1)
@@ -118,14 +118,14 @@ def _lowest_point(left: float, left_rise: float, right: float, right_rise: float
 
 
 def _vertex(best: float, tried: Trials) -> float:
-    """Doublings from the best rate to the lowest point of the parabola about it."""
+    """Return the doublings from the best rate to the lowest point of the parabola about it."""
     away = {log2(rate / best): loss for rate, loss in tried.items() if isfinite(loss)}
     near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= NEAR_DOUBLINGS}
     if len(near) < FEWEST_NEAR:
         near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= 2 * NEAR_DOUBLINGS}
     if len(near) < 3:
         return 0.0
-    places, losses = np.array([*near]), np.array([*near.values()])
-    curvature, slope, _ = np.polyfit(places, losses - losses.min(), 2)
+    offsets, losses = np.array([*near]), np.array([*near.values()])
+    curvature, slope, _ = np.polyfit(offsets, losses - losses.min(), 2)
     vertex = -slope / (2 * curvature) if curvature > 0 else inf
-    return float(np.clip(vertex, places.min(), places.max())) if isfinite(vertex) else 0.0
+    return float(np.clip(vertex, offsets.min(), offsets.max())) if isfinite(vertex) else 0.0

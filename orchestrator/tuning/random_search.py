@@ -8,8 +8,8 @@ from random import Random
 from orchestrator.tuning.ranges import FIELDS, Axis, Prior, own_setting, value_at
 from orchestrator.tuning.tuner import Setting, Trials, best_rate, rate_of
 
-SHARES = 1000
-"""Rates are drawn at so many places of their range, each once, because a trial is named by its rate."""
+DRAWN_CELLS = 1000
+"""The cells of a range in which rates are drawn, each once, because a trial is named by its rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class RandomSearch:
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        """The candidate's own setting, and the draws."""
+        """Return the candidate's own setting, and the draws."""
         drawn = {axis: _shares(axis, self.trials - 1, self.seed) for axis in self.priors}
         return (
             own_setting(self.priors),
@@ -43,14 +43,14 @@ class RandomSearch:
         return None if best is None else own[best]
 
     def is_at_edge(self, tried: Trials) -> bool:
-        """Never: draws have no order that a better setting could lie beyond."""
+        """Return false: draws have no order that a better setting could lie beyond."""
         return False
 
 
 def _shares(axis: Axis, count: int, seed: int) -> Sequence[float]:
     """Return the draws of one axis, whatever other axes are searched: the first n of more trials are those of n
     trials."""
-    random, taken = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311 - a search, not a secret
-    while len(taken) < count:
-        taken[random.randrange(SHARES)] = None
-    return [(cell + 0.5) / SHARES for cell in taken]
+    random, cells = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311 - a search, not a secret
+    while len(cells) < count:
+        cells[random.randrange(DRAWN_CELLS)] = None
+    return [(cell + 0.5) / DRAWN_CELLS for cell in cells]

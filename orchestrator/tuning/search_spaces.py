@@ -230,5 +230,5 @@ def _round(value: float) -> float:
 
 
 def _is_same(value: Scalar, other: Scalar) -> bool:
-    """Equal and of one type: True is not 1 here, as it is in Python."""
+    """Return whether both are equal and of one type: True is not 1 here, as it is in Python."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)

@@ -17,8 +17,6 @@ from optim.catalog import Scalar
 from orchestrator.jobs import Outcome, RunStatus, outcome_of
 from worker.records.result import Verdict
 
-SCALED_DIGITS = 12
-"""Significant digits of scaled rates: a ratio's rounding makes no second rate."""
 Setting = Mapping[str, Scalar]
 """Hyperparameter → value; `lr` is always one of them."""
 Trials = Mapping[float, float]
@@ -103,9 +101,3 @@ def rate_of(setting: Setting) -> float:
     rate = setting["lr"]
     assert isinstance(rate, int | float)
     return float(rate)
-
-
-def rate_at_width(rate: float, width: int, wider: int) -> float:
-    """Return the rate of a model of another width: times the widths' inverse ratio, which is muP's rule for the
-    matrices of Adam (Yang et al., "Tensor Programs V", arXiv 2203.03466), to `SCALED_DIGITS` digits."""
-    return float(f"{rate * width / wider:.{SCALED_DIGITS}g}")

@@ -73,7 +73,7 @@ Predict = Annotated[
     list[str] | None,
     typer.Option(
         "--predict",
-        help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
+        help="Predict the loss of this model or number of parameters (1.5e9); repeatable.",
     ),
 ]
 

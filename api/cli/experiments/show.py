@@ -14,9 +14,9 @@ from api.client.client import Client, ClientError
 from dashboards.files.publication import run_table_csv
 from dashboards.text import words
 from orchestrator.external_runs import ExternalExperiment, Listed
-from orchestrator.log_lines import SEARCHED_BYTES, LogLevel
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
+from orchestrator.services.log_lines import SEARCHED_BYTES, LogLevel
 
 AnyId = Annotated[
     str,

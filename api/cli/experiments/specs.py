@@ -16,7 +16,7 @@ import typer
 from api.cli.console import Json, print_json, refuse
 from api.cli.settings import environment_settings
 from orchestrator.specs.faults import Fault
-from orchestrator.specs.positions import Places
+from orchestrator.specs.positions import SourcePositions
 from orchestrator.specs.schema import SPECS
 from orchestrator.specs.schema import schema as schema_of
 from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, example, parse
@@ -42,9 +42,11 @@ class SpecText:
 
     def refuse(self, headline: str, faults: Iterable[Fault]) -> Never:
         """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
-        places, lines = Places(self.text, self.form), [headline]
+        positions, lines = SourcePositions(self.text, self.form), [headline]
         for fault in faults:
-            location = self.source if self.form is TextForm.TOML else f"{self.source}:{places.position(fault.pointer)}"
+            location = (
+                self.source if self.form is TextForm.TOML else f"{self.source}:{positions.position(fault.pointer)}"
+            )
             prefix = f"{location}: " if fault.source == "body" else ""
             lines.append(f"  {prefix}{fault.text()}")
         refuse("\n".join(lines))

@@ -16,11 +16,9 @@ from api.cli.settings import URL_VARIABLE, environment_settings
 from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
-from orchestrator.analysis.design import few_tuning_seeds
-from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
+from orchestrator.analysis.laws.verdicts import law_warnings
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.registry import KINDS, ExperimentSpec
+from orchestrator.kinds.registry import KINDS
 from orchestrator.records import SubmissionReceipt
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
@@ -92,18 +90,11 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     return preview(
         fields,
         missing=lambda spec: missing_data(spec.workload, datasets),
-        warnings=lambda spec: [*_warnings(spec), *data_warnings(spec.workload, datasets)],
+        warnings=lambda spec: [*spec.warnings(), *law_warnings(spec.cells()), *data_warnings(spec.workload, datasets)],
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
         power=lambda _: None,
-        law=planned_law,
     )
-
-
-def _warnings(spec: ExperimentSpec) -> list[str]:
-    """Return the warnings about a specification, but those of its cluster, which only a service knows."""
-    few = few_tuning_seeds(spec.design()) if isinstance(spec, ComparisonSpec) else None
-    return [*spec.warnings(), *law_warnings(spec.cells()), *([few] if few else [])]
 
 
 def _print(preview: Preview) -> None:
@@ -132,8 +123,6 @@ def _print(preview: Preview) -> None:
     for sentence in preview.warnings:
         print(f"warning:      {sentence}")
     print_power(preview)
-    if preview.law is not None:
-        print(f"can show:     the law {preview.law}")
 
 
 def print_power(preview: Preview) -> None:
@@ -149,8 +138,7 @@ def print_power(preview: Preview) -> None:
 def _device_time(preview: Preview) -> str:
     cost = preview.cost
     if cost is None:
-        budget = preview.device_hours_budget
-        return "unknown: no such run was measured here" if budget is None else f"at most {formats.device_time(budget)}"
+        return "unknown: no such run was measured here"
     notes = [f"by {pluralize(cost.measured_runs, 'measured run')} on {cost.device}"]
     notes += [f"{', '.join(map(plain, cost.assumed))}: the mean of the others"] if cost.assumed else []
     notes += [f"without {', '.join(cost.unmeasured)}, never measured here"] if cost.unmeasured else []

@@ -19,7 +19,6 @@ import numpy as np
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_design, evaluation_error
 from orchestrator.analysis.estimator import JudgedRuns, conclude, instability
-from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
     SIZE,
@@ -27,19 +26,15 @@ from orchestrator.analysis.laws.model import (
     Cell,
     Law,
     LawForm,
-    effective_tokens,
     fit,
     interval,
     richest_form,
 )
 from orchestrator.analysis.laws.records import (
     CandidateFit,
-    CurvePoint,
-    DataEfficiency,
     Estimate,
     FitReport,
     FormName,
-    HeldOutPrediction,
     LawCurve,
     LossDifference,
     Prediction,
@@ -51,7 +46,6 @@ from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.errors import ConflictError
 from orchestrator.records import Conclusion, Difference, ExperimentRecord, ExperimentWithRuns
-from worker.records.footprint import Footprint
 
 DRAWS = 400
 """Percentiles of 2.5 % rest on 10 draws at each end: an interval's end varies by 7 % of its distance."""
@@ -75,8 +69,6 @@ class Sample:
     """The losses of runs that were not lost, ordered by size, budget and seed."""
     judged: JudgedRuns
     """The same, and those that were lost, as the estimator takes them."""
-    states: tuple[tuple[int, int], ...]
-    """Parameters, and bytes of optimizer state there; ascending."""
 
     def restrict(self, keys: Container[Key]) -> "Sample":
         """Return the sample of some runs."""
@@ -105,7 +97,7 @@ class FittedLaw:
     draws: Law
 
     def degrees(self) -> int:
-        """Degrees of freedom: cells, and not runs, less the coefficients."""
+        """Return the degrees of freedom: cells, and not runs, less the coefficients."""
         return len(self.sample.cells()) - self.law.form.size()
 
     def estimate(self, value: Array, drawn: Array, *, positive: bool = False) -> Estimate:
@@ -133,7 +125,7 @@ class FittedLaw:
         return estimates
 
     def relative_error(self) -> float:
-        """Root mean square of the cells' log residuals."""
+        """Return the root mean square of the cells' log residuals."""
         log_ratios = [np.log(fmean(losses) / self.law.losses(*cell)) for cell, losses in self.sample.cells().items()]
         return float(np.sqrt(np.mean(np.square(log_ratios))))
 
@@ -155,7 +147,6 @@ class Question:
 
     form: LawForm
     predict: Sequence[Target]
-    needs: Mapping[tuple[str, str], Footprint]
     draws: int
     comparisons: int
     """The number of candidates that are compared with the baseline."""
@@ -169,14 +160,13 @@ def fit_experiments(
     *,
     form: FormName | None = None,
     predict: Iterable[tuple[int, int | None] | Target] = (),
-    needs: Mapping[tuple[str, str], Footprint] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
     """Return the law of each candidate. An experiment that is given twice counts once.
 
-    `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many for each parameter as the largest
-    model had, or the one budget that all sizes had. `needs`: the exact memory of (candidate, model), where it is known.
-    Raises `FitError` if experiments have no candidate in common, and where a loss is not in nats."""
+    `predict`: (parameters, tokens) to say the loss at; without tokens, as many for each parameter as the largest model
+    had, or the one budget that all sizes had. Raises `FitError` if experiments have no candidate in common, and where a
+    loss is not in nats."""
     measured = tuple(
         {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
     )
@@ -194,7 +184,6 @@ def fit_experiments(
     question = Question(
         form=chosen,
         predict=[wanted for wanted in asked if SIZE in chosen.variables or wanted.parameters in trained],
-        needs=needs or {},
         draws=draws,
         comparisons=max(len(samples) - 1, 1),
         margin=design.margin,
@@ -228,7 +217,8 @@ def _largest(cells: Iterable[Cell], axis: int) -> list[Cell]:
 
 
 def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
-    """A power law with a floor is one of cross-entropies: an excess risk has no floor, a reward may be negative."""
+    """Raise `FitError` for any other loss than a cross-entropy, whose power law has a floor: an excess risk has no
+    floor, a reward may be negative."""
     for experiment in experiments:
         task = experiment.spec.workload.task
         if not task.loss_unit:
@@ -254,7 +244,7 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
 def _sample(cells: Sequence[CandidateSummary]) -> Sample:
     """Return a candidate's judged runs in each experiment."""
     losses: dict[Key, float] = {}
-    lost, ended, states = set(), set(), {}
+    lost, ended = set(), set()
     for index, summary in enumerate(cells):
         of_seeds = summary.best.losses()
         for run in summary.best_records():
@@ -262,7 +252,6 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
                 continue
             unit = index << 64 | run.seed  # a number of its own for every run
             ended.add(unit)
-            states[result.parameters] = result.optimizer_state_bytes
             if (loss := of_seeds.get(run.seed, 0.0)) > 0:
                 losses[result.parameters, result.tokens, run.seed, index] = loss
             else:
@@ -277,12 +266,11 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
             ended=ended,
             is_at_edge=any(summary.is_at_edge for summary in cells),
         ),
-        states=tuple(sorted(states.items())),
     )
 
 
 def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
-    """None if there are fewer cells than coefficients and one more."""
+    """Return the law with its draws; None if there are fewer cells than coefficients and one more."""
     sample = sample.law_cells(form)
     if too_few(cells := sample.cells(), form):
         return None
@@ -322,8 +310,8 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         coefficients=coefficients,
         no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
-        held_out=_check_largest(law.sample, form, question.draws // 4) if law else None,
-        predictions=tuple(_prediction(law, wanted, question.needs) for wanted in question.predict) if law else (),
+        held_out_error=_held_out_error(law.sample, form) if law else None,
+        predictions=tuple(_prediction(law, wanted) for wanted in question.predict) if law else (),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
         verdict="",
@@ -357,25 +345,13 @@ def _against(fitted: FittedLaw, baseline: FittedLaw, question: Question) -> dict
         )  # fmt: skip
         return LossDifference(parameters=cell[SIZE], tokens=cell[TOKENS], difference=difference)
 
-    def efficiency(cell: Cell) -> DataEfficiency:
-        def log_ratio(law: Law, other_law: Law, shift: float = 0.0) -> Array:
-            return np.asarray(np.log(effective_tokens(other_law, cell[SIZE], law.losses(*cell) + shift) / cell[TOKENS]))
-
-        value = float(log_ratio(fitted.law, baseline.law))
-        estimate = Estimate(value=value, low=None, high=None)
-        if np.isfinite(value):
-            estimate = estimate_difference(log_ratio, value - float(log_ratio(fitted.law, baseline.law, error)))
-        ratio, low, high = map(_exp, (estimate.value, estimate.low, estimate.high))
-        return DataEfficiency(parameters=cell[SIZE], tokens=cell[TOKENS], ratio=ratio, low=low, high=high)
-
-    places = _largest(cells, fitted.law.form.variables[0])
-    first, last = losses_apart(places[0]), losses_apart(places[-1])
+    compared_cells = _largest(cells, fitted.law.form.variables[0])
+    first, last = losses_apart(compared_cells[0]), losses_apart(compared_cells[-1])
     return {
-        "loss_differences": tuple(map(loss_difference, places)),
+        "loss_differences": tuple(map(loss_difference, compared_cells)),
         "change": estimate_difference(
             lambda law, other_law: last(law, other_law) - first(law, other_law)
         ),  # of the same validation text
-        "data_efficiency": tuple(map(efficiency, cells)) if TOKENS in fitted.law.form.variables else (),
     }
 
 
@@ -397,18 +373,13 @@ def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[Sc
     )
 
 
-def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
-    tokens, need = (
-        fitted.tokens_at(wanted.parameters, wanted.tokens),
-        needs.get((fitted.sample.candidate, wanted.model or "")),
-    )
-    exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
+def _prediction(fitted: FittedLaw, wanted: Target) -> Prediction:
+    tokens = fitted.tokens_at(wanted.parameters, wanted.tokens)
     return Prediction(
         parameters=wanted.parameters,
         tokens=tokens,
         loss=fitted.loss_at(wanted.parameters, tokens),
         model=wanted.model,
-        memory=exact or extrapolate_state(fitted.sample.states, wanted.parameters),
     )
 
 
@@ -443,22 +414,19 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     return tuple(
         LawCurve(
             label=label,
-            points=tuple(CurvePoint(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places),
+            points=tuple(Prediction(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in curve_cells),
         )
-        for label, places in curves[:MOST_CURVES]
+        for label, curve_cells in curves[:MOST_CURVES]
     )
 
 
-def _check_largest(sample: Sample, form: LawForm, draws: int) -> HeldOutPrediction | None:
-    """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
+def _held_out_error(sample: Sample, form: LawForm) -> float | None:
+    """Return the error of predicting the largest models (of a law in D, the largest budgets) by a law of the others."""
     axis, cells = form.variables[0], sample.cells()
     largest = _largest(cells, axis)[-1]
     smaller = sample.restrict({key for key in sample.losses if key[axis] < largest[axis]})
-    if (fitted := _fit_law(smaller, form, draws)) is None:
-        return None
-    measured, predicted = fmean(cells[largest]), fitted.loss_at(*largest)
-    error = predicted.value - measured
-    return HeldOutPrediction(parameters=largest[SIZE], measured=measured, predicted=predicted, error=error)
+    fitted = _fit_law(smaller, form, draws=0)
+    return None if fitted is None else float(fitted.law.losses(*largest)) - fmean(cells[largest])
 
 
 def _exp(value: float | None) -> float | None:

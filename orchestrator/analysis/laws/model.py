@@ -94,7 +94,7 @@ class Law:
     """Means of log N and log D that the variables are centred by."""
 
     def coefficients(self) -> dict[str, Array]:
-        """E, A, alpha, B, beta, as far as the form has them, in nats, parameters and tokens."""
+        """Return E, A, alpha, B, beta, as far as the form has them, in nats, parameters and tokens."""
         terms = self.form.floor + len(self.form.variables)
         values: dict[str, Array] = {"E": np.exp(self.theta[..., 0])} if self.form.floor else {}
         for position, variable in enumerate(self.form.variables):
@@ -141,21 +141,6 @@ def interval(
     return (value - below if np.isfinite(below) else None), (value + above if np.isfinite(above) else None)
 
 
-def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
-    """D_eff: the tokens with which this law reaches `loss` at N; infinite where no amount does. One for each member,
-    whose losses may be its own. By the tokens that another optimizer took for that loss it is the token multiplier (Wen
-    et al., "Fantastic Pretraining Optimizers and Where to Find Them", arXiv 2509.02046). Raises `ValueError` for a form
-    without D."""
-    if 1 not in law.form.variables:
-        raise ValueError(f"{law.form.formula} says nothing of tokens; fit a form with D")
-    values = law.coefficients()
-    token_term = loss - values.get("E", np.zeros(law.theta.shape[:-1]))
-    token_term = token_term - (values["A"] * parameters ** -values["alpha"] if "A" in values else 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        tokens = (values["B"] / token_term) ** (1 / values["beta"])
-    return np.where((token_term > 0) & (values["beta"] > 0), tokens, np.inf)
-
-
 def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, float]:
     """Return the coefficients at the minimum that lies downhill from a start, and twice Huber's loss there."""
 
@@ -196,7 +181,7 @@ def _log_losses(terms: Array) -> Array:
 
 
 def _variables(form: LawForm, centred: Array) -> Array:
-    """n × K: the variable of each term; 0 for E."""
+    """Return the variable of each term, n × K; 0 for E."""
     columns = [np.zeros(len(centred))] * form.floor + [centred[:, variable] for variable in form.variables]
     return np.stack(columns, axis=1)
 

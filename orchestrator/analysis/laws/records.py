@@ -37,22 +37,8 @@ class ScalingPoint(Record):
     """The law's loss there; null if no law is known, and where it is not in it."""
 
     def cell(self) -> tuple[int, int]:
-        """Parameters and tokens."""
+        """Return parameters and tokens."""
         return self.parameters, self.tokens
-
-
-class MemoryPrediction(Record):
-    """The least memory of training at a size; activations, which depend on the batch, come on top."""
-
-    parameter_bytes: int
-    gradient_bytes: int
-    state_bytes: Estimate
-    """The bytes of optimizer state: exact where `exact`, else from the states of the trained sizes."""
-    exact: bool
-
-    def total_bytes(self) -> float:
-        """Parameters, gradients and state together."""
-        return self.parameter_bytes + self.gradient_bytes + self.state_bytes.value
 
 
 class Prediction(Record):
@@ -63,16 +49,6 @@ class Prediction(Record):
     loss: Estimate
     model: str | None = None
     """The model of that size, where one was asked for by name."""
-    memory: MemoryPrediction | None = None
-    """Null where no run has told how much state there is."""
-
-
-class CurvePoint(Record):
-    """The law at one size and budget."""
-
-    parameters: int
-    tokens: int
-    loss: Estimate
 
 
 class LawCurve(Record):
@@ -80,17 +56,7 @@ class LawCurve(Record):
 
     label: str
     """The budget of the curve; empty if there is one curve only."""
-    points: tuple[CurvePoint, ...]
-
-
-class HeldOutPrediction(Record):
-    """The largest models left out, and predicted by a law that was fitted to the others."""
-
-    parameters: int
-    measured: float
-    predicted: Estimate
-    error: float
-    """Predicted minus measured, nats."""
+    points: tuple[Prediction, ...]
 
 
 class LossDifference(Record):
@@ -101,18 +67,6 @@ class LossDifference(Record):
     difference: Difference
     """Nats, on common bootstrap draws; of all candidates the intervals hold together, each size by itself. `n` counts
     cells."""
-
-
-class DataEfficiency(Record):
-    """The token multiplier: how much data the baseline would need for a candidate's loss, both by their laws, as a
-    multiple of what that one had. The interval is that of common bootstrap draws."""
-
-    parameters: int
-    tokens: int
-    ratio: float | None
-    """D_eff / D; null if the baseline's law never gets there, whatever the data."""
-    low: float | None
-    high: float | None
 
 
 class CandidateFit(Record):
@@ -128,8 +82,9 @@ class CandidateFit(Record):
     """The reason why the fit is no law, and predicts nothing; null if it is one, or nothing was fitted."""
     relative_error: float | None
     """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
-    held_out: HeldOutPrediction | None
-    """Null where the law needs the largest models."""
+    held_out_error: float | None
+    """The largest models' loss as a law of the others predicts it, minus the measured one, in nats; null where the law
+    needs the largest models."""
     predictions: tuple[Prediction, ...]
     loss_differences: tuple[LossDifference, ...] = ()
     """The differences to the baseline at each size (of a law in tokens: each budget), by the laws of the seeds that
@@ -137,7 +92,6 @@ class CandidateFit(Record):
     change: Estimate | None = None
     """Nats by which the last of these differences exceeds the first: above zero the candidate loses ground as models
     grow. Null without both laws."""
-    data_efficiency: tuple[DataEfficiency, ...] = ()
     curves: tuple[LawCurve, ...] = ()
     instability: Instability | None = None
     """The lost runs among the judged ones of all cells; null while none has ended."""

@@ -36,14 +36,6 @@ def too_few(cells: Iterable[Cell], form: LawForm) -> str | None:
     return None
 
 
-def planned_law(planned: Sequence[design.Cell]) -> str | None:
-    """Return the law that the sizes and budgets of a scaling experiment can tell; None if they are too few to find
-    one, and of an experiment without cells."""
-    if not planned or law_warnings(planned):
-        return None
-    return richest_form([(cell.parameters, cell.tokens) for cell in planned]).formula
-
-
 def law_warnings(planned: Sequence[design.Cell]) -> list[str]:
     """Return a sentence where the cells of a scaling experiment are too few sizes and budgets to fit or to find a law;
     none for an experiment without cells."""
@@ -93,8 +85,8 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
     else:
         exponents = [(name, row.coefficients[name]) for name in ("alpha", "beta") if name in row.coefficients]
         sentences.append(f"{', '.join(_estimate_text(*named) for named in exponents)}.")
-        if row.held_out is not None:
-            error, side = row.held_out.error, "high" if row.held_out.error > 0 else "low"
+        if (error := row.held_out_error) is not None:
+            side = "high" if error > 0 else "low"
             sentences.append(f"Without the largest it is predicted {abs(error):.4f} nats too {side}.")
     if row.instability and (row.instability.lost or (baseline.instability and baseline.instability.lost)):
         lost = stability_text(row.instability, baseline.instability, baseline.title)
@@ -144,7 +136,7 @@ def fit_notes(
     unsaid: Sequence[Target],
     at_edge: Sequence[str],
 ) -> tuple[str, ...]:
-    """Six kinds of them, the gravest first. `unsaid`: what was asked for and is not predicted; `at_edge`: titles."""
+    """Return the notes, the gravest first. `unsaid`: what was asked for and is not predicted; `at_edge`: titles."""
     experiments = [experiment for experiment, _ in measured]
     notes: list[str] = []
     if count := sum(run.status not in TERMINAL for _, runs in measured for run in runs):
@@ -156,8 +148,6 @@ def fit_notes(
             f"Best learning rate at the edge of what was tried at some size: {', '.join(at_edge)}. They are not called "
             "worse, and nothing better than the baseline there: try further rates."
         )
-    for origin in dict.fromkeys(origin for experiment in experiments if (origin := experiment.spec.origin_of_rates())):
-        notes.append(f"{origin} An optimizer whose best rate moves with size is at a disadvantage.")
     return (*notes, *_notes_on_budgets(rows, form), *_notes_on_reach(rows, form, unsaid))
 
 

@@ -54,7 +54,7 @@ class AuditLog:
                 self._pruned_at = time.monotonic()
 
     def page(self, *, limit: int, before: int | None = None, key_id: str | None = None) -> tuple[AuditRecord, ...]:
-        """Lines, the newest first; `before` is the number of the last one already seen."""
+        """Return lines, the newest first; `before` is the number of the last one already seen."""
         query = sa.select(audit, keys.c.label).select_from(audit.outerjoin(keys, keys.c.id == audit.c.key_id))
         if before is not None:
             query = query.where(audit.c.number < before)
@@ -66,5 +66,5 @@ class AuditLog:
 
 
 def _printable(text: str) -> str:
-    """Text as both databases keep it and terminals can show it."""
+    """Return text as both databases keep it and terminals can show it."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)[:MOST_TEXT]

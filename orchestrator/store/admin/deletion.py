@@ -50,13 +50,13 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
 
     Raises `NotFoundError`, and `ConflictError` while a run of it has not ended, or more may be added.
     """
-    mine = runs.c.experiment_number.in_(
+    in_experiment = runs.c.experiment_number.in_(
         sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
     )
     # Runs first, then the experiment, as everybody locks them: whoever retries a run has done so before, or finds
     # the experiment deleted after.
-    found = connection.execute(sa.select(runs.c.status).where(mine).order_by(runs.c.id).with_for_update()).scalars()
-    active = sum(status not in TERMINAL for status in found)
+    locking = sa.select(runs.c.status).where(in_experiment).order_by(runs.c.id).with_for_update()
+    active = sum(status not in TERMINAL for status in connection.execute(locking).scalars())
     row = lock_experiment(connection, experiment_id)
     if row.deleted_at is not None:
         return
@@ -156,16 +156,16 @@ def service_counts(connection: Connection, run_ids: Sequence[str] | None = None)
     `dispatch` (from a lease to the worker's first word): of these runs, or of all that there are and ever were."""
     of_attempts: sa.ColumnElement[bool] = sa.true()
     of_runs: sa.ColumnElement[bool] = sa.true()
-    found: dict[str, tuple[int, float]] = {}
+    totals: dict[str, tuple[int, float]] = {}
     if run_ids is None:
         rows = connection.execute(sa.select(removed.c.what, removed.c.count, removed.c.seconds))
-        found = {what: (int(count), float(seconds)) for what, count, seconds in rows}
+        totals = {what: (int(count), float(seconds)) for what, count, seconds in rows}
     else:
         of_attempts, of_runs = attempts.c.run_id.in_(run_ids), runs.c.id.in_(run_ids)
 
     def add(what: str, count: int, seconds: float | None) -> None:
-        known = found.get(what, (0, 0.0))
-        found[what] = known[0] + int(count), known[1] + float(seconds or 0.0)
+        total = totals.get(what, (0, 0.0))
+        totals[what] = total[0] + int(count), total[1] + float(seconds or 0.0)
 
     by_outcome = sa.select(attempts.c.outcome, sa.func.count()).where(of_attempts, attempts.c.outcome.is_not(None))
     for outcome, count in connection.execute(by_outcome.group_by(attempts.c.outcome)):
@@ -179,7 +179,7 @@ def service_counts(connection: Connection, run_ids: Sequence[str] | None = None)
     ):
         query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(of_attempts, condition)
         add(what, *connection.execute(query).one())
-    return found
+    return totals
 
 
 def _active_message(experiment_id: str, active: int) -> str:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,7 +23,7 @@ from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.store import external_runs, integrity, migrations
 from orchestrator.store.column_types import JsonText, Words
 from orchestrator.store.database import Database, newest_migration
-from orchestrator.store.series import decode
+from orchestrator.store.series import check_chunk
 from orchestrator.store.tables import (
     attempts,
     chunks,
@@ -97,16 +98,6 @@ def _unreadable(connection: Connection) -> Iterator[str]:
                     yield f"{which}: the stored {noun} {error}"
 
 
-def _read_chunk(row: sa.RowMapping) -> None:
-    data = integrity.chunk(row["data"], row["checksum"])
-    try:
-        points = len(decode([data], FIELDS))
-    except Exception as error:  # whatever a decompressor makes of nonsense
-        raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
-    if points != row["points"]:
-        raise DamagedError(f"has {points} points, and its row says {row['points']}")
-
-
 Reader = Callable[[sa.RowMapping], object]
 
 
@@ -114,7 +105,7 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     experiments.c.spec: ("specification", lambda row: integrity.experiment_spec(row["spec"], row["spec_hash"])),
     run_specs.c.spec: ("specification", lambda row: integrity.run_spec(row["spec"], row["checksum"])),
     results.c.result: ("result", lambda row: integrity.result(row["result"], row["checksum"])),
-    chunks.c.data: ("points", _read_chunk),
+    chunks.c.data: ("points", lambda row: check_chunk(SimpleNamespace(**row), FIELDS, trusts_checksum=False)),
     observations.c.blocks: ("observation", lambda row: integrity.unpack(row["blocks"], row["checksum"])),
     samples.c.texts: ("texts", lambda row: integrity.unpack(row["texts"], row["checksum"])),
     external_chunks.c.data: ("lines", external_runs.read_chunk),
@@ -128,7 +119,7 @@ JSON_KINDS = {external_experiments.c.labels: external_runs.LABELS} | {
 
 
 def _contradictions(connection: Connection) -> list[str]:
-    """Promises of the queue that no constraint of SQL can hold."""
+    """Return the broken promises of the queue that no constraint of SQL can hold."""
     has_result = sa.exists().where(results.c.run_id == runs.c.id)
     has_lease = sa.exists().where(attempts.c.run_id == runs.c.id, attempts.c.ended_at.is_(None))
     promises = {
@@ -174,9 +165,9 @@ def _dump_postgresql(url: sa.URL, target: Path) -> None:
     # The password goes by the environment's rules of libpq, never into a command line that everybody can read.
     environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
     dump = ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={_without_password(url)}"]
-    done = subprocess.run(dump, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        raise StoreError(f"pg_dump failed: {done.stderr.strip()}")
+    completed = subprocess.run(dump, capture_output=True, text=True, env=environment)
+    if completed.returncode != 0:
+        raise StoreError(f"pg_dump failed: {completed.stderr.strip()}")
 
 
 def _without_password(url: sa.URL) -> str:

@@ -147,7 +147,7 @@ class Messages(Outbox):
             connection.execute(sa.delete(webhook_messages).where(settled_long_ago))
 
     def _write(self, ended: EndedExperiment | None, endings: Sequence[sa.Row[Any]]) -> None:
-        """Messages for the webhooks that the end concerns, instead of its entries."""
+        """Write messages for the webhooks that the end concerns, instead of its entries."""
         with self._database.writing() as connection:
             if ended is not None:
                 now = self._database.read_clock(connection)
@@ -164,13 +164,13 @@ class Messages(Outbox):
                 for webhook_id in webhook_rows.scalars().all():
                     id = message_id(webhook_id, ended.id, repr(ended.ended_at))
                     insert_message(connection, id, webhook_id, MessageKind.EXPERIMENT_ENDED, ended.id, body, now)
-            done = [row.id for row in endings]
-            connection.execute(sa.delete(outbox).where(outbox.c.id.in_(done)))
+            ended_runs = [row.id for row in endings]
+            connection.execute(sa.delete(outbox).where(outbox.c.id.in_(ended_runs)))
 
     def _has_valid_key(self) -> sa.ColumnElement[bool]:
-        """Webhooks whose key, where they have one, opens something still."""
-        gone = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
-        return ~sa.exists().where(keys.c.id == webhooks.c.key_id, gone)
+        """Select webhooks whose key, where they have one, opens something still."""
+        invalid = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
+        return ~sa.exists().where(keys.c.id == webhooks.c.key_id, invalid)
 
 
 def _ended_experiment(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:

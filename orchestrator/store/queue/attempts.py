@@ -86,7 +86,7 @@ class Attempts:
             return check_token(connection, run_id, attempt, token)
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
-        """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
+        """Move LEASED → RUNNING; return what to train, and the newest checkpoint of earlier attempts."""
         return self._hello((run_id, attempt, token))
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:
@@ -128,15 +128,15 @@ class Attempts:
             connection.execute(sa.insert(checkpoints).values(row))
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
-        """→ SUCCEEDED with its one result; see `completion.py`."""
+        """Move to SUCCEEDED with its one result; see `completion.py`."""
         self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=result))
 
     def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
-        """The worker obeyed cancel or pause; `ConflictError` if nobody had asked it to."""
+        """Record that the worker obeyed cancel or pause. Raises `ConflictError` if nobody had asked it to."""
         self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=stopped))
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
-        """The attempt broke down; see `completion.py`."""
+        """Record that the attempt broke down; see `completion.py`."""
         self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=failure))
 
     def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
@@ -291,14 +291,14 @@ def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
     beyond that the later one had gone another way."""
     if held.attempt == 1:
         return {}
-    this = checkpoints.c
-    bounds = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
-    own_bounds = bounds.where(this.run_id == held.run.id, this.attempt < held.attempt)
+    attempt, step = checkpoints.c.attempt, checkpoints.c.step
+    bounds = sa.select(attempt, sa.func.min(step), sa.func.max(step)).group_by(attempt).order_by(attempt.desc())
+    own_bounds = bounds.where(checkpoints.c.run_id == held.run.id, attempt < held.attempt)
     counted: dict[int, int] = {}
     bound = held.run.steps_total
-    for attempt, first, last in connection.execute(own_bounds.group_by(this.attempt).order_by(this.attempt.desc())):
+    for earlier, first, last in connection.execute(own_bounds):
         if first <= bound:
-            counted[attempt] = min(last, bound)
+            counted[earlier] = min(last, bound)
         bound = min(first, bound)
     return counted
 

@@ -47,7 +47,7 @@ class FreeCapacity:
         self._free = {node.id: node for node in nodes}
 
     def cpus(self) -> int:
-        """CPUs free in all: no more runs than this can start."""
+        """Return the CPUs that are free in all: no more runs than this can start."""
         return sum(max(node.cpus, 0) for node in self._free.values())
 
     def take(self, cpus: int, gpus: int) -> NodeId | None:
@@ -62,8 +62,8 @@ class FreeCapacity:
 
     def occupy(self, node: NodeId, cpus: int, gpus: int) -> None:
         """Count what is known to run there; a node that is gone is no fault."""
-        if (known := self._free.get(node)) is not None:
-            self._free[node] = replace(known, cpus=known.cpus - cpus, gpus=known.gpus - gpus)
+        if (resources := self._free.get(node)) is not None:
+            self._free[node] = replace(resources, cpus=resources.cpus - cpus, gpus=resources.gpus - gpus)
 
 
 def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:

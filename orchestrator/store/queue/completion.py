@@ -38,7 +38,7 @@ class Ending:
 
     @property
     def outcome(self) -> AttemptOutcome:
-        """The outcome of the attempt."""
+        """Return the outcome of the attempt."""
         match self.word:
             case Result():
                 return AttemptOutcome.SUCCEEDED
@@ -51,7 +51,7 @@ class Ending:
 
     @property
     def message(self) -> str:
-        """The message for people."""
+        """Return the message for people."""
         match self.word:
             case Result():
                 return self.word.verdict_reason
@@ -73,7 +73,8 @@ def _row_after(connection: Connection, held: HeldRun, ending: Ending, policy: Le
 
 
 def _after_result(held: HeldRun, result: Result) -> RunRow:
-    """→ SUCCEEDED with its one result, also while a cancel or pause is under way: what is done is done."""
+    """Return the run as SUCCEEDED with its one result, also while a cancel or pause is under way: what is done is
+    done."""
     if held.run.status is RunStatus.LEASED:
         raise ConflictError(f"attempt {held.attempt} of run {held.run.id} has not said hello and cannot have a result")
     return replace(
@@ -90,21 +91,21 @@ def _after_result(held: HeldRun, result: Result) -> RunRow:
 
 
 def _after_stop(connection: Connection, held: HeldRun, word: Stopped, policy: LeasePolicy) -> RunRow:
-    """Return the worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was taken
-    back."""
-    here = replace(held.run, step=min(word.step, held.run.steps_total))
-    if here.status in COMMANDS:
-        return status_after_loss(here, AttemptOutcome.STOPPED, word.command, policy, held.now)
+    """Return the run whose worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was
+    taken back."""
+    reached = replace(held.run, step=min(word.step, held.run.steps_total))
+    if reached.status in COMMANDS:
+        return status_after_loss(reached, AttemptOutcome.STOPPED, word.command, policy, held.now)
     if word.command is Command.PAUSE and _was_asked_to_pause(connection, held):
         reason = "paused and resumed; the run goes on from its checkpoint"
-        return replace(here, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
-    raise ConflictError(f"run {held.run.id} is {here.status}; nobody asked its worker to stop")
+        return replace(reached, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
+    raise ConflictError(f"run {held.run.id} is {reached.status}; nobody asked its worker to stop")
 
 
 def _after_failure(
     connection: Connection, held: HeldRun, failure: Failure, outcome: AttemptOutcome, policy: LeasePolicy
 ) -> RunRow:
-    """Return the attempt broke down: tried again after a while, or FAILED where that would not help."""
+    """Return the run whose attempt broke down: tried again after a while, or FAILED where that would not help."""
     if failure.kind is FailureKind.OUT_OF_MEMORY:
         again = retry_with_half_micro_batch(connection, held.run, held.now)
         if again is not None:
@@ -156,7 +157,7 @@ def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float)
 
 
 def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
-    """Half the micro-batch of the last attempt, rounded up; None if it is not to be cut, or is one sequence."""
+    """Return half the micro-batch of the last attempt, rounded up; None if it is not to be cut, or is one sequence."""
     asked = spec.workload.execution
     if not asked.retry_out_of_memory or asked.micro_batch_sequences == "auto":
         return None
@@ -189,10 +190,10 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, Run
     if not accepted:
         return
     now = accepted[0][1].now
-    done = [(ending.word, held) for ending, held, _ in accepted if isinstance(ending.word, Result)]
-    if done:
-        connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in done])
-        connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in done]})  # nobody will resume them
+    results = [(ending.word, held) for ending, held, _ in accepted if isinstance(ending.word, Result)]
+    if results:
+        connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in results])
+        connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in results]})  # nobody will resume them
     ends = [
         AttemptEnd(
             run=held.run,

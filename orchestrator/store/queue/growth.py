@@ -113,7 +113,7 @@ def _may_get_trials(connection: Connection, row: sa.Row[Any], spec: ExperimentSp
 
 
 def steer_growth(connection: Connection, experiment_id: str, action: RunAction, now: float) -> None:
-    """A cancel lets nothing be added from here on, a pause lets it wait for a resume. Raises `NotFoundError`.
+    """Let a cancel add nothing from here on, and a pause wait for a resume. Raises `NotFoundError`.
 
     To be committed before the action on the runs: then none can slip in behind the ones that were found.
     """

@@ -63,8 +63,8 @@ def apply_to_run(
 def apply_to_experiment(
     database: Database, policy: LeasePolicy, experiment_id: str, action: RunAction
 ) -> AnyExperiment:
-    """Return the action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`,
-    and `ConflictError` if the specification of one that would begin again would be refused today."""
+    """Apply the action to every run whose state allows it; return what the experiment has become. Raises
+    `NotFoundError`, and `ConflictError` if the specification of one that would begin again would be refused today."""
     condition = sa.and_(runs.c.experiment_id == validate_id(experiment_id), runs.c.status.in_(ACTIONABLE[action]))
     with database.reading() as connection:
         steered = connection.execute(select_runs().where(condition)).all()

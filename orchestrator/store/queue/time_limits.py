@@ -34,11 +34,11 @@ def stop_late(database: Database) -> tuple[tuple[RunId, TimeLimit], ...]:
     """Stop the runs whose time is up; returns them, each with the limit that it reached. Cheap where there is none."""
     over_time, over_deadline = _runs_over_time(database), _runs_over_deadline(database)
     with database.reading() as connection:
-        found = [row.id for query in (over_time, over_deadline) for row in connection.execute(query)]
-    if not found:
+        candidates = [row.id for query in (over_time, over_deadline) for row in connection.execute(query)]
+    if not candidates:
         return ()
     with database.writing() as connection:
-        locked, now = lock_ids(database, connection, found)
+        locked, now = lock_ids(database, connection, candidates)
         late: dict[str, tuple[TimeLimit, str]] = {}
         # Asked again under the lock: it may have ended, or have been tried again, since it was found.
         for row in connection.execute(over_time.where(runs.c.id.in_(locked))):
@@ -60,9 +60,9 @@ def _runs_over_deadline(database: Database) -> sa.Select[Any]:
 
 
 def _runs_over_time(database: Database) -> sa.Select[Any]:
-    """Time of the earlier attempts, and this one's since its hello: a worker that is silent spends time, too. What a
-    run has had is counted for each of its processes. Only attempts under way are looked at, however many runs there
-    are: `uq_attempts_live` finds them."""
+    """Select the runs by the time of the earlier attempts, and this one's since its hello: a worker that is silent
+    spends time, too. What a run has had is counted for each of its processes. Only attempts under way are looked at,
+    however many runs there are: `uq_attempts_live` finds them."""
     earlier = runs.c.device_seconds - attempts.c.device_seconds - runs.c.max_seconds_from
     spent = sa.cast(earlier / runs.c.processes, sa.Double) + (database.now() - attempts.c.started_at)
     query = sa.select(runs.c.id, spent.label("spent"), runs.c.max_seconds)
@@ -77,7 +77,7 @@ def _cancel(run: RunRow, limit: TimeLimit, reason: str) -> RunRow:
 
 
 def _close_growth(connection: Connection, late: Sequence[RunRow]) -> None:
-    """A tuned comparison gets no further runs after its deadline."""
+    """Give a tuned comparison no further runs after its deadline."""
     ids = {run.experiment_id for run in late}
     if ids:
         query = sa.update(experiments).where(experiments.c.id.in_(ids), experiments.c.growing)

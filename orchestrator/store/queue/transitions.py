@@ -95,10 +95,10 @@ def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float)
     before = {(row.run_id, row.attempt): float(row.device_seconds) for row in rows}
     held = [before[end.run.id, end.run.attempt] for end in ends]
     seconds = [max(held_seconds, end.device_seconds or 0.0) for held_seconds, end in zip(held, ends, strict=True)]
-    done = connection.execute(
+    changed = connection.execute(
         _END_ATTEMPT, [_attempt_binds(end, total, now) for end, total in zip(ends, seconds, strict=True)]
     )
-    if done.rowcount != len(ends):
+    if changed.rowcount != len(ends):
         raise LeaseLostError
     return [
         replace(end.run, device_seconds=end.run.device_seconds + total - held_seconds)

@@ -100,34 +100,11 @@ def read_state(database: Database, run_id: str) -> TrialState:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spending:
-    """The cost of a sweep's trials so far."""
-
-    device_seconds: float
-    """Over all attempts of all trials."""
-    ended: int
-    """Trials that have ended, and what they cost."""
-    ended_seconds: float
-    live: int
-    """Trials that have not ended."""
-
-
-def spending(database: Database, sweep_id: str) -> Spending:
-    """Return the cost of the trials."""
-    ended = runs.c.status.in_(TERMINAL)
-    cost = sa.func.coalesce(sa.func.sum(runs.c.device_seconds), 0.0)
-    columns = ended.label("ended"), sa.func.count().label("trials"), cost.label("seconds")
-    query = sa.select(*columns).where(runs.c.experiment_id == sweep_id).group_by(ended)
+def count_live(database: Database, sweep_id: str) -> int:
+    """Return the number of trials that have not ended."""
+    query = sa.select(sa.func.count()).where(runs.c.experiment_id == sweep_id, runs.c.ended_at.is_(None))
     with database.reading() as connection:
-        rows = {bool(row.ended): row for row in connection.execute(query)}
-    over, live = rows.get(True), rows.get(False)
-    return Spending(
-        device_seconds=sum(float(row.seconds) for row in rows.values()),
-        ended=over.trials if over else 0,
-        ended_seconds=float(over.seconds) if over else 0.0,
-        live=live.trials if live else 0,
-    )
+        return int(connection.execute(query).scalar_one())
 
 
 def close(database: Database, sweep_id: str) -> None:

@@ -10,7 +10,7 @@ BASELINE = "adamw"
 
 
 def extract(result: Result) -> Numbers:
-    """Micro-batch in sequences, and tokens a second."""
+    """Return micro-batch in sequences, and tokens a second."""
     numbers = {"micro_batch": result.micro_batch_sequences, "tokens_per_second": result.tokens_per_second}
     return {name: float(number) for name, number in numbers.items() if number}
 

@@ -8,7 +8,7 @@ from worker.records.result import Observation
 
 
 def observe(observations: Sequence[Observation]) -> Numbers:
-    """Role → share, of rows or of columns, whichever is larger."""
+    """Return role → share, of rows or of columns, whichever is larger."""
     return first_by_role(
         observations, "gradient-sparsity", lambda values: max(values["rows_near_zero"], values["columns_near_zero"])
     )

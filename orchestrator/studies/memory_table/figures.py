@@ -9,7 +9,7 @@ OPTIMIZERS = {"float32": ("adamw", "adam-mini", "adapm", "adapm-mini"), "bfloat1
 
 
 def compute() -> Numbers:
-    """Bytes by `model/optimizer/dtype`."""
+    """Return bytes by `model/optimizer/dtype`."""
     from worker.footprint.count import footprint  # loads torch
 
     counted: Numbers = {}

@@ -18,7 +18,8 @@ SMALLEST = 1e-30
 
 
 def observe(observations: Sequence[Observation]) -> Numbers:
-    """Role → the largest relative drift of a quantile of |r| from the first to the second half of the first window."""
+    """Return role → the largest relative drift of a quantile of |r| from the first to the second half of the first
+    window."""
     window = [observation for observation in observations if observation.probe == "residual"][:WINDOW_STEPS]
     if len(window) < WINDOW_STEPS:
         return {}

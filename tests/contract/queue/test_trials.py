@@ -10,7 +10,7 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import RunRecord
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import trials
-from orchestrator.store.queue.trials import Spending, TrialState
+from orchestrator.store.queue.trials import TrialState
 from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
 from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.contract.conftest import Store
@@ -155,16 +155,15 @@ def test_a_paused_sweep_gets_trials_that_wait(store: Store):
     assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.QUEUED]
 
 
-def test_what_a_sweep_has_spent(store: Store):
+def test_trials_that_have_not_ended_are_counted(store: Store):
     sweep_id = begun(store)
-    assert trials.spending(store.database, sweep_id) == Spending(device_seconds=0, ended=0, ended_seconds=0, live=0)
+    assert trials.count_live(store.database, sweep_id) == 0
     for number in range(3):
         add(store, sweep_id, number)
-    lease, other = work(store), work(store)
-    store.attempts.finish(lease.run_id, 1, lease.token, result(device_seconds=7.0))
-    store.attempts.heartbeat(other.run_id, 1, other.token, Heartbeat(step=1, device_seconds=2.0))
-    expected = Spending(device_seconds=9.0, ended=1, ended_seconds=7.0, live=2)
-    assert trials.spending(store.database, sweep_id) == expected
+    lease = work(store)
+    assert trials.count_live(store.database, sweep_id) == 3
+    store.attempts.finish(lease.run_id, 1, lease.token, result())
+    assert trials.count_live(store.database, sweep_id) == 2
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
 from orchestrator.retention import checkpoints as retention
 from orchestrator.retention.checkpoints import (
     Keep,
-    Told,
+    NewestCheckpoints,
     kept_checkpoints,
     prune_remote,
     remote_surplus,
@@ -46,7 +46,7 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
 @pytest.mark.parametrize(("keep", "steps", "best"), [("last", [20], []), ("none", [], []), ("best", [20], [15])])
 def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
     names = _files("step", 10, 20, 30) + _files("best", 5, 15)
-    told: Told = {"step": RemoteCheckpoint(step=20, attempt=1, kind="step")}
+    told: NewestCheckpoints = {"step": RemoteCheckpoint(step=20, attempt=1, kind="step")}
     gone = remote_surplus(names, RunStatus.FAILED, told, keep)
     remaining_names = sorted(set(names) - set(gone))
     # What is newer than the service knows stays beside the last one that it knows.
@@ -105,7 +105,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
     names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
-    told: Told = {"step": RemoteCheckpoint(step=40, attempt=1, kind="step")}
+    told: NewestCheckpoints = {"step": RemoteCheckpoint(step=40, attempt=1, kind="step")}
     assert set(remote_surplus(names, RunStatus.RUNNING, told, "last")) == {
         *_files("step", 10),
         "attempt-0001/step-000000005.pt",

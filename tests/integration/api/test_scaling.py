@@ -18,7 +18,6 @@ from tests.factories.stores import claim, result
 from tests.integration.api_service import Service
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.footprint.count import footprint
 from worker.records.result import Verdict
 
 HOSTILE = "<script>alert(1)</script> =1+1 $x$ & _y_"
@@ -65,19 +64,15 @@ def get(service: Service, path: str) -> httpx2.Response:
 
 
 def test_one_experiment_is_enough_for_a_law_with_predictions(client: Client, id: str, cli) -> None:
-    """The planted exponent is found; a size by name has the exact bytes of its model, one by number an estimate."""
+    """The planted exponent is found; a size is predicted by the name of its model, and by its number of parameters."""
     report = client.fit([id], form="n0", predict=["gpt2-124m", 10**9])
     adamw = next(fit for fit in report.fits if fit.is_baseline)
     alpha = adamw.coefficients["alpha"]
     assert alpha.low is not None and alpha.high is not None
     assert alpha.low <= 0.08 <= alpha.high
-    assert adamw.held_out is not None and abs(adamw.held_out.error) < 0.02
+    assert adamw.held_out_error is not None and abs(adamw.held_out_error) < 0.02
     named, numbered = adamw.predictions
-    exact = footprint("gpt2-124m", ["adamw"])
-    assert named.memory is not None and named.memory.exact
-    assert named.memory.total_bytes() == exact.parameter_bytes + exact.gradient_bytes + (exact.baseline_bytes or 0)
-    assert numbered.memory is not None and not numbered.memory.exact
-    assert numbered.memory.state_bytes.value == pytest.approx(8e9)
+    assert (named.model, numbered.model, numbered.parameters) == ("gpt2-124m", None, 10**9)
     assert numbered.loss.low is not None and numbered.loss.high is not None
     assert numbered.loss.low < 9 * 1e9**-0.08 * 1.002 < numbered.loss.high
     printed = cli("fit", id, "--form", "n0", "--predict", "gpt2-124m", "--predict", "1e9", "--json")
@@ -196,28 +191,6 @@ def test_an_experiment_without_a_trained_model_is_sentences_everywhere(service: 
             assert "NaN" not in answer.text
         assert get(service, f"/v1/experiments/{id}/report").status_code == 200
         play(service, diverged=True)
-
-
-def test_rates_of_the_smallest_size_are_taken_over_in_sight(service: Service, client: Client, cli) -> None:
-    """Before anything ended, between the phases and after them: numbers of runs, pages, notes and the report agree."""
-    tuning = {"seeds": [0], "trials": 3, "at": "smallest-size", "transfer": "inverse-width"}
-    id = client.submit(scaling_spec(name="tuned", tuning=tuning)).experiment.id
-    origin = "tuned at gpt2-nano"
-    for runs in (6, 6 + 3 * 2 * 2):
-        assert client.experiment(id).counts.total == runs
-        for path in (f"/experiments/{id}", f"/experiments/{id}?cell=gpt2-tiny-40", f"/v1/experiments/{id}/report"):
-            answer = get(service, path)
-            assert answer.status_code == 200 and "NaN" not in answer.text
-        if runs == 6:
-            assert not any(cell.comparison.complete for cell in client.cells(id))
-            play(service)
-    assert client.experiment(id).counts.done()
-    tiny = client.cells(id)[-1]
-    assert (tiny.runs, tiny.comparison.complete) == (4, True)
-    assert {row.best_lr for row in tiny.comparison.rows} == {0.0015}
-    assert any(origin in note for note in client.compare(id, "gpt2-tiny-40").notes)
-    assert any(origin in note for note in client.fit([id]).notes)
-    assert origin in get(service, f"/v1/experiments/{id}/report").text
 
 
 def test_a_comparison_has_no_cells_and_no_law(service: Service, client: Client, spec: ScalingSpec) -> None:

@@ -13,14 +13,13 @@ SWEEP_IMPORT = "from orchestrator.kinds.sweep import SweepSpec\n"
 SWEEP_LINE = '    | Annotated[SweepSpec, Tag("sweep")],\n'
 MODULE = '''"""Repetitions: one optimizer at one learning rate, again and again: how much do seeds matter?"""
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from orchestrator.design import Cell
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.experiment import Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import Experiment, PlannedRun, RunBudget
 
 
 class RepeatSpec(Experiment):
@@ -46,10 +45,10 @@ class RepeatSpec(Experiment):
     def first_runs(self) -> tuple[PlannedRun, ...]:
         return self.comparison().first_runs()
 
-    def shares(self) -> tuple[Share, ...]:
-        return self.comparison().shares()
+    def run_budgets(self) -> tuple[RunBudget, ...]:
+        return self.comparison().run_budgets()
 
-    def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
+    def comparison(self, cell: Cell | None = None) -> ComparisonSpec:
         return ComparisonSpec(
             name=self.name, workload=self.workload, candidates=self.candidates, seeds=self.seeds,
             resources=self.resources,

@@ -36,7 +36,7 @@ def report(*losses: float | None) -> SweepReport:
     )  # fmt: skip
     return SweepReport(
         experiment_id="s0", name="a sweep", algorithm="random", complete=True, loss_name="validation loss",
-        loss_unit=" nats", device=None, trials_planned=len(trials), device_hours=0.0, device_hours_budget=None,
+        loss_unit=" nats", device=None, trials_planned=len(trials), device_hours=0.0,
         findings=(finding,), trials=trials, notes=(),
     )  # fmt: skip
 

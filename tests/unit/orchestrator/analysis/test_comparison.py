@@ -225,16 +225,6 @@ def test_the_pareto_front_has_who_is_not_beaten_on_loss_and_bytes() -> None:
     }
     comparison = compared(spec(tuple(figures)), losses)
     assert {row.candidate for row in comparison.rows if row.on_pareto_front} == {"adapm", "adapm-mini"}
-    assert all(row.pareto_front_shown for row in comparison.rows)
-    near = compared(spec(), {"adamw": BASE, "adapm": off(0.0, 10.0)})
-    assert not any(row.pareto_front_shown for row in near.rows), "nobody knows which of the two is lower"
-
-
-def test_nobody_is_shown_to_be_behind_the_front_who_may_be_lower_beyond_the_edge_of_its_rates() -> None:
-    """AdaPM-mini falls up to its last rate, far above AdaPM and as near AdamW as noise."""
-    comparison = tuned({"adamw": 2.3, "adapm": 1.3, "adapm-mini": 2.31}, at_edge="adapm-mini")
-    last = row(comparison, "adapm-mini")
-    assert last.edge_of_grid and not last.on_pareto_front and not last.pareto_front_shown
 
 
 # Tuning

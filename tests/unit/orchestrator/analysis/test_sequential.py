@@ -132,7 +132,7 @@ def statuses(spec: ComparisonSpec, records: list[RunRecord]) -> dict[str, tuple[
 def test_it_begins_with_the_first_seeds() -> None:
     assert sorted({run.spec.seed for run in sequential().first_runs()}) == [0, 1, 2]
     assert sequential().run_count() == 16
-    assert sequential().may_need_less()
+    assert sequential().adds_seeds()
 
 
 def test_clear_differences_end_early_and_open_ones_go_on_with_the_baseline() -> None:

@@ -11,10 +11,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec, read_spec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.specs.faults import faults
-from orchestrator.store.queue.trials import Spending
 from orchestrator.sweeps.trials import (
-    admits_another,
-    candidates_without_defaults,
     grid_points,
     planned_parameters,
     trial_run,
@@ -106,12 +103,6 @@ def test_more_trials_than_settings_are_said(rank: dict[str, Any], trials: int, s
     assert all(f"only {settings} different settings" in sentence for sentence in sentences)
 
 
-def test_a_space_that_excludes_the_defaults_is_noticed():
-    spec = sweep_spec(**one(space={"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}))
-    assert [candidate.name() for candidate in candidates_without_defaults(spec)] == ["adamw"]
-    assert candidates_without_defaults(sweep_spec()) == ()
-
-
 @given(number=st.integers(0, 39), seed=st.integers(0, 2**31 - 1))
 def test_a_trial_is_what_its_run_says(number: int, seed: int):
     """The hyperparameters are a function of (seed, number), lie in the space, and are found again in the run."""
@@ -138,24 +129,3 @@ def test_a_grid_is_walked_point_by_point():
     assert planned_parameters(spec, 3) == {"lr": 2e-3, "warmup_steps": 5}
     warmed = trial_run(spec, 3, {"lr": 2e-3, "warmup_steps": 5})
     assert warmed.spec.workload.schedule.warmup_steps == 5
-
-
-def spent(*, seconds: float, ended: int, ended_seconds: float, live: int) -> Spending:
-    return Spending(device_seconds=seconds, ended=ended, ended_seconds=ended_seconds, live=live)
-
-
-@pytest.mark.parametrize(
-    ("so_far", "admitted"),
-    [
-        (spent(seconds=0, ended=0, ended_seconds=0, live=0), True),
-        (spent(seconds=3599, ended=0, ended_seconds=0, live=2), True),
-        (spent(seconds=3600, ended=0, ended_seconds=0, live=2), False),
-        (spent(seconds=1000, ended=2, ended_seconds=1000, live=0), True),
-        (spent(seconds=3000, ended=3, ended_seconds=3000, live=0), False),
-        # Two that have just begun will cost 1000 s each.
-        (spent(seconds=1010, ended=1, ended_seconds=1000, live=2), False),
-    ],
-)
-def test_no_trial_is_begun_that_would_not_fit_into_the_budget(so_far: Spending, admitted: bool):
-    assert admits_another(sweep_spec(device_hours=1.0), so_far) is admitted
-    assert admits_another(sweep_spec(), so_far)

@@ -1,7 +1,5 @@
 """Notes on an answer that the specification did not ask for."""
 
-from typing import Any, cast
-
 import pytest
 
 from orchestrator.errors import NotFoundError
@@ -13,7 +11,7 @@ from tests.factories.stores import comparison_spec
 def test_a_baseline_that_is_chosen_later_is_noted_before_anything_else() -> None:
     spec = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini"), learning_rates=(2e-3,), seeds=range(2))
     found = records(spec, lambda name, lr, seed: 2.3 + 0.3 * (name != "adamw") + 0.001 * seed * len(name))
-    analysis = Analysis(lambda _: found, lambda _: {}, cast(Any, None))
+    analysis = Analysis(lambda _: found, lambda _: {})
     planned, chosen = analysis.compare("e"), analysis.compare("e", baseline="adapm")
     assert (planned.baseline, chosen.baseline) == ("adamw", "adapm")
     assert chosen.notes[0] == (

@@ -10,6 +10,7 @@ from threading import Event
 import pytest
 
 from optim.catalog.lookup import VARIABLE
+from orchestrator.errors import ConflictError
 from orchestrator.specs import footprints as module
 from orchestrator.specs.footprints import Footprints
 from tests.factories.waiting import until
@@ -78,10 +79,9 @@ def test_options_count_and_one_that_cannot_be_counted_loses_no_other(tmp_path: P
     bad = FootprintQuestion(model="gpt2-tiny", optimizers=("no-optimizer",))
     footprints = Footprints(tmp_path)
     assert [footprints.ask(question) for question in (bad, tiny)] == [None, None]
-    footprints.wait((bad, tiny))
-    assert footprints.ask(tiny) == footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
-    assert footprints.find(bad) is None
-    assert "no-optimizer" in str(footprints.failure(bad))
+    assert footprints.count(tiny) == footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
+    with pytest.raises(ConflictError, match="no-optimizer"):
+        footprints.count(bad)
     assert Footprints(tmp_path).find(tiny) == footprints.find(tiny)
 
 
@@ -102,6 +102,5 @@ def test_what_is_asked_meanwhile_is_counted_together_and_once(tmp_path: Path, mo
     for question in (first, *others, *others):
         assert footprints.ask(question) is None
     go_on.set()
-    footprints.wait((first, *others))
+    assert [footprints.count(question) for question in (first, *others)] == [COUNTED] * 3
     assert counted == [["gpt2-tiny"], ["gpt2-nano", "gpt2-mini"]]
-    assert [footprints.ask(question) for question in (first, *others)] == [COUNTED] * 3

@@ -1,8 +1,8 @@
-"""Places of fields in a text: of a missing one the nearest place, of an alias the original one; in bounded work."""
+"""Positions of fields in a text: of a missing one the nearest place, of an alias the original one; in bounded work."""
 
 import pytest
 
-from orchestrator.specs.positions import Places
+from orchestrator.specs.positions import SourcePositions
 from orchestrator.specs.text import MAX_CHARACTERS, MAX_VALUES, SpecTextError, TextForm, parse
 
 YAML = """\
@@ -39,7 +39,7 @@ def test_a_field_has_the_place_of_its_name_and_a_missing_one_of_what_would_hold_
     form: TextForm, text: str, where: str, place: str
 ) -> None:
     parse(text, "mine", form)
-    assert str(Places(text, form).position(where)) == place
+    assert str(SourcePositions(text, form).position(where)) == place
 
 
 def levels(count: int, items: int) -> str:
@@ -58,7 +58,7 @@ def test_aliases_count_as_all_that_they_repeat() -> None:
 
 def test_a_node_that_aliases_repeat_is_visited_once() -> None:
     """The same objects stand for it everywhere."""
-    below = Places(levels(4, 100), TextForm.YAML)._members
+    below = SourcePositions(levels(4, 100), TextForm.YAML)._members
     first = below["a0"][1]
     assert all(below["a1"][1][str(n)][1] is first for n in range(3))
     assert below["a3"][1]["0"][1]["2"][1]["1"][1] is first
@@ -70,4 +70,4 @@ def test_text_of_the_largest_size_has_a_bound_of_values_too() -> None:
 
 
 def test_what_is_nested_too_deeply_has_the_place_of_the_whole() -> None:
-    assert str(Places("[" * 5_000, TextForm.YAML).position("/a/a")) == "1:1"
+    assert str(SourcePositions("[" * 5_000, TextForm.YAML).position("/a/a")) == "1:1"

@@ -26,8 +26,8 @@ class Shelf:
         return f"run-{number}", self.trials.setdefault(number, wanted)
 
 
-def search(spec: SweepSpec, shelf: Shelf, *, budget: int = 1000) -> StoreSearch:
-    return StoreSearch(spec, dict(shelf.trials), shelf.add, lambda: len(shelf.trials) < budget)
+def search(spec: SweepSpec, shelf: Shelf) -> StoreSearch:
+    return StoreSearch(spec, dict(shelf.trials), shelf.add)
 
 
 def play(searcher: StoreSearch, count: int, first: int = 0) -> list[Any]:
@@ -63,12 +63,6 @@ def test_a_search_that_was_cut_goes_on_with_what_the_store_has(cut: int):
     assert {number: shelf.trials[number] for number in before} == before
     rates = [shelf.trials[number]["lr"] for number in range(0, 12, 2)]
     assert len(set(rates)) == 6, "a sampler that begins again must not draw the same points again"
-
-
-def test_the_budget_ends_the_search_but_not_what_is_there():
-    shelf = Shelf()
-    assert [isinstance(config, dict) for config in play(search(TPE, shelf, budget=3), 4)] == [True] * 3 + [False]
-    assert [isinstance(config, dict) for config in play(search(TPE, shelf, budget=0), 4)] == [True] * 3 + [False]
 
 
 def test_a_cancelled_sweep_ends_the_search():

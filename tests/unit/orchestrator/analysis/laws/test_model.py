@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.laws.model import FORMS, Cell, Law, effective_tokens, fit, interval
+from orchestrator.analysis.laws.model import FORMS, Cell, Law, fit, interval
 from orchestrator.analysis.laws.records import FormName
 from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import t_quantile
@@ -120,16 +120,6 @@ def test_an_interval_of_normal_draws_is_the_t_interval() -> None:
     assert interval(1.0, draws, 4, shared_error=3.0)[1] == pytest.approx(1 + math.hypot(2.776, 1.96 * 3), rel=0.02)
     assert interval(1.0, np.where(draws > 2, np.inf, draws), 4)[1] is None
     assert interval(1.0, draws, 0) == (None, None)
-
-
-def test_effective_tokens_are_those_of_the_law() -> None:
-    law, _ = fitted("nd", CELLS, law_losses(CELLS, HOFFMANN))
-    loss = float(law_losses([(10**9, 5 * 10**10)], HOFFMANN)[0])
-    assert float(effective_tokens(law, 1e9, loss)) == pytest.approx(5e10, rel=1e-2)
-    assert np.isinf(effective_tokens(law, 1e9, 1.0)), "below E no amount of data is enough"
-    sizes, _ = fitted("n", CELLS, law_losses(CELLS, {"E": 1.8, "A": 50.0, "alpha": 0.25}))
-    with pytest.raises(ValueError, match="says nothing of tokens"):
-        effective_tokens(sizes, 1e9, 2.0)
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0, math.nan, math.inf])

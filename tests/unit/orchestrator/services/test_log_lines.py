@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.log_lines import SEARCHED_LINES, LogLevel, find_lines
+from orchestrator.services.log_lines import SEARCHED_LINES, LogLevel, find_lines
 
 LOG = """\
 Loading weights

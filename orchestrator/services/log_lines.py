@@ -44,10 +44,10 @@ _HEAD = re.compile(
 def find_lines(lines: Sequence[str], text: str = "", level: LogLevel = LogLevel.INFO) -> tuple[LogLine, ...]:
     """Return those of the last `SEARCHED_LINES` that contain the text, upper and lower case alike, and are of that
     level or a worse one."""
-    wanted, levels, of_line, found = text.casefold(), list(LogLevel), LogLevel.INFO, list[LogLine]()
+    wanted, levels, of_line, matching = text.casefold(), list(LogLevel), LogLevel.INFO, list[LogLine]()
     for line in lines[-SEARCHED_LINES:]:
         if head := _HEAD.match(line):
             of_line = levels[_LEVELS[(head["ours"] or head["torchs"] or head["error"])[0]]]
         if levels.index(of_line) >= levels.index(level) and (not wanted or wanted in line.casefold()):
-            found.append(LogLine(text=line, level=of_line))
-    return tuple(found)
+            matching.append(LogLine(text=line, level=of_line))
+    return tuple(matching)
