@@ -225,7 +225,7 @@ def main() -> None:
     with pause_collection():
         for name in MODULES:
             importlib.import_module(name)
-        sys.modules["worker.families"].load_transformers()
+        sys.modules["worker.models"].load_transformers()
         for name in MODELS:
             importlib.import_module(name)
     gc.freeze()  # no collection of an attempt's writes to the pages that all share

@@ -47,7 +47,6 @@ SOURCES = (
     "optim",
     "worker/footprint",
     "worker/distributed/sharding.py",
-    "worker/families.py",
     "worker/models.py",
     "worker/records/footprint.py",
     "worker/catalog/presets.py",

@@ -31,6 +31,8 @@ class FootprintQuestion(BaseModel):
     """None: all of the catalog."""
     options: dict[str, Scalar] = {}
     """Given to every optimizer that has such an option."""
+    rules: tuple[str, ...] = ()
+    """Given to every optimizer that has a block plan."""
     ranks: int = 1
     """Processes that share the model."""
     precision: Literal["fp32", "bf16"] | None = None
@@ -38,7 +40,7 @@ class FootprintQuestion(BaseModel):
     sequence_length_tokens: int | None = None
     """The sequence length of the passes; None: as long as the model's positions."""
     with_blocks: bool = False
-    """Whether block plans are to be told."""
+    """Whether the answer lists the blocks of each block plan."""
 
 
 class FootprintAnswer(BaseModel):

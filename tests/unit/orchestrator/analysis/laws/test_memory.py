@@ -28,7 +28,7 @@ def test_nothing_known_is_nothing_said() -> None:
     uncounted = OptimizerFootprint(optimizer="own", title="Own", options={}, state_bytes=None)
     need = Footprint(
         model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(uncounted,),
-        baseline_bytes=8, notes=(),
+        baseline_bytes=8,
     )  # fmt: skip
     assert count_state(need) is None
 
