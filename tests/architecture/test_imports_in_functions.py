@@ -28,7 +28,6 @@ REASONS = {
     },
     "api.cli.experiments.run": {"worker": TORCH},
     "api.cli.files.bundles": {"api.bundles.board": "templates of pages, which the other verbs do without"},
-    "api.cli.offline.models": {"optim.plan.rules": TORCH, "worker.footprint.count": TORCH},
     "api.cli.offline.optimizers": {"worker.checks.optimizer_contract": TORCH, "worker.checks.subject": TORCH},
     "api.cli.studies.campaign": {"api.campaigns.mcp_server": EXTRA},
     "api.cli.studies.study": {"torch": TORCH, "worker.meters.environment": TORCH},

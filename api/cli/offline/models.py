@@ -252,10 +252,6 @@ def _print_footprint(memory: Footprint) -> None:
         f"gradients {formats.size(memory.gradient_bytes)}. Activations come on top: --memory GIB counts them.\n"
     )
     out.print(_total_table(memory))
-    out.print("\nState by kind of block:\n")
-    out.print(_block_table(memory))
-    if any("several" in usage.state_by_block for usage in memory.optimizers):
-        out.print("\nseveral: of fused parameters, for query, key and value (or gate and up projection) together.")
     whole = (
         [usage.optimizer for usage in memory.optimizers if catalog.entry(usage.optimizer).sharding_fault(usage.options)]
         if memory.ranks > 1
@@ -280,22 +276,6 @@ def _total_table(footprint: Footprint) -> Table:
         options = ", ".join(f"{name} {value}" for name, value in usage.options.items())
         rows.append((usage.optimizer, *figures, options))
     return text_table(("optimizer", *columns, "options"), rows, columns)
-
-
-def _block_table(footprint: Footprint) -> Table:
-    """Return a line an optimizer, a column a kind of block; the largest kinds first, counters last."""
-    sizes: dict[str, int] = {}
-    for usage in footprint.optimizers:
-        for kind, size in usage.state_by_block.items():
-            sizes[kind] = max(size, sizes.get(kind, 0))
-    kinds = sorted(sizes, key=lambda kind: -sizes[kind])
-    columns = [*(kind.replace("_", "\n") for kind in kinds), "step\ncounters"]
-    rows = []
-    for usage in footprint.optimizers:
-        if usage.state_bytes is not None:
-            kept = (*(usage.state_by_block.get(kind, 0) for kind in kinds), usage.counter_bytes)
-            rows.append((usage.optimizer, *(formats.size(size) if size else "" for size in kept)))
-    return text_table(("optimizer", *columns), rows, columns)
 
 
 def _print_blocks(footprint: Footprint, *, json: bool) -> None:
