@@ -34,8 +34,6 @@ from typing import Any, Final
 
 import psutil
 
-from worker.garbage import pause_collection
-
 logger = logging.getLogger(__name__)
 
 MODULES: Final = ("worker.attempt", "worker.run", "worker.models", "optim.catalog", "optim.adapm", "optim.closure_step")
@@ -221,12 +219,11 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # Ray ends the children of its processes with them
     os.setsid()
-    with pause_collection():
-        for name in MODULES:
-            importlib.import_module(name)
-        sys.modules["worker.models"].load_transformers()
-        for name in MODELS:
-            importlib.import_module(name)
+    for name in MODULES:
+        importlib.import_module(name)
+    sys.modules["worker.models"].load_transformers()
+    for name in MODELS:
+        importlib.import_module(name)
     gc.freeze()  # no collection of an attempt's writes to the pages that all share
     _ForkServer(listener, address, owner).serve()
 

@@ -344,8 +344,7 @@ class Client:
     def apply_to_experiment(self, experiment_id: str, action: RunAction) -> AnyExperiment:
         """Cancel, pause, resume or retry every run whose state allows it."""
         path = f"/v1/experiments/{segment(experiment_id)}/{action.value}"
-        changed: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=False)
-        return changed
+        return self._ask("POST", path, ANY_EXPERIMENT, again=False)
 
     def annotate(
         self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], *, revision: int | None = None
@@ -356,10 +355,9 @@ class Client:
         headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
         path = f"/v1/experiments/{segment(experiment_id)}"
         # Sent again under a revision it could be refused by its own first try.
-        changed: AnyExperiment = self._ask(
+        return self._ask(
             "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=json_body(body), headers=headers
         )
-        return changed
 
     def add_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
         """Add labels to an experiment. Labels that other callers add at the same time stay."""
@@ -377,14 +375,12 @@ class Client:
     def delete_experiment(self, experiment_id: str) -> AnyExperiment:
         """Delete an experiment whose runs have all ended; until `undo_until` it can be restored."""
         path = f"/v1/experiments/{segment(experiment_id)}"
-        deleted: AnyExperiment = self._ask("DELETE", path, ANY_EXPERIMENT, again=True)
-        return deleted
+        return self._ask("DELETE", path, ANY_EXPERIMENT, again=True)
 
     def restore_experiment(self, experiment_id: str) -> AnyExperiment:
         """Undo a deletion."""
         path = f"/v1/experiments/{segment(experiment_id)}/restore"
-        restored: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=True)
-        return restored
+        return self._ask("POST", path, ANY_EXPERIMENT, again=True)
 
     def clone_experiment(
         self,

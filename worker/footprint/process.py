@@ -14,7 +14,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from optim.catalog import Scalar
-from worker.garbage import pause_collection
 from worker.records.footprint import Footprint
 
 TIMEOUT_SECONDS = 600.0
@@ -81,17 +80,14 @@ def main() -> None:
 def answer(wanted: FootprintQuestion) -> FootprintAnswer:
     """Count it in this process, which loads torch."""
     try:
-        with pause_collection():
-            from worker.footprint.count import footprint  # brings torch, which who asks never loads
+        from worker.footprint.count import footprint  # brings torch, which the caller never loads
     except ModuleNotFoundError as error:
         return FootprintAnswer(
             fault=f"counting needs {error.name}, which this host has not; in the project's folder run: "
             "pip install '.[worker]'"
         )
     try:
-        with pause_collection():  # optimizers bring libraries
-            memory_count = footprint(**dict(wanted))
-        return FootprintAnswer(footprint=memory_count)
+        return FootprintAnswer(footprint=footprint(**dict(wanted)))
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))
 
