@@ -75,7 +75,6 @@ PANELS = {
     "Experimental": {
         "study": Verb("studies.study:verbs", "Run the studies, each to the verdict on its claim."),
         "campaign": Verb("studies.campaign:verbs", "Try ideas under one error, and read the ledger."),
-        "mcp": Verb("studies.campaign:mcp", "Serve a campaign to an agent."),
         "board": Verb("files.bundles:board", "Write a page of the verdicts of published folders."),
     },
 }

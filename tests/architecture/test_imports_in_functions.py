@@ -29,7 +29,6 @@ REASONS = {
     "api.cli.experiments.run": {"worker": TORCH},
     "api.cli.files.bundles": {"api.bundles.board": "templates of pages, which the other verbs do without"},
     "api.cli.offline.optimizers": {"worker.checks.optimizer_contract": TORCH, "worker.checks.subject": TORCH},
-    "api.cli.studies.campaign": {"api.campaigns.mcp_server": EXTRA},
     "api.cli.studies.study": {"torch": TORCH, "worker.meters.environment": TORCH},
     "api.client.client": {"pandas": EXTRA},
     "api.client.own_runs": {"api.client.client": "the HTTP client, which a run without a service needs none of"},
