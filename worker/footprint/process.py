@@ -72,20 +72,21 @@ def count_footprints(questions: Sequence[FootprintQuestion]) -> list[FootprintAn
 
 
 def main() -> None:
-    """Count what standard input asks for; the last line of standard output has the answers."""
+    """Count the questions on standard input; the last line of standard output has the answers."""
     wanted = [FootprintQuestion.model_validate(fields) for fields in json.load(sys.stdin)]
-    print(json.dumps([answer(question).model_dump(mode="json") for question in wanted]))
+    try:
+        answers = [answer(question) for question in wanted]
+    except ModuleNotFoundError as error:
+        way_out = "in the project's folder run: pip install '.[worker]'"
+        fault = f"counting needs {error.name}, which this host has not; {way_out}"
+        answers = [FootprintAnswer(fault=fault)] * len(wanted)
+    print(json.dumps([counted.model_dump(mode="json") for counted in answers]))
 
 
 def answer(wanted: FootprintQuestion) -> FootprintAnswer:
-    """Count it in this process, which loads torch."""
-    try:
-        from worker.footprint.count import footprint  # brings torch, which the caller never loads
-    except ModuleNotFoundError as error:
-        return FootprintAnswer(
-            fault=f"counting needs {error.name}, which this host has not; in the project's folder run: "
-            "pip install '.[worker]'"
-        )
+    """Count it in this process. Raises `ModuleNotFoundError` if torch is not installed."""
+    from worker.footprint.count import footprint  # brings torch, which the caller never loads
+
     try:
         return FootprintAnswer(footprint=footprint(**dict(wanted)))
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
