@@ -182,7 +182,7 @@ class Client:
         return self._get("/healthz", Health)
 
     def submit(self, spec: ExperimentSpec | Mapping[str, Any], key: str | None = None) -> SubmissionReceipt:
-        """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
+        """Submit an experiment; the receipt says whether this call made it, or an earlier one with the same `key`.
 
         A mapping is sent as it is, so that the service names every fault in it.
         """
@@ -192,15 +192,15 @@ class Client:
         )
 
     def validate(self, spec: ExperimentSpec | Mapping[str, Any]) -> Preview:
-        """Check a specification: its runs, tokens and hours, or its faults; nothing is stored."""
+        """Return what a specification would be: its runs, tokens and hours, or its faults. Nothing is stored."""
         path = "/v1/experiments/validate"
         return self._ask("POST", path, Preview, again=True, content=json_body(spec), headers=JSON)
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
     ) -> tuple[AnyExperiment, ...]:
-        """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
-        `deleted`: those that were deleted and can be restored, instead of the others."""
+        """Return experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
+        `deleted` returns deleted experiments that can be restored, instead of the others."""
         wanted = as_list(labels)
         page = self._get(
             "/v1/experiments", Page[AnyExperiment], limit=limit, before=before, label=wanted, deleted=deleted or None
@@ -254,7 +254,7 @@ class Client:
     def external_experiments(
         self, labels: Sequence[str] = (), *, told_by: str | None = None, limit: int | None = None
     ) -> tuple[ExternalExperiment, ...]:
-        """Experiments whose runs were logged or imported (`told_by`): those that have all of `labels`, the newest
+        """Return experiments with runs that were logged or imported (`told_by`) and with all of `labels`, the newest
         first; read page by page until there are `limit` of them."""
         path, wanted = "/v1/external-experiments", as_list(labels)
         pages = self._read_pages(path, Page[ExternalExperiment], "before", label=wanted, limit=PAGE_LIMIT)
@@ -282,8 +282,8 @@ class Client:
         workload: str | None = None,
         margin: float | None = None,
     ) -> ExternalJudgement:
-        """Return the verdicts on its candidates, with notes on what weakens them or could not be checked. `metric`: one
-        whose lower values are better; default: validation loss. `margin`: smaller differences count as equal."""
+        """Return the verdicts on its candidates, with notes on what weakens them or could not be checked. Lower values
+        of `metric` are better (default: validation loss); differences below `margin` count as equal."""
         path = f"/v1/external-experiments/{segment(external_id)}/judgement"
         return self._get(path, ExternalJudgement, metric=metric, baseline=baseline, workload=workload, margin=margin)
 
@@ -292,14 +292,14 @@ class Client:
         return self._get(f"/v1/external-runs/{segment(external_id)}", ExternalRun)
 
     def external_series(self, external_id: str, metrics: Sequence[str] = ()) -> ExternalSeries:
-        """Return all that it told, or these metrics; of more than two million values the service asks for fewer
+        """Return all values of a run, or those of some metrics; above two million values the service asks for fewer
         metrics."""
         return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries, metric=as_list(metrics))
 
     def label_external_experiment(
         self, external_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> ExternalExperiment:
-        """Give an experiment of external runs these labels, and take those away; the others stay."""
+        """Add labels to an experiment of external runs, and remove some; the others stay."""
         change = {"add": as_list(add), "remove": as_list(remove)}
         path = f"/v1/external-experiments/{segment(external_id)}/labels"
         return self._ask("POST", path, ExternalExperiment, again=True, content=json_body(change), headers=JSON)
@@ -313,7 +313,7 @@ class Client:
         return self._ask("DELETE", f"/v1/external-runs/{segment(external_id)}", ExternalRun, again=False)
 
     def send_lines(self, external_id: str, batch: LinesBatch) -> LinesReceipt:
-        """Send lines of a spool (`api.client.spool.sync` sends whole ones); what comes again changes nothing."""
+        """Send lines of a spool (`api.client.spool.sync` sends whole spools); lines sent again change nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"
         return self._ask("POST", path, LinesReceipt, again=True, content=json_body(batch), headers=JSON)
 
@@ -334,7 +334,7 @@ class Client:
         return self.apply_to_experiment(experiment_id, RunAction.PAUSE)
 
     def resume_experiment(self, experiment_id: str) -> AnyExperiment:
-        """Let every paused run go on from its checkpoint."""
+        """Resume every paused run from its checkpoint."""
         return self.apply_to_experiment(experiment_id, RunAction.RESUME)
 
     def retry_experiment(self, experiment_id: str) -> AnyExperiment:
@@ -364,12 +364,12 @@ class Client:
         return self._relabel(experiment_id, lambda had: list(dict.fromkeys([*had, *labels])))
 
     def remove_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
-        """Take these labels away; one that it does not have changes nothing."""
+        """Remove labels from an experiment; a label that it does not have changes nothing."""
         gone = {unicodedata.normalize("NFC", label).strip() for label in as_list(labels)}
         return self._relabel(experiment_id, lambda had: [label for label in had if label not in gone])
 
     def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
-        """Write an experiment's note, in Markdown; None takes it away."""
+        """Write an experiment's note, in Markdown; None removes it."""
         return self.annotate(experiment_id, {"note": text})
 
     def delete_experiment(self, experiment_id: str) -> AnyExperiment:
@@ -414,7 +414,7 @@ class Client:
         sort: str = "-created_at",
         limit: int | None = None,
     ) -> tuple[RunTableRow, ...]:
-        """Fields of every run of every experiment, external ones too, that the filter finds; read page by page.
+        """Return fields of every run that the filter finds, external runs too; read page by page.
 
         `where` is a filter such as `lr<0.01 and optimizer=adapm`, `sort` any field, with `-` the largest first.
         """
@@ -515,7 +515,7 @@ class Client:
         return self.apply_to_run(run_id, RunAction.PAUSE)
 
     def resume_run(self, run_id: str, processes: int | None = None) -> RunRecord:
-        """Let one paused run go on from its checkpoint; `processes` train it from then on, if given."""
+        """Resume one paused run from its checkpoint; `processes` train it from then on, if given."""
         return self.apply_to_run(run_id, RunAction.RESUME, processes)
 
     def retry_run(self, run_id: str, processes: int | None = None) -> RunRecord:
@@ -598,8 +598,8 @@ class Client:
         return self._ask("DELETE", f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord, again=False)
 
     def test_webhook(self, webhook_id: str, key: str | None = None) -> DeliveryRecord:
-        """Have a `webhook.test` delivered, as ended experiments are; an earlier call with the same `key` is answered
-        with the delivery that it made."""
+        """Deliver a `webhook.test`, as messages about ended experiments; a second call with the same `key` returns the
+        first one's delivery."""
         path = f"/v1/webhooks/{segment(webhook_id)}/test"
         return self._ask("POST", path, DeliveryRecord, again=True, headers=_idempotency(key))
 
