@@ -1,11 +1,11 @@
 """Answers of the service that are no records by themselves: pages of records, and the catalog's entries."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from optim.catalog import OptimizerEntry, Option, Scalar
+from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.records import Progress as ExperimentProgress
 from orchestrator.records import StateCounts
 from orchestrator.run_table.fields import RunField, TableRow, Value
@@ -94,8 +94,6 @@ class OptimizerInfo(Record):
     learning_rate: float
     """Centre of the learning-rate grid."""
     options: tuple[OptionInfo, ...]
-    options_schema: dict[str, Any]
-    """JSON schema of a candidate's `options`."""
 
 
 class ModelInfo(Record):
@@ -143,27 +141,8 @@ def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:
         OptionInfo(name=o.name, kind=o.kind, default=o.default, allowed=o.allowed_values(), meaning=o.meaning)
         for o in entry.options
     )
-    schema = {
-        "type": "object",
-        "properties": {option.name: _option_schema(option) for option in entry.options},
-        "additionalProperties": False,
-    }
-    own = {"options": options, "options_schema": schema}
-    return OptimizerInfo(**own, **{name: getattr(entry, name) for name in OptimizerInfo.model_fields.keys() - own})
-
-
-def _option_schema(option: Option) -> dict[str, Any]:
-    """Return the JSON schema of one option's values."""
-    schema: dict[str, Any] = {"description": option.meaning, "default": option.default}
-    if option.kind == "choice":
-        return schema | {"enum": [*option.choices, *([None] if option.nullable else [])]}
-    name = {"float": "number", "int": "integer", "bool": "boolean"}[option.kind]
-    schema["type"] = [name, "null"] if option.nullable else name
-    if option.minimum is not None:
-        schema["exclusiveMinimum" if option.exclusive_minimum else "minimum"] = option.minimum
-    if option.maximum is not None:
-        schema["exclusiveMaximum" if option.exclusive_maximum else "maximum"] = option.maximum
-    return schema
+    others = OptimizerInfo.model_fields.keys() - {"options"}
+    return OptimizerInfo(options=options, **{name: getattr(entry, name) for name in others})
 
 
 def model_info(preset: ModelPreset) -> ModelInfo:

@@ -256,10 +256,7 @@ def python() -> Iterator[str]:
     for title, names in PYTHON.items():
         yield from (f"## {title}", "")
         for name in names:
-            yield f"::: {name}"
-            if name == "api.client.client.Client":  # whose methods are those of a base class
-                yield from ("    options:", "      inherited_members: true")
-            yield ""
+            yield from (f"::: {name}", "")
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -24,7 +24,6 @@ from worker.errors import (
     WorkerError,
     is_disk_full,
 )
-from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, Failure, FailureKind
 from worker.reporting.client import ServiceClient
@@ -146,7 +145,7 @@ def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: 
         group.mailbox.begin()  # heartbeats come from here now
         termination = StopFile(group.mailbox)
     # A SIGTERM while torch loads waits for the first step, where the run can leave in order.
-    with termination, pause_collection():
+    with termination:
         from worker.run import Folders, run  # loads torch
 
     run(

@@ -24,7 +24,6 @@ import socket
 import stat
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -34,8 +33,6 @@ from types import FrameType
 from typing import Any, Final
 
 import psutil
-
-from worker.garbage import pause_collection
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +74,7 @@ def execute_in_fork(request: ForkRequest) -> str:
     where the process died. SIGTERM goes to that process. Call it in the main thread. Raises `ForkServerError`."""
     try:
         return _ask(request)
-    except ForkServerError:  # an old one that takes no more requests, or has just ended; the next one is new
+    except ForkServerError:  # it has just ended; the next one is new
         return _ask(request)
 
 
@@ -222,12 +219,11 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # Ray ends the children of its processes with them
     os.setsid()
-    with pause_collection():
-        for name in MODULES:
-            importlib.import_module(name)
-        sys.modules["worker.families"].load_transformers()
-        for name in MODELS:
-            importlib.import_module(name)
+    for name in MODULES:
+        importlib.import_module(name)
+    sys.modules["worker.models"].load_transformers()
+    for name in MODELS:
+        importlib.import_module(name)
     gc.freeze()  # no collection of an attempt's writes to the pages that all share
     _ForkServer(listener, address, owner).serve()
 
@@ -237,7 +233,6 @@ class _ForkServer:
 
     def __init__(self, listener: socket.socket, address: Path, owner: int) -> None:
         self._listener, self._address, self._owner = listener, address, owner
-        self._changed_at = {file: modification_time(file) for file in own_files()}
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, socket.socket] = {}
         """Process of an attempt → the connection to its actor."""
@@ -280,14 +275,13 @@ class _ForkServer:
             with connection.makefile("rb") as lines:
                 request = ForkRequest(**json.loads(lines.readline()))
             connection.settimeout(None)
-            self._require_present_code()
             server = os.getpid()
             process = os.fork()
             if process == 0:
                 _end_with(server)
                 self._become(request, connection, outputs)
-        except (OSError, ValueError, TypeError, ForkServerError) as error:
-            _tell(connection, refused=str(error))
+        except (OSError, ValueError, TypeError) as error:
+            _send(connection, refused=str(error))
             connection.close()
             return
         finally:
@@ -295,13 +289,7 @@ class _ForkServer:
                 os.close(output)
         self._children[process] = connection
         self._selector.register(connection, selectors.EVENT_READ)
-        _tell(connection, process=process)
-
-    def _require_present_code(self) -> None:
-        """Take no more requests, and raise `ForkServerError`, where a new process would run other code."""
-        if any(modification_time(file) != before for file, before in self._changed_at.items()):
-            self._close()
-            raise ForkServerError("code was changed since the fork server imported it")
+        _send(connection, process=process)
 
     def _become(self, request: ForkRequest, connection: socket.socket, outputs: list[int]) -> None:
         """Carry out the attempt in this process, a new one, and end."""
@@ -319,9 +307,9 @@ class _ForkServer:
             os.environ.update(request.environment)
             os.chdir(request.folder)
             if request.gpus and sys.modules["torch"].cuda._is_in_bad_fork():
-                _tell(connection, refused="CUDA was begun by an import: a forked process cannot use it")
+                _send(connection, refused="CUDA was begun by an import: a forked process cannot use it")
             else:
-                _tell(connection, word=_execute(request))
+                _send(connection, word=_execute(request))
             status = 0
         except BaseException:
             logger.exception("run %s, attempt %d: broke down", request.run_id, request.attempt)
@@ -337,7 +325,7 @@ class _ForkServer:
                 return
             connection = self._children.pop(process)
             self._forget(connection)
-            _tell(connection, status=os.waitstatus_to_exitcode(status))
+            _send(connection, status=os.waitstatus_to_exitcode(status))
             connection.close()
 
     def _end(self, process: int) -> None:
@@ -364,7 +352,7 @@ def _execute(request: ForkRequest) -> str:
     return execute(request.service_url, request.run_id, request.attempt, request.token)
 
 
-def _tell(connection: socket.socket, **fields: Any) -> None:
+def _send(connection: socket.socket, **fields: Any) -> None:
     with contextlib.suppress(OSError):  # its actor has gone
         connection.sendall(json.dumps(fields).encode() + b"\n")
 
@@ -384,21 +372,6 @@ def _is_alive(process: int) -> bool:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def own_files() -> list[str]:
-    """Return each imported file that lies outside Python's own folders, an editable installation's for instance."""
-    installed = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return [file for file in files if file and not file.startswith(installed)]
-
-
-def modification_time(file: str) -> float:
-    """Return the time of change; 0 if the file is gone."""
-    try:
-        return os.stat(file).st_mtime
-    except OSError:
-        return 0.0
 
 
 if __name__ == "__main__":

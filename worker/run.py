@@ -23,7 +23,6 @@ from worker.data.remote_datasets import fetch_missing, fetch_weights
 from worker.data.weights import InitialWeights, find_weights
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError, WorkerError
-from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import flops_per_token, peak_flops_per_second
@@ -287,8 +286,7 @@ class _Execution:
         """Settle the micro-batch, build model, task and optimizer, resume and train."""
         self._progress.micro_batch_sequences = self._micro_batch(checkpoint)
         self._context.memory.restart()
-        with pause_collection():  # transformers and parts of torch are loaded with the first model and optimizer
-            self._stepper = self._build()
+        self._stepper = self._build()
         training = Training(self._stepper, self._spec.workload, self._progress, self._context)
         self._resumed_from_step = training.resume(checkpoint)
         # The checkpoint may be of an attempt with a larger one.

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
@@ -142,17 +141,13 @@ def _read_curves(content: bytes) -> dict[str, ValidationCurve]:
         unpacked_bytes = sum(group.total_byte_size for group in groups)
         if file.metadata.num_rows > MOST_POINTS or unpacked_bytes > MOST_UNPACKED_BYTES:
             raise BundleError("schema", f"{POINTS} is larger, unpacked, than any such file")
-        table = file.read(["run_id", "step", "val_loss"]).drop_null()
+        table = file.read(["run_id", "step", "val_loss"]).unify_dictionaries().drop_null()
         table = table.filter(compute.is_finite(table["val_loss"]))
-        run_ids = table["run_id"].dictionary_encode().combine_chunks()
-        steps, losses = (table[name].to_numpy() for name in ("step", "val_loss"))
+        columns = [("step", "list"), ("val_loss", "list")]
+        curves = table.group_by("run_id", use_threads=False).aggregate(columns).to_pylist()
+        return {
+            str(row["run_id"]): ValidationCurve(steps=tuple(row["step_list"]), losses=tuple(row["val_loss_list"]))
+            for row in curves
+        }
     except (ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         raise BundleError("schema", f"{POINTS} is no Parquet file of points: {type(error).__name__}") from error
-    codes = run_ids.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ends = np.searchsorted(codes[order], np.arange(len(run_ids.dictionary)), side="right")
-    rows_of_runs = zip(run_ids.dictionary.to_pylist(), np.split(order, ends), strict=False)
-    return {
-        run_id: ValidationCurve(steps=tuple(steps[rows].tolist()), losses=tuple(losses[rows].tolist()))
-        for run_id, rows in rows_of_runs
-    }

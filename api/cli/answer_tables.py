@@ -1,8 +1,7 @@
-"""Answers as tables for people: comparisons, scaling laws, sweeps, performance profiles, external runs.
+"""Return answers as tables: comparisons, scaling laws, sweeps, performance profiles, external runs.
 
-A comparison's table is the product's answer: `demo` and `compare` end with it.
-
-Cells may have several lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
+`demo` and `compare` end with the table of a comparison. A cell may have several lines (a figure, then its unit or
+range), so that the whole leaderboard fits 120 columns.
 """
 
 import textwrap
@@ -49,8 +48,8 @@ def comparison_table(comparison: Comparison) -> RenderableType:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The table of candidates: loss, difference, memory, time, runs. Where the console is too narrow for all columns
-    the last ones are left out, and a line says which: a squeezed table cannot be read."""
+    """The table of candidates: loss, difference, memory, time, runs. On a console too narrow for all columns it leaves
+    out the last ones and names them, because a squeezed table cannot be read."""
 
     comparison: Comparison
 
@@ -98,9 +97,9 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[str, ...]:
     )
 
 
-def two_lines(figure: str, of_what: str) -> str:
-    """Return a figure over what it is of; one line where either is missing."""
-    return f"{figure}\n{of_what}" if of_what and figure != formats.UNKNOWN else figure
+def two_lines(figure: str, description: str) -> str:
+    """Return a figure above its description; one line if either is missing."""
+    return f"{figure}\n{description}" if description and figure != formats.UNKNOWN else figure
 
 
 def _interval(interval: Interval | None) -> str:
@@ -143,7 +142,7 @@ def outcomes_text(outcomes: dict[Outcome, int]) -> str:
 
 
 def fit_view(law: FitReport) -> RenderableType:
-    """Coefficients with intervals, then predictions where there are any, then every sentence."""
+    """Return coefficients with intervals, then predictions if there are any, then every sentence."""
     lines = [(fit.candidate, formats.sentence(fit.verdict)) for fit in law.fits]
     lines += [("note", formats.sentence(note)) for note in law.notes]
     return Group(*_titled(tables.coefficients(law)), *_titled(tables.predictions(law)), sentences(lines))
@@ -184,7 +183,7 @@ def profile_view(report: ProfileReport) -> RenderableType:
 
 
 def judgement_view(judged: ExternalJudgement) -> RenderableType:
-    """Show the objections to the verdicts, the table, the verdicts, and the conditions that nobody checked."""
+    """Return the objections to the verdicts, the table, the verdicts, and the conditions that nobody checked."""
     head = Text(plain(judged.experiment), style="bold")
     head.append(f"  (logged or imported, not measured by the bench; {plain(judged.metric)})", style="yellow")
     columns = ("candidate", "lr", judged.metric[:24], f"Δ to {judged.baseline[:16]}", "runs", "rates")

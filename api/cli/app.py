@@ -18,7 +18,6 @@ from typer.main import get_command, get_group
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
 from api.cli.console import refuse
-from worker.garbage import pause_collection
 
 
 class Verb(NamedTuple):
@@ -76,7 +75,6 @@ PANELS = {
     "Experimental": {
         "study": Verb("studies.study:verbs", "Run the studies, each to the verdict on its claim."),
         "campaign": Verb("studies.campaign:verbs", "Try ideas under one error, and read the ledger."),
-        "mcp": Verb("studies.campaign:mcp", "Serve a campaign to an agent."),
         "board": Verb("files.bundles:board", "Write a page of the verdicts of published folders."),
     },
 }
@@ -106,8 +104,7 @@ class LazyCommands(Mapping[str, Any]):
 @cache
 def _load(name: str) -> Any:
     module, _, attribute = VERBS[name].place.partition(":")
-    with pause_collection():
-        verb: Any = getattr(import_module(f"api.cli.{module}"), attribute)
+    verb: Any = getattr(import_module(f"api.cli.{module}"), attribute)
     if isinstance(verb, typer.Typer):
         command: Any = get_group(verb)
     else:

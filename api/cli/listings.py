@@ -129,7 +129,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
     return Group(*parts, runs_table(runs))
 
 
-def told_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> RenderableType:
+def external_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> RenderableType:
     """Return an experiment of logged or imported runs, and these."""
     facts = (
         ("experiment", experiment.id),

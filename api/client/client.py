@@ -8,21 +8,21 @@ async with AsyncClient("http://127.0.0.1:8321") as client:
     experiment = (await client.submit(spec)).experiment
     print(await client.compare(experiment.id))
 
-Every verb is declared once, in `Endpoints`. `AsyncClient` runs it on a thread: one description of every request, one
-way of trying again, one set of tests. A call is a few milliseconds of waiting for the service; the thread costs
-microseconds of it.
+`AsyncClient` runs each verb of `Client` on a thread: a call is a few milliseconds of waiting for the service, and the
+thread costs microseconds of it.
 """
 
 import asyncio
 import re
 import time
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
+from inspect import isgeneratorfunction
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from uuid import uuid4
 
 import httpx2
@@ -82,7 +82,6 @@ from worker.records.result import Observation, Point, TextSamples
 if TYPE_CHECKING:
     from pandas import DataFrame  # type: ignore[import-untyped]  # it publishes no types
 
-Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 Parameter = str | float | list[str]
 """The value of a query parameter; a list is the parameter repeated."""
@@ -133,32 +132,12 @@ class ShortIds(httpx2.Auth):
             request.url = httpx2.URL(re.sub(short, problem.meant, str(request.url)))
 
 
-class Endpoint(Generic[Arguments, Answer]):
-    """A verb of `Endpoints`: a method of `Client`, a coroutine of `AsyncClient`, with the same arguments."""
+class Client:
+    """The answers of the service, as typed records. Thread-safe; close it, or use it as a context.
 
-    def __init__(self, verb: "Callable[Concatenate[Endpoints, Arguments], Answer]") -> None:
-        @wraps(verb)
-        async def send_async(self: "AsyncClient", /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-            return await asyncio.to_thread(verb, self, *arguments, **named)
-
-        self._verb, self._coroutine = verb, send_async
-
-    @overload
-    def __get__(self, client: "Client", kind: type[Any]) -> Callable[Arguments, Answer]: ...
-    @overload
-    def __get__(self, client: "AsyncClient", kind: type[Any]) -> Callable[Arguments, Coroutine[Any, Any, Answer]]: ...
-    @overload
-    def __get__(self, client: None, kind: type[Any]) -> Callable[..., Any]: ...
-
-    def __get__(self, client: "Endpoints | None", kind: type[Any]) -> Callable[..., Any]:
-        verb: Any = self._coroutine if issubclass(kind, AsyncClient) else self._verb
-        method: Callable[..., Any] = verb if client is None else verb.__get__(client, kind)
-        return method
-
-
-class Endpoints:
-    """The shared part of both clients: every verb of the service, and how a request is sent. Verbs here call no other
-    verb by its public name, which is a coroutine where the client is an `AsyncClient`."""
+    Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
+    asks to wait a few seconds (429, 503).
+    """
 
     def __init__(
         self,
@@ -188,14 +167,22 @@ class Endpoints:
             auth=ShortIds() if short_ids else None,
         )  # fmt: skip
 
-    @Endpoint
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
     def health(self) -> Health:
         """Return whether the service answers and reaches its database."""
         return self._get("/healthz", Health)
 
-    @Endpoint
     def submit(self, spec: ExperimentSpec | Mapping[str, Any], key: str | None = None) -> SubmissionReceipt:
-        """Submit an experiment; tells whether that made it, or an earlier call with the same `key` did.
+        """Submit an experiment; the receipt says whether this call made it, or an earlier one with the same `key`.
 
         A mapping is sent as it is, so that the service names every fault in it.
         """
@@ -204,63 +191,53 @@ class Endpoints:
             "POST", "/v1/experiments", SubmissionReceipt, again=True, content=json_body(spec), headers=headers
         )
 
-    @Endpoint
     def validate(self, spec: ExperimentSpec | Mapping[str, Any]) -> Preview:
-        """Check a specification: its runs, tokens and hours, or its faults; nothing is stored."""
+        """Return what a specification would be: its runs, tokens and hours, or its faults. Nothing is stored."""
         path = "/v1/experiments/validate"
         return self._ask("POST", path, Preview, again=True, content=json_body(spec), headers=JSON)
 
-    @Endpoint
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
     ) -> tuple[AnyExperiment, ...]:
-        """Experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
-        `deleted`: those that were deleted and can be restored, instead of the others."""
+        """Return experiments that have all of `labels`, newest first; `before` is the id of the last one already seen.
+        `deleted` returns deleted experiments that can be restored, instead of the others."""
         wanted = as_list(labels)
         page = self._get(
             "/v1/experiments", Page[AnyExperiment], limit=limit, before=before, label=wanted, deleted=deleted or None
         )
         return page.items
 
-    @Endpoint
     def experiment(self, experiment_id: str) -> ExperimentRecord:
         """Return an experiment with its state."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
 
-    @Endpoint
     def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
         """Return the leaderboard of an experiment, over the runs that have ended; of a scaling experiment that of a
         cell."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/comparison", Comparison, cell=cell)
 
-    @Endpoint
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Return the sizes and budgets of a scaling experiment, each with its leaderboard."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/cells", Page[CellRecord]).items
 
-    @Endpoint
     def comparison_table(self, experiment_id: str, form: TableFormat, cell: str | None = None) -> str:
         """Return the leaderboard as the text of a LaTeX, Markdown or CSV table."""
         path = f"/v1/experiments/{segment(experiment_id)}/comparison/{form}"
         return self._file(path, cell=cell).text
 
-    @Endpoint
     def sweep(self, experiment_id: str) -> SweepReport:
         """Return the report of a sweep so far."""
         return self._get(f"/v1/experiments/{segment(experiment_id)}/sweep", SweepReport)
 
-    @Endpoint
     def sweep_comparison(self, experiment_id: str, *, seeds: int = 3) -> ComparisonSpec:
         """Return the comparison of a sweep's best trials over so many fresh seeds, to be submitted."""
         path = f"/v1/experiments/{segment(experiment_id)}/sweep/comparison"
         return self._get(path, ComparisonSpec, seeds=seeds)
 
-    @Endpoint
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
         """Return the performance profiles of several comparisons' candidates over all of their workloads."""
         return self._get("/v1/profiles", ProfileReport, experiment=as_list(experiment_ids))
 
-    @Endpoint
     def fit(
         self,
         experiment_ids: Sequence[str],
@@ -271,36 +248,31 @@ class Endpoints:
         """Return the scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
         wanted = [str(each) for each in as_list(predict)]
-        parameters = _given(experiment=as_list(experiment_ids), predict=wanted, form=form)
+        parameters = _sent_parameters(experiment=as_list(experiment_ids), predict=wanted, form=form)
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
-    @Endpoint
     def external_experiments(
         self, labels: Sequence[str] = (), *, told_by: str | None = None, limit: int | None = None
     ) -> tuple[ExternalExperiment, ...]:
-        """Experiments whose runs were logged or imported (`told_by`): those that have all of `labels`, the newest
+        """Return experiments with runs that were logged or imported (`told_by`) and with all of `labels`, the newest
         first; read page by page until there are `limit` of them."""
         path, wanted = "/v1/external-experiments", as_list(labels)
         pages = self._read_pages(path, Page[ExternalExperiment], "before", label=wanted, limit=PAGE_LIMIT)
         return tuple(islice((experiment for experiment in pages if told_by in (None, *experiment.told_by)), limit))
 
-    @Endpoint
     def external_experiment(self, external_id: str) -> ExternalExperiment:
         """Return an experiment of external runs by its id or its name."""
         return self._get(f"/v1/external-experiments/{segment(external_id)}", ExternalExperiment)
 
-    @Endpoint
     def external_runs(self, external_id: str) -> tuple[ExternalRun, ...]:
         """Return the runs of an experiment of external runs, the oldest first; read page by page."""
         path = f"/v1/external-experiments/{segment(external_id)}/runs"
         return tuple(self._read_pages(path, Page[ExternalRun], "after"))
 
-    @Endpoint
     def external_table(self, external_id: str) -> str:
         """Return the runs as the text of a CSV table, with the last value of every metric."""
         return self._file(f"/v1/external-experiments/{segment(external_id)}/runs.csv").text
 
-    @Endpoint
     def judge(
         self,
         external_id: str,
@@ -310,121 +282,106 @@ class Endpoints:
         workload: str | None = None,
         margin: float | None = None,
     ) -> ExternalJudgement:
-        """Return the verdicts on its candidates, with notes on what weakens them or could not be checked. `metric`: one
-        whose lower values are better; default: validation loss. `margin`: smaller differences count as equal."""
+        """Return the verdicts on its candidates, with notes on what weakens them or could not be checked. Lower values
+        of `metric` are better (default: validation loss); differences below `margin` count as equal."""
         path = f"/v1/external-experiments/{segment(external_id)}/judgement"
         return self._get(path, ExternalJudgement, metric=metric, baseline=baseline, workload=workload, margin=margin)
 
-    @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:
         """Return a run of somebody's own loop."""
         return self._get(f"/v1/external-runs/{segment(external_id)}", ExternalRun)
 
-    @Endpoint
     def external_series(self, external_id: str, metrics: Sequence[str] = ()) -> ExternalSeries:
-        """Return all that it told, or these metrics; of more than two million values the service asks for fewer
+        """Return all values of a run, or those of some metrics; above two million values the service asks for fewer
         metrics."""
         return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries, metric=as_list(metrics))
 
-    @Endpoint
     def label_external_experiment(
         self, external_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> ExternalExperiment:
-        """Give an experiment of external runs these labels, and take those away; the others stay."""
+        """Add labels to an experiment of external runs, and remove some; the others stay."""
         change = {"add": as_list(add), "remove": as_list(remove)}
         path = f"/v1/external-experiments/{segment(external_id)}/labels"
         return self._ask("POST", path, ExternalExperiment, again=True, content=json_body(change), headers=JSON)
 
-    @Endpoint
     def delete_external_experiment(self, external_id: str) -> ExternalExperiment:
         """Remove an experiment of external runs and all of them, for good."""
         return self._ask("DELETE", f"/v1/external-experiments/{segment(external_id)}", ExternalExperiment, again=False)
 
-    @Endpoint
     def delete_external_run(self, external_id: str) -> ExternalRun:
         """Delete a run for good. Sending its spool again brings it back."""
         return self._ask("DELETE", f"/v1/external-runs/{segment(external_id)}", ExternalRun, again=False)
 
-    @Endpoint
     def send_lines(self, external_id: str, batch: LinesBatch) -> LinesReceipt:
-        """Send lines of a spool (`api.client.spool.sync` sends whole ones); what comes again changes nothing."""
+        """Send lines of a spool (`api.client.spool.sync` sends whole spools); lines sent again change nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"
         return self._ask("POST", path, LinesReceipt, again=True, content=json_body(batch), headers=JSON)
 
-    @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:
         """Return every study with its experiments and findings."""
         return self._get("/v1/studies", Page[StudySummary]).items
 
-    @Endpoint
     def study(self, name: str) -> StudySummary:
         """Return a study."""
         return self._get(f"/v1/studies/{segment(name)}", StudySummary)
 
-    @Endpoint
     def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
-        return self._apply_to_experiment(experiment_id, RunAction.CANCEL)
+        return self.apply_to_experiment(experiment_id, RunAction.CANCEL)
 
-    @Endpoint
     def pause_experiment(self, experiment_id: str) -> AnyExperiment:
         """Pause every run that waits or trains; training ones write a checkpoint and stop."""
-        return self._apply_to_experiment(experiment_id, RunAction.PAUSE)
+        return self.apply_to_experiment(experiment_id, RunAction.PAUSE)
 
-    @Endpoint
     def resume_experiment(self, experiment_id: str) -> AnyExperiment:
-        """Let every paused run go on from its checkpoint."""
-        return self._apply_to_experiment(experiment_id, RunAction.RESUME)
+        """Resume every paused run from its checkpoint."""
+        return self.apply_to_experiment(experiment_id, RunAction.RESUME)
 
-    @Endpoint
     def retry_experiment(self, experiment_id: str) -> AnyExperiment:
         """Queue every failed or cancelled run once more."""
-        return self._apply_to_experiment(experiment_id, RunAction.RETRY)
+        return self.apply_to_experiment(experiment_id, RunAction.RETRY)
 
-    @Endpoint
     def apply_to_experiment(self, experiment_id: str, action: RunAction) -> AnyExperiment:
         """Cancel, pause, resume or retry every run whose state allows it."""
-        return self._apply_to_experiment(experiment_id, action)
+        path = f"/v1/experiments/{segment(experiment_id)}/{action.value}"
+        return self._ask("POST", path, ANY_EXPERIMENT, again=False)
 
-    @Endpoint
     def annotate(
         self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], *, revision: int | None = None
     ) -> AnyExperiment:
         """Change labels and note; fields that `change` leaves out stay. With `revision`, that of the experiment as it
         was read, the service refuses the change (412) if the experiment was changed since."""
-        return self._annotate(experiment_id, change, revision)
+        body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
+        headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
+        path = f"/v1/experiments/{segment(experiment_id)}"
+        # Sent again under a revision it could be refused by its own first try.
+        return self._ask(
+            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=json_body(body), headers=headers
+        )
 
-    @Endpoint
     def add_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
         """Add labels to an experiment. Labels that other callers add at the same time stay."""
         return self._relabel(experiment_id, lambda had: list(dict.fromkeys([*had, *labels])))
 
-    @Endpoint
     def remove_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
-        """Take these labels away; one that it does not have changes nothing."""
+        """Remove labels from an experiment; a label that it does not have changes nothing."""
         gone = {unicodedata.normalize("NFC", label).strip() for label in as_list(labels)}
         return self._relabel(experiment_id, lambda had: [label for label in had if label not in gone])
 
-    @Endpoint
     def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
-        """Write an experiment's note, in Markdown; None takes it away."""
-        return self._annotate(experiment_id, {"note": text}, None)
+        """Write an experiment's note, in Markdown; None removes it."""
+        return self.annotate(experiment_id, {"note": text})
 
-    @Endpoint
     def delete_experiment(self, experiment_id: str) -> AnyExperiment:
         """Delete an experiment whose runs have all ended; until `undo_until` it can be restored."""
         path = f"/v1/experiments/{segment(experiment_id)}"
-        deleted: AnyExperiment = self._ask("DELETE", path, ANY_EXPERIMENT, again=True)
-        return deleted
+        return self._ask("DELETE", path, ANY_EXPERIMENT, again=True)
 
-    @Endpoint
     def restore_experiment(self, experiment_id: str) -> AnyExperiment:
         """Undo a deletion."""
         path = f"/v1/experiments/{segment(experiment_id)}/restore"
-        restored: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=True)
-        return restored
+        return self._ask("POST", path, ANY_EXPERIMENT, again=True)
 
-    @Endpoint
     def clone_experiment(
         self,
         experiment_id: str,
@@ -442,7 +399,6 @@ class Endpoints:
         wanted |= {"keep_rates": True} if keep_rates else {}
         return self._ask("POST", path, SubmissionReceipt, again=True, content=json_body(wanted), headers=headers)
 
-    @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Return every run that matches, in order; read page by page."""
         found = self._read_pages(
@@ -450,7 +406,6 @@ class Endpoints:
         )
         return tuple(found)
 
-    @Endpoint
     def run_table(
         self,
         *,
@@ -459,7 +414,7 @@ class Endpoints:
         sort: str = "-created_at",
         limit: int | None = None,
     ) -> tuple[RunTableRow, ...]:
-        """Fields of every run of every experiment, external ones too, that the filter finds; read page by page.
+        """Return fields of every run that the filter finds, external runs too; read page by page.
 
         `where` is a filter such as `lr<0.01 and optimizer=adapm`, `sort` any field, with `-` the largest first.
         """
@@ -469,45 +424,37 @@ class Endpoints:
         )
         return tuple(islice(found, limit))
 
-    @Endpoint
     def run(self, run_id: str) -> RunRecord:
         """Return a run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
 
-    @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
         """Return a waiting run's place in the queue, and when it may start."""
         return self._get(f"/v1/runs/{segment(run_id)}/standing", QueuePosition)
 
-    @Endpoint
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """Return every execution of a run."""
         return self._get(f"/v1/runs/{segment(run_id)}/attempts", Page[AttemptRecord]).items
 
-    @Endpoint
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """Return every change of a run's state."""
         return self._get(f"/v1/runs/{segment(run_id)}/events", Page[EventRecord]).items
 
-    @Endpoint
     def points(self, run_id: str, *, after_step: int = -1) -> tuple[Point, ...]:
         """Return the points of a run after a step, in order of steps; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/points"
         return tuple(self._read_pages(path, Page[Point], "after_step", limit=PAGE_LIMIT, after_step=after_step))
 
-    @Endpoint
     def observations(self, run_id: str) -> tuple[Observation, ...]:
         """Return the observations of a run's probes, by step and probe; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/observations"
         return tuple(self._read_pages(path, Page[Observation], "after_step", after_step=-1))
 
-    @Endpoint
     def samples(self, run_id: str) -> tuple[TextSamples, ...]:
         """Return the texts that a run's model wrote at evaluations, by step; read page by page."""
         path = f"/v1/runs/{segment(run_id)}/samples"
         return tuple(self._read_pages(path, Page[TextSamples], "after_step", after_step=-1))
 
-    @Endpoint
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
@@ -517,23 +464,19 @@ class Endpoints:
         page = self._get("/v1/points", Page[Chart], run=ids, metric=metric, buckets=buckets, after_step=after_step)
         return page.items
 
-    @Endpoint
     def export(self, experiment_id: str, name: str, path: Path) -> None:
         """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
         self._save(f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name)}", path)
 
-    @Endpoint
     def document(self, experiment_id: str, name: str) -> bytes:
         """Return a file about an experiment: `report`, `document.json` or `references.bib`."""
         return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name)}").content
 
-    @Endpoint
     def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
         """Return the figures that an experiment has."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures"
         return self._get(path, Page[str], cell=cell).items
 
-    @Endpoint
     def figure(
         self, experiment_id: str, name: str, form: str, *, cell: str | None = None, theme: str = "light"
     ) -> bytes:
@@ -541,17 +484,14 @@ class Endpoints:
         path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name)}.{segment(form)}"
         return self._file(path, cell=cell, theme=theme).content
 
-    @Endpoint
     def files(self, run_id: str) -> tuple[RunFile, ...]:
         """Return a run's specification, result, logs and kept checkpoints, with their sizes."""
         return self._get(f"/v1/runs/{segment(run_id)}/files", Page[RunFile]).items
 
-    @Endpoint
     def file(self, run_id: str, name: str, path: Path) -> None:
         """Write one of these files to `path`."""
         self._save(f"/v1/runs/{segment(run_id)}/files/{segment(name)}", path)
 
-    @Endpoint
     def log(
         self,
         run_id: str,
@@ -566,43 +506,36 @@ class Endpoints:
         path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
         return self._file(path, tail_bytes=tail_bytes, search=search, level=level.value).text
 
-    @Endpoint
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""
-        return self._apply_to_run(run_id, RunAction.CANCEL)
+        return self.apply_to_run(run_id, RunAction.CANCEL)
 
-    @Endpoint
     def pause_run(self, run_id: str) -> RunRecord:
         """Pause one run; a training one writes a checkpoint and stops."""
-        return self._apply_to_run(run_id, RunAction.PAUSE)
+        return self.apply_to_run(run_id, RunAction.PAUSE)
 
-    @Endpoint
     def resume_run(self, run_id: str, processes: int | None = None) -> RunRecord:
-        """Let one paused run go on from its checkpoint; `processes` train it from then on, if given."""
-        return self._apply_to_run(run_id, RunAction.RESUME, processes)
+        """Resume one paused run from its checkpoint; `processes` train it from then on, if given."""
+        return self.apply_to_run(run_id, RunAction.RESUME, processes)
 
-    @Endpoint
     def retry_run(self, run_id: str, processes: int | None = None) -> RunRecord:
         """Queue one failed or cancelled run once more; `processes` train it from then on, if given."""
-        return self._apply_to_run(run_id, RunAction.RETRY, processes)
+        return self.apply_to_run(run_id, RunAction.RETRY, processes)
 
-    @Endpoint
     def apply_to_run(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
         """Cancel, pause, resume or retry one run, these two with another number of processes where one is given;
         refused (409) where its state rules that out."""
-        return self._apply_to_run(run_id, action, processes)
+        path = f"/v1/runs/{segment(run_id)}/{action.value}"
+        return self._ask("POST", path, RunRecord, again=False, params=_sent_parameters(processes=processes))
 
-    @Endpoint
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
         """Return the optimizers that the service can build, with their options."""
         return self._get("/v1/optimizers", Page[OptimizerInfo]).items
 
-    @Endpoint
     def models(self) -> tuple[ModelInfo, ...]:
         """Return the models that the service can train."""
         return self._get("/v1/models", Page[ModelInfo]).items
 
-    @Endpoint
     def memory(
         self,
         model: str,
@@ -622,7 +555,6 @@ class Endpoints:
             micro_batch=micro_batch, precision=precision,
         )  # fmt: skip
 
-    @Endpoint
     def block_plan(
         self, model: str, optimizer: str = "adapm", *, rank_ratio: float | None = None, state_dtype: str | None = None
     ) -> Footprint:
@@ -631,103 +563,91 @@ class Endpoints:
         path = f"/v1/models/{segment(model)}/plan"
         return self._get(path, Footprint, optimizer=optimizer, rank_ratio=rank_ratio, state_dtype=state_dtype)
 
-    @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:
         """Return the datasets that the service can train on."""
         return self._get("/v1/datasets", Page[DatasetInfo]).items
 
-    @Endpoint
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key (admins); its secret is in the answer and nowhere else."""
         return self._ask("POST", "/v1/keys", NewKey, again=False, content=wanted.model_dump_json(), headers=JSON)
 
-    @Endpoint
     def api_keys(self) -> tuple[KeyRecord, ...]:
         """Return all keys, the newest first (admins)."""
         return self._get("/v1/keys", Page[KeyRecord]).items
 
-    @Endpoint
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Revoke a key (admins)."""
         return self._ask("DELETE", f"/v1/keys/{segment(key_id)}", KeyRecord, again=True)
 
-    @Endpoint
     def audit(self, *, limit: int = 100, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Return the latest changes with their authors, the newest first (admins)."""
         return self._get("/v1/audit", Page[AuditRecord], limit=limit, key_id=key_id).items
 
-    @Endpoint
     def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
         """Register a URL for messages about ended experiments. Only this answer has the secret that signs them. A
         second call with the same `key` gets the first one's answer."""
         content, headers = wanted.model_dump_json(), {**JSON, **_idempotency(key)}
         return self._ask("POST", "/v1/webhooks", NewWebhook, again=True, content=content, headers=headers)
 
-    @Endpoint
     def webhooks(self) -> tuple[WebhookRecord, ...]:
         """Return all webhooks, the newest first."""
         return self._get("/v1/webhooks", Page[WebhookRecord]).items
 
-    @Endpoint
     def remove_webhook(self, webhook_id: str) -> WebhookRecord:
         """Remove a webhook and its undelivered messages."""
         return self._ask("DELETE", f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord, again=False)
 
-    @Endpoint
     def test_webhook(self, webhook_id: str, key: str | None = None) -> DeliveryRecord:
-        """Have a `webhook.test` delivered, as ended experiments are; an earlier call with the same `key` is answered
-        with the delivery that it made."""
+        """Deliver a `webhook.test`, as messages about ended experiments; a second call with the same `key` returns the
+        first one's delivery."""
         path = f"/v1/webhooks/{segment(webhook_id)}/test"
         return self._ask("POST", path, DeliveryRecord, again=True, headers=_idempotency(key))
 
-    @Endpoint
     def webhook_deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
         """Return deliveries: sent, waiting and abandoned, the newest first."""
         path = f"/v1/webhooks/{segment(webhook_id)}/deliveries"
         return self._get(path, Page[DeliveryRecord], limit=limit).items
 
-    @Endpoint
+    def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
+        """Yield the experiment now and whenever a look after a pause finds it changed, until all of its runs have
+        ended; the last one is done."""
+        last: ExperimentRecord | None = None
+        while True:
+            now = self.experiment(experiment_id)
+            if now != last:
+                yield now
+            if now.counts.done():
+                return
+            last = now
+            time.sleep(pause_seconds)
+
+    def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> Iterator[RunRecord]:
+        """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
+        while True:
+            run = self.run(run_id)
+            yield run
+            if run.status in TERMINAL:
+                return
+            time.sleep(pause_seconds)
+
     def dataframe(self, experiment_id: str) -> "DataFrame":
         """Return an experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
         return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/results.parquet")
 
-    @Endpoint
     def series_dataframe(self, experiment_id: str) -> "DataFrame":
         """Return the points of all runs of an experiment as a DataFrame, a row a point, with the run's id in
         `run_id`."""
         return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/series.parquet")
 
-    @Endpoint
     def points_dataframe(self, run_id: str) -> "DataFrame":
         """Return the points of one run as a DataFrame, a row a point."""
         return self._frame(f"/v1/runs/{segment(run_id)}/exports/series.parquet")
 
-    def _apply_to_experiment(self, experiment_id: str, action: RunAction) -> AnyExperiment:
-        path = f"/v1/experiments/{segment(experiment_id)}/{action.value}"
-        changed: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=False)
-        return changed
-
-    def _apply_to_run(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
-        path = f"/v1/runs/{segment(run_id)}/{action.value}"
-        return self._ask("POST", path, RunRecord, again=False, params=_given(processes=processes))
-
-    def _annotate(
-        self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], revision: int | None
-    ) -> AnyExperiment:
-        body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
-        headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
-        path = f"/v1/experiments/{segment(experiment_id)}"
-        # Sent again under a revision it could be refused by its own first try.
-        changed: AnyExperiment = self._ask(
-            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=json_body(body), headers=headers
-        )
-        return changed
-
     def _relabel(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> AnyExperiment:
         for tries_left in reversed(range(MOST_TRIES)):
-            seen = self._get(f"/v1/experiments/{segment(experiment_id)}", ExperimentRecord)
+            seen = self.experiment(experiment_id)
             try:
-                return self._annotate(experiment_id, {"labels": labels(seen.labels)}, seen.revision)
+                return self.annotate(experiment_id, {"labels": labels(seen.labels)}, revision=seen.revision)
             except ClientError as error:
                 if not tries_left or error.status != CHANGED_MEANWHILE:
                     raise
@@ -744,7 +664,7 @@ class Endpoints:
             parameters[cursor] = answer.next
 
     def _get(self, path: str, answer: type[Answer], **parameters: Parameter | None) -> Answer:
-        return self._ask("GET", path, answer, again=True, params=_given(**parameters))
+        return self._ask("GET", path, answer, again=True, params=_sent_parameters(**parameters))
 
     def _save(self, address: str, path: Path) -> None:
         """Write an answer into a file, piece by piece."""
@@ -761,7 +681,7 @@ class Endpoints:
 
     def _file(self, path: str, **parameters: Parameter | None) -> httpx2.Response:
         """Return an answer that is no record; raises `ClientError` if it is a refusal."""
-        chosen = _given(**parameters)
+        chosen = _sent_parameters(**parameters)
         response = self._send(
             lambda: self._http.get(path, params=chosen, timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
@@ -802,88 +722,50 @@ class Endpoints:
         raise AssertionError("unreachable: the last try returns or raises")
 
 
-class Client(Endpoints):
-    """The answers of the service, as typed records. Thread-safe; close it, or use it as a context.
+class AsyncClient:
+    """The verbs of `Client` as coroutines; `watch` and `watch_run` are for `async for`. Close it, or use it as a
+    context.
 
-    Reading, and submitting under an idempotency key, is tried again when the connection fails, and when the service
-    asks to wait a few seconds (429, 503).
+    A verb runs on a thread, so that the event loop goes on. A call that is cancelled is no longer waited for; its
+    request may reach the service all the same, so that a submission which matters should have an idempotency key.
     """
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> Iterator[ExperimentRecord]:
-        """Yield the experiment now and whenever a look after a pause finds it changed, until all of its runs have
-        ended; the last one is done."""
-        last: ExperimentRecord | None = None
-        while True:
-            now = self.experiment(experiment_id)
-            if now != last:
-                yield now
-            if now.counts.done():
-                return
-            last = now
-            time.sleep(pause_seconds)
-
-    def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> Iterator[RunRecord]:
-        """Yield a run now and after every pause, until it has ended; the last one has its result, if there is any."""
-        while True:
-            run = self.run(run_id)
-            yield run
-            if run.status in TERMINAL:
-                return
-            time.sleep(pause_seconds)
-
-
-class AsyncClient(Endpoints):
-    """The verbs of `Client` without blocking the event loop; close it, or use it as a context.
-
-    A call that is cancelled is no longer waited for; its request may reach the service all the same, so that a
-    submission which matters should have an idempotency key.
-    """
+    def __init__(self, url: str, **options: Any) -> None:
+        """Take the arguments of `Client`."""
+        self._client = Client(url, **options)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await asyncio.to_thread(self._client.close)
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await asyncio.to_thread(self._http.close)
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name in dir(self._client) if not name.startswith("_"))]
 
-    async def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[ExperimentRecord]:
-        """Yield changes like `Client.watch`, for `async for`."""
-        last: ExperimentRecord | None = None
-        while True:
-            now = await self.experiment(experiment_id)
-            if now != last:
-                yield now
-            if now.counts.done():
-                return
-            last = now
-            await asyncio.sleep(pause_seconds)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        verb = getattr(self._client, name)
+        if not callable(verb):
+            return verb
 
-    async def watch_run(self, run_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[RunRecord]:
-        """Yield changes like `Client.watch_run`, for `async for`."""
-        while True:
-            run = await self.run(run_id)
-            yield run
-            if run.status in TERMINAL:
-                return
-            await asyncio.sleep(pause_seconds)
+        @wraps(verb)
+        async def iterate(*arguments: Any, **named: Any) -> AsyncIterator[Any]:
+            records = verb(*arguments, **named)
+            while (record := await asyncio.to_thread(next, records, None)) is not None:
+                yield record
+
+        @wraps(verb)
+        async def call(*arguments: Any, **named: Any) -> Any:
+            return await asyncio.to_thread(verb, *arguments, **named)
+
+        return iterate if isgeneratorfunction(verb) else call
 
 
 def _idempotency(key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": key or uuid4().hex}
 
 
-def _given(**parameters: Parameter | None) -> dict[str, Parameter]:
+def _sent_parameters(**parameters: Parameter | None) -> dict[str, Parameter]:
     return {name: value for name, value in parameters.items() if value is not None}

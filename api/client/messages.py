@@ -50,7 +50,7 @@ class InputError(ClientError):
         super().__init__(message, status=None)
 
 
-ANY_EXPERIMENT: type[Any] = cast("type[Any]", AnyExperiment)
+ANY_EXPERIMENT = cast("type[AnyExperiment]", AnyExperiment)
 """The answer of verbs that concern damaged experiments, too: a union is no type to mypy."""
 
 

@@ -1,4 +1,4 @@
-"""Middleware: calls are let in by class, so that no class takes the threads of another.
+"""Middleware: admit calls by class, so that no class takes the threads of another.
 
     workers    reports of attempts                 as many as come: more than half of the threads are theirs
     heavy      exports, reports, drawn figures     two at work, some waiting, fewer of one caller
@@ -6,11 +6,10 @@
     ordinary   everything else that reads a store  more at work, many waiting
     public     health, login, static files         a few
 
-Who cannot even wait is asked to come again: 429 where it is the caller's own doing, 503 where it is that of all. A call
-waits on the event loop, without a thread, and leaves the queue when its caller does. Event streams take no turn.
+A call that cannot even wait is refused: with 429 if its caller has too many, with 503 if all callers together have. A
+call waits on the event loop, without a thread, and leaves the queue when its caller does. Event streams take no turn.
 
-Threads that compute hand the interpreter's lock around: with many of them heartbeats wait, and none of them is quicker
-for it.
+Threads that compute share the interpreter's lock: with many of them heartbeats wait, and no thread is faster.
 """
 
 import asyncio
@@ -24,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.auth.scopes import HEAVY, ROUTES, STREAMS, WHOLE, Access
 from api.middleware.authentication import caller_of
 from api.middleware.base import HttpMiddleware
+from api.middleware.guards import replay
 from api.problems import RefusedError
 
 RETRY_SECONDS = "2"
@@ -117,9 +117,4 @@ async def _wait(turn: asyncio.Future[Any], receive: Receive) -> Receive:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
         departure.cancel()
-    waiting = [request]
-
-    async def receive_again() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return receive_again
+    return replay(request.get("body", b""), receive)

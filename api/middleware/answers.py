@@ -1,9 +1,8 @@
-"""Middleware that adds to what routes answer: security headers, a problem where nobody foresaw an error, HEAD,
-compression.
+"""Middleware of answers: security headers, a problem for an unforeseen error, HEAD, compression.
 
-HEAD is answered as GET would be, without the body; the answer is made whole, so that its length and status are those of
-GET. Pages and their figures are compressed for browsers that take that. Programs get their records as they are:
-compressing costs more than reading them, and they are mostly on this machine.
+HEAD gets the answer of GET without its body, with the same length and status. Pages and their figures are compressed
+for browsers that accept it. Records are not, because compressing them costs more than sending them, mostly within one
+machine.
 """
 
 from starlette.middleware.gzip import GZipMiddleware
@@ -24,18 +23,18 @@ HEADERS = {
 }
 RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
-AS_THEY_ARE = ("/v1/", "/static/")
+UNCOMPRESSED_PATHS = ("/v1/", "/static/")
 """Records; and files that are kept compressed."""
-WORTH_BYTES = 4_000
+LEAST_BYTES = 4_000
 LEVEL = 3
-"""A quick one: the highest level takes far longer for little less."""
+"""A quick level: the highest takes far longer for little less."""
 
 
 class SecurityHeadersMiddleware(HttpMiddleware):
     """Put `HEADERS` on every answer that has not set them itself."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with them."""
+        """Answer with these headers."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -48,7 +47,7 @@ class SecurityHeadersMiddleware(HttpMiddleware):
 
 
 class InternalErrorMiddleware(HttpMiddleware):
-    """An exception that no handler knows becomes a 500 problem, as long as no answer has begun."""
+    """Answer an exception without a handler with a 500 problem, as long as no answer has begun."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, with a problem where that fails."""
@@ -69,7 +68,7 @@ class InternalErrorMiddleware(HttpMiddleware):
 
 
 class HeadMiddleware(HttpMiddleware):
-    """Have every HEAD that meets a route for GET answered by that route."""
+    """Answer every HEAD by the route for GET at that path."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as GET does, without the body."""
@@ -94,8 +93,8 @@ class CompressionMiddleware(GZipMiddleware):
     """Compress what is no record; Starlette leaves streams of events as they are."""
 
     def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app, minimum_size=WORTH_BYTES, compresslevel=LEVEL)
+        super().__init__(app, minimum_size=LEAST_BYTES, compresslevel=LEVEL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        untouched = scope["type"] == "http" and scope["path"].startswith(AS_THEY_ARE)
+        untouched = scope["type"] == "http" and scope["path"].startswith(UNCOMPRESSED_PATHS)
         await (self.app if untouched else super().__call__)(scope, receive, send)

@@ -1,18 +1,14 @@
-"""Connections of the api process: how many there may be, and how long each may keep us waiting.
+"""Bound the connections of the api process: their number, and how long each may keep the process waiting.
 
-uvicorn waits for ever for the rest of a request's head, whose size it does not bound, and for whoever does not read an
-answer. Here a connection that says too little is closed, and the one that has said nothing for the longest time makes
-room for a new one: who only holds connections holds up nobody.
+uvicorn waits for ever for the rest of a request's head, whose size it does not bound, and for a client that does not
+read its answer. Here a connection that says too little is closed, and the one that has said nothing for the longest
+time makes room for a new one, so that a client that only holds connections holds up nobody.
 """
 
 import asyncio
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from api.auth.throttle import network_of
 
 HEAD_SECONDS = 10.0
 """The time until a request's head is whole, from the connection's start or the answer before; bodies: `guards.py`."""
@@ -24,8 +20,6 @@ TAKEN_BYTES = 16 * 2**10
 """The bytes that the client must read meanwhile."""
 MOST_CONNECTIONS = 2_048
 """Two hundred pages and a thousand workers; at 64 KiB that the server reads ahead, 128 MiB."""
-MOST_OF_ONE_ADDRESS = 256
-"""But of this machine and of trusted proxies, who speak for many."""
 
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -48,23 +42,23 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._head_timer.when() - HEAD_SECONDS if self._head_timer is not None else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait, or refuse where there are too many."""
+        """Wait for the head of a request, or refuse the connection if there are too many."""
         super().connection_made(transport)  # type: ignore[arg-type]  # a transport of asyncio's streams
-        if self._is_one_too_many():
+        if not self._make_room():
             self.transport.write(FULL)
             self.transport.close()
             return
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Stop the timers."""
         self._stop_waiting()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, unless a head, what follows a chunked body, or what comes beside an answer has become too large."""
+        """Read on, unless a head, the trailers of a body, or what comes beside an answer is too large."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes <= HEAD_BYTES or self.transport.is_closing():
@@ -76,17 +70,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """Stop waiting: the head is whole."""
         self._stop_waiting()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body, which others bound."""
+        """Leave a piece of the body out of the head's bytes; `guards.py` bounds bodies."""
         self._head_bytes -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """Count the bytes of a head anew: the body is whole."""
         self._head_bytes = 0
         super().on_message_complete()
 
@@ -97,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait_for_head()
 
     def pause_writing(self) -> None:
-        """The other side does not read: for a while."""
+        """Give the client `UNREAD_SECONDS` to read on."""
         super().pause_writing()
         self._await_reader()
 
@@ -106,14 +100,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread_timer = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader, left_bytes)
 
     def _look_at_reader(self, left_bytes: int) -> None:
-        """Whoever reads, however slowly, is waited for."""
+        """Wait again for a client that reads, however slowly; else close its connection."""
         if left_bytes - self.transport.get_write_buffer_size() < TAKEN_BYTES:
             self.transport.abort()
         else:
             self._await_reader()
 
     def resume_writing(self) -> None:
-        """Resume writing: the client reads again."""
+        """Resume writing, since the client reads again."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
@@ -128,36 +122,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _is_one_too_many(self) -> bool:
+    def _make_room(self) -> bool:
+        """Return whether there is room for this connection, for which the one that has said nothing for the longest
+        time is closed where all are taken."""
         others = [
             connection
             for connection in self.connections
             if isinstance(connection, BoundedProtocol) and connection is not self
         ]
-        if not self._is_shared_address() and self.client is not None:
-            network = network_of(self.client[0])
-            same = sum(
-                connection.client is not None and network_of(connection.client[0]) == network for connection in others
-            )
-            if same >= MOST_OF_ONE_ADDRESS:
-                return True
         if len(others) < self.most_connections:
-            return False
+            return True
         quiet = [
             connection
             for connection in others
             if connection.quiet_since is not None and not connection.transport.is_closing()
         ]
         if not quiet:
-            return True
+            return False
         min(quiet, key=lambda connection: connection.quiet_since or 0.0).transport.abort()
-        return False
-
-    def _is_shared_address(self) -> bool:
-        if self.client is None:
-            return True  # a Unix socket
-        address = ip_address(self.client[0].partition("%")[0])
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        assert isinstance(self.app, ProxyHeadersMiddleware)
-        return address.is_loopback or str(address) in self.app.trusted_hosts
+        return True

@@ -88,7 +88,7 @@ class BodyLimitMiddleware(HttpMiddleware):
             with self._reserve(size, limit):
                 body = await _read(receive, limit)
                 if body is not None:
-                    await self.app(scope, _replay(body, receive), send)
+                    await self.app(scope, replay(body, receive), send)
         except RefusedError as refusal:
             await negotiate(refusal.response(), scope)(scope, receive, send)
 
@@ -153,7 +153,7 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
         raise RefusedError(408, "too-slow", f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
     """Return the body as one message, then whatever comes."""
     waiting = [body]
 

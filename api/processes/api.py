@@ -40,7 +40,6 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     # now and then.
     gc.collect()
     gc.freeze()
-    gc.enable()
     BoundedProtocol.most_connections = min(MOST_CONNECTIONS, _open_files(2 * MOST_CONNECTIONS) // 2)
     server = uvicorn.Server(server_config(app, settings.root_path))
 

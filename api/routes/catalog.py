@@ -30,7 +30,7 @@ router = APIRouter(tags=["catalog"], route_class=JsonRoute)
 
 @router.get("/optimizers")
 def optimizers() -> Page[OptimizerInfo]:
-    """Every optimizer, with its options: their meaning, bounds, defaults and JSON schema."""
+    """Every optimizer, with its options: their meaning, bounds and defaults."""
     return Page(items=tuple(optimizer_info(entry) for entry in catalog.entries()))
 
 

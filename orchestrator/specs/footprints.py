@@ -48,7 +48,6 @@ SOURCES = (
     "optim",
     "worker/footprint",
     "worker/distributed/sharding.py",
-    "worker/families.py",
     "worker/models.py",
     "worker/records/footprint.py",
     "worker/catalog/presets.py",

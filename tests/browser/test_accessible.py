@@ -25,7 +25,6 @@ pytestmark = pytest.mark.browser
 SERIOUS = ("serious", "critical")
 COUNTED = Footprint(
     model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, baseline_bytes=8000,
-    notes=("A note.",),
     optimizers=(
         OptimizerFootprint(
             optimizer="adapm", title="AdaPM", options={"rank": 4}, state_bytes=5_000, state_by_block={"head": 5_000}

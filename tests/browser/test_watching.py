@@ -81,7 +81,7 @@ def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeyp
     row = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=5_000)
     answer = Footprint(
         model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, optimizers=(row,),
-        baseline_bytes=8000, notes=(),
+        baseline_bytes=8000,
     )  # fmt: skip
     monkeypatch.setattr(site.footprints, "find", lambda question: answer if question == ASKED else None)
     expect(page.locator(".planner-table tbody tr")).to_have_count(1)

@@ -15,7 +15,7 @@ from optim.builder import build
 from optim.catalog import CATALOG, OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError, ShardedParametersError
 from optim.plan.blocks import BlockPlan
-from optim.plan.rules import Rule
+from optim.plan.rules import Rule, rule_of
 from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
 from worker.catalog.presets import preset
@@ -27,11 +27,9 @@ from worker.records.footprint import (
     OptimizerFootprint,
     PassMemory,
     PlannedBlock,
-    published_gigabytes,
 )
 from worker.spec.parts import Precision
 
-_MOMENTA = ("exp_avg", "momentum_left", "momentum_right")
 # What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.
 _META_FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
 
@@ -40,7 +38,7 @@ def footprint(
     model: str,
     optimizers: Sequence[str] | None = None,
     options: Mapping[str, Scalar] | None = None,
-    rules: Sequence[Rule] = (),
+    rules: Sequence[str] = (),
     ranks: int = 1,
     *,
     precision: Precision | None = None,
@@ -54,7 +52,7 @@ def footprint(
         model: A preset's name.
         optimizers: Names of the catalog; None for all.
         options: Given to every optimizer that has such an option.
-        rules: Given to every optimizer that has a block plan.
+        rules: Given to every optimizer that has a block plan: `*.mlp.*.weight=rank:8,per:neuron`.
         ranks: Processes among which FSDP2 divides the model; what is counted is the largest one's.
         precision: Count the passes in it, and the optimizers' steps, too; for one process.
         sequence_length_tokens: Of the passes; None is as long as the model's positions.
@@ -64,14 +62,15 @@ def footprint(
         KeyError: no preset has that name.
         UnknownOptimizerError: no entry has one of those names.
         OptionError: an option is out of its bounds.
-        RuleError: a rule fits no block, or asks of one what it cannot keep.
+        RuleError: a rule has another form, fits no block, or asks of one what it cannot keep.
     """
+    plan_rules = [rule_of(text) for text in rules]
     chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
     with _outline(model, ranks) as shared:
         parameters, _ = parameter_counts(shared)
         local_parameters = [p.to_local() if is_distributed(p) else p for p in shared.parameters()]
         usages = tuple(
-            _optimizer_footprint(model, shared, optimizer, dict(options or {}), rules, with_blocks=with_blocks)
+            _optimizer_footprint(model, shared, optimizer, dict(options or {}), plan_rules, with_blocks=with_blocks)
             for optimizer in chosen
         )
         baseline = next((usage for usage in usages if usage.optimizer == BASELINE), None)
@@ -82,7 +81,7 @@ def footprint(
     unknown_because = None
     if precision is not None:
         try:
-            passes, usages = _count_step(model, precision, length, usages, rules)
+            passes, usages = _count_step(model, precision, length, usages, plan_rules)
         except _META_FAULTS as error:
             unknown_because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return Footprint(
@@ -97,7 +96,6 @@ def footprint(
         sequence_length_tokens=None if precision is None else length,
         passes=passes,
         passes_unknown_because=unknown_because,
-        notes=tuple(_notes(parameters, usages)) if ranks == 1 else (),
     )
 
 
@@ -129,17 +127,6 @@ def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
 
     with sharded_outline(model, ranks) as whole:
         yield whole
-
-
-def block_plan(
-    model: str, optimizer: str, options: Mapping[str, Scalar] | None = None, rules: Sequence[Rule] = ()
-) -> BlockPlan | None:
-    """Return the block plan that the optimizer has for that preset; None if it keeps to none."""
-    candidate = entry(optimizer)
-    if not candidate.has_plan:
-        return None
-    built = build(optimizer, outline_model(model), lr=candidate.learning_rate, options=options, rules=rules)
-    return built.plan if isinstance(built, HasPlan) else None
 
 
 def planned_blocks(plan: BlockPlan) -> tuple[PlannedBlock, ...]:
@@ -187,8 +174,6 @@ def _optimizer_footprint(
             if isinstance(error, ShardedParametersError)
             else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         )
-    whole = not options and not rules and not sharded
-    published = published_gigabytes(model, candidate.name) if whole else None
     return OptimizerFootprint(
         optimizer=candidate.name,
         title=candidate.title,
@@ -196,9 +181,7 @@ def _optimizer_footprint(
         state_bytes=held.total_bytes,
         counter_bytes=held.counter_bytes,
         state_by_block=dict(held.by_block),
-        momentum_bytes=sum(held.by_state.get(name, 0) for name in _MOMENTA) if plan else None,
         blocks=planned_blocks(plan) if plan and with_blocks else (),
-        published_bytes=None if published is None else round(published * 1e9),
     )
 
 
@@ -216,35 +199,3 @@ def _count_state(
         optimizer = build(candidate.name, trained, lr=candidate.learning_rate, options=options, rules=used)
         held = allocated_state_bytes(optimizer, trained, by_shape=shipped and not sharded)
         return held, optimizer.plan if isinstance(optimizer, HasPlan) else None
-
-
-def _notes(parameters: int, usages: Sequence[OptimizerFootprint]) -> list[str]:
-    """Return a sentence for every published figure that the paper's own rules do not give for this model."""
-    notes = []
-    for usage in usages:
-        if (
-            usage.published_bytes is None
-            or usage.state_bytes is None
-            or usage.state_bytes <= 1.01 * usage.published_bytes
-        ):
-            continue
-        sentence = (
-            f"{usage.title}: the paper says {_gb(usage.published_bytes)}, its own rules need {_gb(usage.state_bytes)}"
-        )
-        if usage.optimizer == BASELINE:
-            # AdamW keeps two float32 values a parameter.
-            sentence += (
-                f": its model has {usage.published_bytes / 8e6:.0f} M parameters, this one {parameters / 1e6:.0f} M"
-            )
-        elif usage.momentum_bytes is not None:
-            share = usage.momentum_bytes / (4 * parameters)
-            sentence += (
-                f"; the momentum alone is {_gb(usage.momentum_bytes)}, {100 * share:.1f} % of AdamW's "
-                f'(value blocks keep all of theirs), where the paper speaks of "10 %"'
-            )
-        notes.append(sentence + ".")
-    return notes
-
-
-def _gb(count: float) -> str:
-    return f"{count / 1e9:.2f} GB"

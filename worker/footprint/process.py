@@ -14,7 +14,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from optim.catalog import Scalar
-from worker.garbage import pause_collection
 from worker.records.footprint import Footprint
 
 TIMEOUT_SECONDS = 600.0
@@ -31,6 +30,8 @@ class FootprintQuestion(BaseModel):
     """None: all of the catalog."""
     options: dict[str, Scalar] = {}
     """Given to every optimizer that has such an option."""
+    rules: tuple[str, ...] = ()
+    """Given to every optimizer that has a block plan."""
     ranks: int = 1
     """Processes that share the model."""
     precision: Literal["fp32", "bf16"] | None = None
@@ -38,7 +39,7 @@ class FootprintQuestion(BaseModel):
     sequence_length_tokens: int | None = None
     """The sequence length of the passes; None: as long as the model's positions."""
     with_blocks: bool = False
-    """Whether block plans are to be told."""
+    """Whether the answer lists the blocks of each block plan."""
 
 
 class FootprintAnswer(BaseModel):
@@ -71,25 +72,23 @@ def count_footprints(questions: Sequence[FootprintQuestion]) -> list[FootprintAn
 
 
 def main() -> None:
-    """Count what standard input asks for; the last line of standard output has the answers."""
+    """Count the questions on standard input; the last line of standard output has the answers."""
     wanted = [FootprintQuestion.model_validate(fields) for fields in json.load(sys.stdin)]
-    print(json.dumps([answer(question).model_dump(mode="json") for question in wanted]))
+    try:
+        answers = [answer(question) for question in wanted]
+    except ModuleNotFoundError as error:
+        way_out = "in the project's folder run: pip install '.[worker]'"
+        fault = f"counting needs {error.name}, which this host has not; {way_out}"
+        answers = [FootprintAnswer(fault=fault)] * len(wanted)
+    print(json.dumps([counted.model_dump(mode="json") for counted in answers]))
 
 
 def answer(wanted: FootprintQuestion) -> FootprintAnswer:
-    """Count it in this process, which loads torch."""
+    """Count it in this process. Raises `ModuleNotFoundError` if torch is not installed."""
+    from worker.footprint.count import footprint  # brings torch, which the caller never loads
+
     try:
-        with pause_collection():
-            from worker.footprint.count import footprint  # brings torch, which who asks never loads
-    except ModuleNotFoundError as error:
-        return FootprintAnswer(
-            fault=f"counting needs {error.name}, which this host has not; in the project's folder run: "
-            "pip install '.[worker]'"
-        )
-    try:
-        with pause_collection():  # optimizers bring libraries
-            memory_count = footprint(**dict(wanted))
-        return FootprintAnswer(footprint=memory_count)
+        return FootprintAnswer(footprint=footprint(**dict(wanted)))
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))
 

@@ -1,6 +1,5 @@
-"""The memory of training a model under each optimizer, as records (torch-free): `worker/footprint/count.py` counts it;
-and the figures that the AdaPM paper publishes (arXiv 2510.09103, table 2), for comparison.
-"""
+"""The memory of training a model under each optimizer, as records (torch-free), which `worker/footprint/count.py`
+counts."""
 
 from pydantic import Field
 
@@ -85,10 +84,6 @@ class OptimizerFootprint(Record):
     """Block kind → bytes."""
     blocks: tuple[PlannedBlock, ...] = ()
     """The block plan, where it is asked for and the optimizer has one; what is kept beside it are step counters."""
-    momentum_bytes: int | None = None
-    """First moments; None if the optimizer keeps to no block plan."""
-    published_bytes: int | None = None
-    """The paper's figure, where it speaks of this model and these options."""
     transient_bytes: int | None = None
     """The bytes that a step takes for a while above weights, gradients and state; None if they were not counted."""
     unknown_because: str | None = None
@@ -135,8 +130,6 @@ class Footprint(Record):
     """The reason why requested passes could not be counted."""
     fits: tuple[CardFit, ...] = ()
     """The fits into `card_gib`, if a request names it; the most memory-efficient optimizer first."""
-    notes: tuple[str, ...]
-    """The differences between the paper's figures and ours, with reasons."""
 
     def fit(self, card_gib: float, sequences: int = 1) -> "Footprint":
         """Return the same with `fits`: of every optimizer, without and with checkpointing, the peak of a micro-batch of
@@ -170,16 +163,3 @@ class Footprint(Record):
             most_sequences=most,
             limit=max(parts, key=lambda part: parts[part]),
         )
-
-
-PAPER_STATES = {
-    # The paper's Llama-350M has 340 M parameters by its AdamW figure, and no sizes are given: both presets are near it.
-    ("llama-340m", "llama-350m"): {"adamw": 2.72, "adam-mini": 1.36, "adapm": 1.48, "adapm-mini": 0.12},
-    ("gpt2-1.5b",): {"adamw": 12.48, "adam-mini": 6.24, "adapm": 6.98, "adapm-mini": 0.74},
-}
-"""The table: presets that it can be held against → optimizer → state in float32, in 1e9 bytes, to two digits."""
-
-
-def published_gigabytes(model: str, optimizer: str) -> float | None:
-    """Return the paper's figure for that preset and optimizer; None if it is silent."""
-    return next((states.get(optimizer) for models, states in PAPER_STATES.items() if model in models), None)

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from worker.records.notebook import record_html
 from worker.schema import WHOLE_NUMBER, DescribedRecord
 
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -27,10 +26,6 @@ class Record(DescribedRecord):
     """The base of all records."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def _repr_html_(self) -> str:
-        """Return the record for a notebook."""
-        return record_html(self)
 
 
 class Verdict(StrEnum):

@@ -9,10 +9,9 @@ storage promises that, as S3 does; who relies on it elsewhere writes a small fil
 
 import importlib.util
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -188,7 +187,7 @@ def _gist(error: Exception) -> str:
 
 LONGEST_SECONDS: Final = 4.0
 """Nobody waits longer for a page or a submission."""
-_ASKING: Final = threading.BoundedSemaphore(16)
+_ASKING: Final = ThreadPoolExecutor(16, "remote-answer")
 """Questions at once: libraries of storage try again for longer than anybody waits, and each hung one is a thread."""
 
 
@@ -197,26 +196,12 @@ def read_soon(url: str, name: str) -> bytes | None:
 
     Raises `RemoteFolderError`, also where there is no answer within `LONGEST_SECONDS`.
     """
-    answer = Future[bytes | None]()
-    deadline = time.monotonic() + LONGEST_SECONDS
     try:
-        if not _ASKING.acquire(timeout=LONGEST_SECONDS):
-            raise TimeoutError
-        threading.Thread(target=_answer, args=(url, name, answer), name="remote-answer", daemon=True).start()
-        return answer.result(deadline - time.monotonic())
+        return _ASKING.submit(lambda: _folder(url).read(name)).result(LONGEST_SECONDS)
     except TimeoutError as late:
         raise RemoteFolderError(
             f"{url} gave no answer within {LONGEST_SECONDS:g} s. Check the network and the address."
         ) from late
-
-
-def _answer(url: str, name: str, answer: "Future[bytes | None]") -> None:
-    try:
-        answer.set_result(_folder(url).read(name))
-    except RemoteFolderError as error:
-        answer.set_exception(error)
-    finally:
-        _ASKING.release()
 
 
 @lru_cache(maxsize=16)

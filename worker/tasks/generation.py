@@ -62,7 +62,7 @@ def generate(
         temperature: Of sampled answers.
         seeds: One for each answer; None answers greedily.
     """
-    # With the models, not before (worker/families.py).
+    # With the models, not before (worker/models.py).
     from transformers.generation.logits_process import LogitsProcessorList
 
     noise = LogitsProcessorList([] if seeds is None else [GumbelNoise(seeds, temperature, prompts.device)])

@@ -332,12 +332,13 @@ class Training:
         state, checkpoints, step = self._state(), self._context.checkpoints, self.progress.step
         if self._context.group.is_rank_zero:
             self._context.reporter.persist()  # the points up to here must outlive this process like the state does
-            self._tell(
+            self._report_checkpoint(
                 checkpoints.save(step, state) if val_loss is None else checkpoints.save_best(step, state, val_loss)
             )
 
-    def _tell(self, notice: CheckpointNotice) -> None:
-        """The service first: what it has not heard of is not gone on from elsewhere."""
+    def _report_checkpoint(self, notice: CheckpointNotice) -> None:
+        """Report a checkpoint to the service first, because no other machine goes on from one that it does not
+        know."""
         self._context.reporter.checkpoint(notice)
         if self._context.copied is not None:
             self._context.copied(notice)

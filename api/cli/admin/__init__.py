@@ -1,1 +1,1 @@
-"""Verbs of whoever keeps a service: start, its processes, settings, database, keys, health."""
+"""Verbs for operators: start the service, its processes, its settings, database, keys and health."""

@@ -1,7 +1,7 @@
-"""`adapm-bench keys create|ls|revoke|audit`: who may call the service, and what they changed.
+"""`adapm-bench keys create|ls|revoke|audit`: make, list and revoke keys, and read the audit log.
 
-Without `--url` they work on the database itself, so that the first key can be made where no service runs yet: whoever
-can write the data folder needs no key.
+Without `--url` these verbs work on the database itself, so that an operator makes the first key before a service runs;
+a user who can write the data folder needs no key.
 """
 
 import os
@@ -126,7 +126,7 @@ def audit(
 
 @contextmanager
 def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
-    """Over the service where one is named, else on the database of the data folder."""
+    """Yield the keys of the named service, else those of the data folder's database."""
     if url is None and data is None:
         url = os.environ.get(URL_VARIABLE)
     if url is not None:
@@ -140,7 +140,7 @@ def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
 
 
 class LocalKeys:
-    """The keyring and the audit log of a database, as the service's client has them, for who can write the database."""
+    """The keyring and the audit log of a database, with the methods of the service's client."""
 
     def __init__(self, database: Database) -> None:
         self._keyring, self._audit = Keyring(database), AuditLog(database)

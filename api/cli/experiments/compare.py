@@ -28,13 +28,13 @@ FormatOption = Annotated[
     Literal["table", "latex", "markdown", "csv"],
     typer.Option("--format", help="How to print the table; LaTeX needs booktabs."),
 ]
-OF_TOLD_RUNS = "Of logged and imported runs"
+EXTERNAL_RUNS = "Of logged and imported runs"
 MetricOption = Annotated[
     str | None,
     typer.Option(
         "--metric",
         help="The metric to judge by, lower is better; default: the validation loss.",
-        rich_help_panel=OF_TOLD_RUNS,
+        rich_help_panel=EXTERNAL_RUNS,
     ),
 ]
 BaselineOption = Annotated[
@@ -42,7 +42,7 @@ BaselineOption = Annotated[
     typer.Option(
         "--baseline",
         help="Compare the others with this candidate; default: the first one.",
-        rich_help_panel=OF_TOLD_RUNS,
+        rich_help_panel=EXTERNAL_RUNS,
     ),
 ]
 WorkloadOption = Annotated[
@@ -50,13 +50,13 @@ WorkloadOption = Annotated[
     typer.Option(
         "--workload",
         help="Judge the runs of this workload, if there are several.",
-        rich_help_panel=OF_TOLD_RUNS,
+        rich_help_panel=EXTERNAL_RUNS,
     ),
 ]
 MarginOption = Annotated[
     float | None,
     typer.Option(
-        "--margin", min=0.0, help="The largest difference that does not matter.", rich_help_panel=OF_TOLD_RUNS
+        "--margin", min=0.0, help="The largest difference that does not matter.", rich_help_panel=EXTERNAL_RUNS
     ),
 ]
 

@@ -24,7 +24,6 @@ from api.cli.settings import Data, environment_settings
 from dashboards.text import formats
 from orchestrator.settings import Settings
 from worker.catalog import datasets
-from worker.data.conversations import TOKEN_DTYPE
 from worker.data.documents import Split
 from worker.data.files import READERS
 from worker.data.manifest import ConversationManifest, Manifest, Order
@@ -34,7 +33,7 @@ from worker.data.remote_datasets import push as push_folder
 from worker.data.sections import SectionProgress
 from worker.data.sources import source_of
 from worker.data.weights import OWN_FOLDER
-from worker.errors import CorruptShardError, WorkerError
+from worker.errors import WorkerError
 from worker.files import UNFINISHED
 from worker.spec.run import DataSpec, Evaluation
 from worker.words import pluralize
@@ -75,7 +74,7 @@ def ls(verify: Verify = False, data: Data = None, json: Json = False) -> None:
     """List the datasets, and those prepared in the data folder."""
     folder = environment_settings(data_folder=data).storage().datasets_folder()
     catalog = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
-    prepared = [*_texts(folder, verify=verify), *_conversations(folder)]
+    prepared = list(_texts(folder, verify=verify))
     is_damaged = verify and any("error" in entry or entry.get("faults") for entry in prepared)
     if json:
         print_json({"datasets": catalog, "prepared": prepared})
@@ -123,35 +122,6 @@ def _texts(folder: Path, *, verify: bool) -> Iterator[dict[str, Any]]:
             "source_version": manifest.recipe.source_version,
             "folder": path,
             **({"faults": list(manifest.faults(path))} if verify else {}),
-        }
-
-
-def _conversations(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the conversations that runs have prepared, alike; a document is a conversation, a shard a split's
-    tokens."""
-    for path in sorted(file.parent for file in folder.glob(f"*/{ConversationManifest.file_name}")):
-        if path.suffix == UNFINISHED:
-            continue
-        try:
-            manifest = ConversationManifest.read(path)
-            sizes = {name: (path / name).stat().st_size for name in manifest.sha256}
-        except (OSError, CorruptShardError) as error:
-            yield {"folder": path, "error": str(error)}
-            continue
-        tokens = {split: sizes[f"{split}.tokens"] // TOKEN_DTYPE.itemsize for split in Split}
-        yield {
-            "dataset": manifest.dataset,
-            "tokenizer": manifest.tokenizer,
-            "vocabulary_size": manifest.vocabulary_size,
-            "training_tokens": tokens[Split.TRAIN],
-            "validation_tokens": tokens[Split.VALIDATION],
-            "documents": sum(manifest.conversations.values()),
-            "skipped_documents": manifest.skipped,
-            "shards": len(tokens),
-            "size_bytes": sum(sizes.values()),
-            "data_hash": manifest.data_hash(),
-            "source_version": manifest.source_version,
-            "folder": path,
         }
 
 

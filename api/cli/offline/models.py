@@ -2,33 +2,25 @@
 trained; with `--memory` what fits a card, and with `--blocks` what an optimizer keeps for every block.
 """
 
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from math import prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated, Literal
 
 import typer
-from pydantic import ValidationError
 from rich.table import Table
 
 from api.cli.console import Json, console, fail, print_json, refuse, text_table
+from api.cli.settings import environment_settings
 from api.records import model_info
 from dashboards.text import formats
 from dashboards.text.block_plans import fold_blocks
 from optim import catalog
 from optim.catalog import Scalar
-from optim.errors import OptimError
-from orchestrator.specs.footprints import answer_path
+from orchestrator.specs.footprints import Footprints, answer_path
 from worker.catalog import presets
 from worker.files import write_atomically
-from worker.garbage import pause_collection
+from worker.footprint.process import FootprintQuestion, answer
 from worker.records.footprint import BASELINE, Footprint, PlannedBlock
-from worker.spec.parts import Precision
-
-if TYPE_CHECKING:
-    from optim.plan.rules import Rule
 
 Model = Annotated[str | None, typer.Argument(help="A model by name; default: list all.", metavar="[MODEL]")]
 Blocks = Annotated[
@@ -91,8 +83,6 @@ Length = Annotated[
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SHOWN = ("adamw", "adapm", "adapm-mini")
 """The optimizers that are compared by default."""
-MOST_COUNTS = 200
-"""Are kept, the newest ones."""
 
 
 def models(
@@ -111,37 +101,62 @@ def models(
 ) -> None:
     """List the models, or count one's memory under each optimizer; --memory shows the largest micro-batch that fits.
     Needs no service."""
-    names = list(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
-    options = state_options(rank_ratio, state_dtype)
+    names = tuple(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
+    question = FootprintQuestion(
+        model=model or "",
+        optimizers=names or None,
+        options=state_options(rank_ratio, state_dtype),
+        rules=tuple(rule or ()),
+        ranks=ranks,
+        with_blocks=blocks,
+    )
     if memory is not None:
         if blocks or ranks > 1:
             refuse("--memory counts what one process needs: leave out --blocks and --ranks")
-        step = precision, length
+        question = question.model_copy(update={"precision": precision, "sequence_length_tokens": length})
         if model is None:
             if rule or micro_batch > 1:
                 refuse("--rule and --micro-batch are about one model; name it: adapm-bench models MODEL")
-            _print_fitting_models(names or list(SHOWN), options, memory, step, json=json)
+            _print_fitting_models(question, memory, json=json)
             return
-        with check_model_name(model):
-            check_length(model, length)
-            fitted = _count_once(model, names or None, options, rule or [], 1, step).fit(memory, micro_batch)
+        fitted = count(question).fit(memory, micro_batch)
         print_json(fitted) if json else _print_fits(fitted, memory, micro_batch)
         return
     if length is not None or micro_batch > 1 or precision != "bf16":
         refuse("--length, --micro-batch and --precision go with --memory: adapm-bench models MODEL --memory 24")
     if model is None:
-        if blocks or names or options or rule or ranks > 1:
+        if blocks or names or question.options or rule or ranks > 1:
             refuse("these options are about one model; name it: adapm-bench models MODEL")
         _print_models(json=json)
-        return
-    with check_model_name(model):
-        if blocks:
-            if len(names) > 1 or ranks > 1:
-                refuse("--blocks shows one optimizer, whole: name one in --optimizers, and leave out --ranks")
-            _print_plan(model, names[0] if names else "adapm", options, rule, json=json)
-            return
-        footprint = _count_once(model, names or None, options, rule or [], ranks)
-    print_json(footprint) if json else _print_footprint(footprint)
+    elif blocks:
+        if len(names) > 1 or ranks > 1:
+            refuse("--blocks shows one optimizer, whole: name one in --optimizers, and leave out --ranks")
+        _print_blocks(count(question.model_copy(update={"optimizers": names or ("adapm",)})), json=json)
+    else:
+        footprint = count(question)
+        print_json(footprint) if json else _print_footprint(footprint)
+
+
+def count(question: FootprintQuestion) -> Footprint:
+    """Return the footprint, which the same code and libraries count once: it is kept in the data folder. A fault ends
+    the command with a sentence and exit code 2."""
+    try:
+        positions = presets.preset(question.model).max_positions
+    except KeyError as error:
+        refuse(str(error.args[0]))
+    if (length := question.sequence_length_tokens) is not None and length > positions:
+        refuse(f"--length {length}: {question.model} has {positions} positions")
+    folder = environment_settings().data_folder / "footprints"
+    if (known := Footprints(folder).find(question)) is not None:
+        return known
+    counted = answer(question)
+    if counted.footprint is None:
+        refuse(counted.fault or "")
+    path = answer_path(folder, question.model_dump_json())
+    with suppress(OSError):  # a folder that cannot be written keeps no count
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, counted.footprint.model_dump_json())
+    return counted.footprint
 
 
 def _print_models(*, json: bool) -> None:
@@ -202,15 +217,14 @@ def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None
             out.print(f"{one.optimizer} cannot be counted without a run ({one.unknown_because or 'its step'}).")
 
 
-def _print_fitting_models(
-    names: list[str], options: dict[str, Scalar], card_gib: float, step: tuple[Precision, int | None], *, json: bool
-) -> None:
-    """A line a model: the largest micro-batch under each optimizer."""
-    footprints = []
-    for name in presets.names():
-        if step[1] is None or step[1] <= presets.preset(name).max_positions:
-            with check_model_name(name):
-                footprints.append(_count_once(name, names, options, [], 1, step).fit(card_gib))
+def _print_fitting_models(question: FootprintQuestion, card_gib: float, *, json: bool) -> None:
+    """Print a line a model: the largest micro-batch under each optimizer."""
+    names, length = question.optimizers or SHOWN, question.sequence_length_tokens
+    footprints = [
+        count(question.model_copy(update={"model": preset.name, "optimizers": names})).fit(card_gib)
+        for preset in map(presets.preset, presets.names())
+        if length is None or length <= preset.max_positions
+    ]
     if json:
         print_json(footprints)
         return
@@ -223,37 +237,11 @@ def _print_fitting_models(
         ]
         rows.append((counted.model, formats.compact(counted.parameters), *cells))
     console().print(text_table(("model", "parameters", *names), rows, ("parameters", *names)))
+    longest = f"{length} tokens" if length else "the model takes"
     print(
-        f"\nLargest micro-batch in {card_gib:g} GiB of tensors, without / with activation checkpointing ({step[0]}, "
-        f"sequences as long as {step[1] or 'the model'}{' tokens' if step[1] else ' takes'}); — does not fit."
+        f"\nLargest micro-batch in {card_gib:g} GiB of tensors, without / with activation checkpointing "
+        f"({question.precision}, sequences as long as {longest}); — does not fit."
     )
-
-
-def _count_once(
-    model: str,
-    names: list[str] | None,
-    options: dict[str, Scalar],
-    rule: list[str],
-    ranks: int,
-    step: tuple[Precision | None, int | None] = (None, None),
-) -> Footprint:
-    """Return the count, which the same code and libraries make once; from then on it is read."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adapm-bench" / "footprints"
-    path = answer_path(cache, model, options, names, rule, ranks, *step)
-    with suppress(OSError, ValidationError):
-        return Footprint.model_validate_json(path.read_bytes())
-    with pause_collection():
-        from worker.footprint.count import footprint  # loads torch
-
-        precision, length = step
-        rules = block_rules(rule)
-        answer = footprint(model, names, options, rules, ranks, precision=precision, sequence_length_tokens=length)
-    with suppress(OSError):  # whose home cannot be written counts again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, answer.model_dump_json())
-        for old in sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-MOST_COUNTS]:
-            old.unlink(missing_ok=True)
-    return answer
 
 
 def _print_footprint(memory: Footprint) -> None:
@@ -264,10 +252,6 @@ def _print_footprint(memory: Footprint) -> None:
         f"gradients {formats.size(memory.gradient_bytes)}. Activations come on top: --memory GIB counts them.\n"
     )
     out.print(_total_table(memory))
-    out.print("\nState by kind of block:\n")
-    out.print(_block_table(memory))
-    if any("several" in usage.state_by_block for usage in memory.optimizers):
-        out.print("\nseveral: of fused parameters, for query, key and value (or gate and up projection) together.")
     whole = (
         [usage.optimizer for usage in memory.optimizers if catalog.entry(usage.optimizer).sharding_fault(usage.options)]
         if memory.ranks > 1
@@ -278,18 +262,10 @@ def _print_footprint(memory: Footprint) -> None:
     for usage in memory.optimizers:
         if usage.unknown_because is not None and usage.optimizer not in whole:
             out.print(f"\n{usage.optimizer} cannot be counted without a run ({usage.unknown_because}).")
-    if memory.notes:
-        out.print("\nPaper: arXiv 2510.09103, table 2.", *memory.notes, sep="\n")
 
 
 def _total_table(footprint: Footprint) -> Table:
-    published = any(usage.published_bytes is not None for usage in footprint.optimizers)
-    columns = (
-        "state",
-        "saved against adamw",
-        "parameters + gradients + state",
-        *(["paper's state"] if published else []),
-    )
+    columns = ("state", "saved against adamw", "parameters + gradients + state")
     kept, rows = footprint.parameter_bytes + footprint.gradient_bytes, []
     for usage in footprint.optimizers:
         total, saved = None if usage.state_bytes is None else kept + usage.state_bytes, formats.UNKNOWN
@@ -297,46 +273,25 @@ def _total_table(footprint: Footprint) -> Table:
             share = 1 - usage.state_bytes / footprint.baseline_bytes
             saved = formats.percent(share) if share >= 0 else f"{formats.percent(-share)} more"
         figures = [formats.size(usage.state_bytes), saved, formats.size(total)]
-        figures += [formats.size(usage.published_bytes)] if published else []
         options = ", ".join(f"{name} {value}" for name, value in usage.options.items())
         rows.append((usage.optimizer, *figures, options))
     return text_table(("optimizer", *columns, "options"), rows, columns)
 
 
-def _block_table(footprint: Footprint) -> Table:
-    """Return a line an optimizer, a column a kind of block; the largest kinds first, counters last."""
-    sizes: dict[str, int] = {}
-    for usage in footprint.optimizers:
-        for kind, size in usage.state_by_block.items():
-            sizes[kind] = max(size, sizes.get(kind, 0))
-    kinds = sorted(sizes, key=lambda kind: -sizes[kind])
-    columns = [*(kind.replace("_", "\n") for kind in kinds), "step\ncounters"]
-    rows = []
-    for usage in footprint.optimizers:
-        if usage.state_bytes is not None:
-            kept = (*(usage.state_by_block.get(kind, 0) for kind in kinds), usage.counter_bytes)
-            rows.append((usage.optimizer, *(formats.size(size) if size else "" for size in kept)))
-    return text_table(("optimizer", *columns), rows, columns)
-
-
-def _print_plan(model: str, optimizer: str, options: dict[str, Scalar], rule: list[str] | None, *, json: bool) -> None:
-    with pause_collection():
-        from worker.footprint.count import block_plan, planned_blocks  # loads torch
-
-        plan = block_plan(model, optimizer, options, block_rules(rule))
-    if plan is None:
+def _print_blocks(footprint: Footprint, *, json: bool) -> None:
+    model, (usage,) = footprint.model, footprint.optimizers
+    if not catalog.entry(usage.optimizer).has_plan:
         planned = ", ".join(entry.name for entry in catalog.entries() if entry.has_plan)
-        refuse(f"{optimizer} has no block plan; those that have one: {planned}")
-    blocks = planned_blocks(plan)
+        refuse(f"{usage.optimizer} has no block plan; those that have one: {planned}")
+    state_bytes = sum(block.state_bytes for block in usage.blocks)
     if json:
-        print_json({"model": model, "optimizer": optimizer, "state_bytes": plan.state_bytes, "blocks": blocks})
+        print_json({"model": model, "optimizer": usage.optimizer, "state_bytes": state_bytes, "blocks": usage.blocks})
         return
-    console().print(_plan_table(blocks))
-    parameters = sum(prod(block.shape) for block in blocks)
-    share = formats.percent(plan.state_bytes / (8 * parameters))
+    console().print(_plan_table(usage.blocks))
+    share = formats.percent(state_bytes / (8 * footprint.parameters))
     print(
-        f"\n{model}: {formats.count(parameters)} parameters in {len(blocks)} blocks; {optimizer} keeps "
-        f"{formats.size(plan.state_bytes)}, {share} of AdamW's two float32 values a parameter."
+        f"\n{model}: {formats.count(footprint.parameters)} parameters in {len(usage.blocks)} blocks; {usage.optimizer} "
+        f"keeps {formats.size(state_bytes)}, {share} of AdamW's two float32 values a parameter."
     )
 
 
@@ -362,29 +317,3 @@ def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str
     """Return the catalog's options for what was given."""
     given: dict[str, Scalar] = {} if rank_ratio is None else {"rank_ratio": rank_ratio}
     return given if state_dtype is None else {**given, "state_dtype": DTYPES.get(state_dtype, state_dtype)}
-
-
-def block_rules(texts: list[str] | None) -> "list[Rule]":
-    """Return the rules for what was given, `*.mlp.*.weight=rank:8,per:neuron`; raises RuleError for any other form."""
-    from optim.plan.rules import rule_of  # loads torch
-
-    return [rule_of(text) for text in texts or ()]
-
-
-def check_length(model: str, length: int | None) -> None:
-    """Refuse sequences longer than the model's positions."""
-    positions = presets.preset(model).max_positions
-    if length is not None and length > positions:
-        refuse(f"--length {length}: {model} has {positions} positions")
-
-
-@contextmanager
-def check_model_name(model: str) -> Iterator[None]:
-    """Check the model's name; what the optimizers refuse ends the command with a sentence and exit code 2."""
-    try:
-        presets.preset(model)
-        yield
-    except KeyError as error:
-        refuse(str(error.args[0]))
-    except OptimError as error:
-        refuse(str(error))

@@ -1,4 +1,4 @@
-"""`adapm-bench campaign`: many tries at improving on a baseline, with one error for all claims. `mcp`: for agents."""
+"""`adapm-bench campaign`: many tries at improving on a baseline, with one error for all claims."""
 
 import json as json_text
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from api.campaigns.campaign import Campaign
 from api.campaigns.ledger import LedgerEntry, StepResult
 from api.cli.console import Json, complain, console, print_json, refuse, text_table
 from api.cli.experiments.specs import SpecFile, read_spec
-from api.cli.service import Url, exit_on_refusal, open_client, service_url
+from api.cli.service import Url, open_client
 from dashboards.text import formats
 from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecLoader
@@ -69,19 +69,6 @@ def show(file: SpecFile, url: Url = None, json: Json = False) -> None:
     print_json(answer) if json else console().print(entries_table([*answer.tries, *answer.confirmations]))
     if answer.faults:
         complain("\n".join(answer.faults))
-
-
-def mcp(file: SpecFile, url: Url = None) -> None:
-    """Serve a campaign's file to an agent over standard input and output, by the Model Context Protocol."""
-    try:
-        from api.campaigns.mcp_server import serve  # of an extra that not every installation has
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("mcp"):
-            raise
-        refuse("adapm-bench mcp needs the package mcp; in the project's folder: pip install '.[mcp]'")
-    campaign = read_campaign(file)
-    with exit_on_refusal():
-        serve(service_url(url), campaign)
 
 
 def read_campaign(file: SpecFile) -> Campaign:

@@ -185,16 +185,16 @@ def test_a_grid_is_cloned_as_it_stands(http: httpx2.Client, service: Service) ->
 
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
     assert client.add_labels(cancelled, "b", "a").labels == ("a", "b")
-    annotate = client._annotate
+    annotate = client.annotate
     overtaken: list[Any] = []
 
-    def annotate_second(experiment_id: str, change: Any, revision: int | None) -> Any:
+    def annotate_second(experiment_id: str, change: Any, *, revision: int | None = None) -> Any:
         if not overtaken:
             their_change = {"labels": [*client.experiment(experiment_id).labels, "theirs"]}
-            overtaken.append(annotate(experiment_id, their_change, None))
-        return annotate(experiment_id, change, revision)
+            overtaken.append(annotate(experiment_id, their_change))
+        return annotate(experiment_id, change, revision=revision)
 
-    client._annotate = annotate_second  # type: ignore[method-assign]
+    client.annotate = annotate_second  # type: ignore[method-assign]
     assert client.add_labels(cancelled, "mine").labels == ("a", "b", "mine", "theirs")
     assert client.remove_labels(cancelled, "a", " b ", "nothing").labels == ("mine", "theirs")
     with pytest.raises(ClientError) as refused:

@@ -15,7 +15,6 @@ from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.repository import make_repository
 from tests.integration.api_service import comparison_fields
 from worker.catalog import datasets
-from worker.data.conversations import ensure_conversations
 
 
 @pytest.fixture(autouse=True)
@@ -197,17 +196,3 @@ def test_what_cannot_be_prepared_ends_with_a_sentence(
     assert said in result.stderr
     assert len([line for line in result.stderr.splitlines() if not line.startswith("preparing ")]) == 1
     assert listed() == []
-
-
-def test_conversations_that_a_run_has_prepared_are_listed(data_folder: Path) -> None:
-    """Beside texts; damaged ones are said to be, with the way out."""
-    opened = ensure_conversations("chats", "byte", data_folder)
-    (entry,) = listed()
-    assert (entry["dataset"], entry["tokenizer"]) == ("chats", "byte")
-    assert entry["training_tokens"] == len(opened.train.tokens)
-    assert entry["documents"] == len(opened.train) + len(opened.validation)
-    assert entry["data_hash"] == opened.data_hash
-    assert opened.data_hash[:12] in services("ls").stdout
-
-    (data_folder / "chats-byte" / "conversations.json").write_text("{")
-    assert "Delete the folder" in services("ls").stderr

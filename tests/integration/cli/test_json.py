@@ -22,7 +22,7 @@ from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
 
-LIVE = {"up", "api", "dispatcher", "mcp", "study report"}
+LIVE = {"up", "api", "dispatcher", "study report"}
 """Verbs that serve, and one that writes a document."""
 
 

@@ -61,7 +61,7 @@ def test_it_trains_like_any_other(services: Services, tmp_path: Path):
     trained = services("run", "spec.yaml", "--json")
     assert trained.exit_code == 0, trained.stderr
     listed = services("optimizers", "signum", "--json")
-    assert json.loads(listed.stdout)["options_schema"]["properties"]["beta"]["default"] == 0.9
+    assert {option["name"]: option["default"] for option in json.loads(listed.stdout)["options"]}["beta"] == 0.9
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,6 @@ def test_a_study_of_wandb_is_judged_by_its_own_figures_and_comes_once(url: str) 
     expected = paired_difference(dict(enumerate(muon[:2])), dict(enumerate(adamw[:2])))
     assert expected is not None and best.difference is not None and best.difference.mean == pytest.approx(expected.mean)
     assert any("failed" in concern for concern in judged.concerns)
-    shown = "".join(record._repr_html_() for record in (judged, runs[0]))
-    assert best.verdict in shown and "wandb" in shown and "<script" not in shown
     assert not any("configuration differs" in concern for concern in judged.concerns), (
         "optimizer and rate are no such setting"
     )

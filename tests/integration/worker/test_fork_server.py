@@ -154,31 +154,6 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fork_server._ForkServer]:
-    """Yield a server of this process, which has imported a module outside Python's folders, like an editable
-    installation's."""
-    file = tmp_path / "own_optimizer_for_a_test.py"
-    file.write_text("RATE = 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    __import__(file.stem)
-    with socket.socket(socket.AF_UNIX) as listener:
-        yield fork_server._ForkServer(listener, tmp_path / "socket", os.getpid())
-    del sys.modules[file.stem]
-
-
-@pytest.mark.parametrize("change", ["touched", "removed"])
-def test_a_server_with_old_code_takes_no_more_requests(
-    server: fork_server._ForkServer, tmp_path: Path, change: str
-) -> None:
-    """A fresh process would run the new code: the next actor starts another server."""
-    server._require_present_code()
-    file = tmp_path / "own_optimizer_for_a_test.py"
-    os.utime(file, (1, 1)) if change == "touched" else file.unlink()
-    with pytest.raises(ForkServerError, match="code was changed"):
-        server._require_present_code()
-
-
 def test_a_request_is_plain_json() -> None:
     """No pickle: what a socket says is data."""
     request = ForkRequest(service_url="http://here", run_id="r1", attempt=1, token="t", gpus=0)

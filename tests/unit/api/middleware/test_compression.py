@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from api.app import create_app
-from api.middleware.answers import WORTH_BYTES, CompressionMiddleware
+from api.middleware.answers import LEAST_BYTES, CompressionMiddleware
 from tests.factories.playing import DEMO
 from tests.factories.serving import open_services
 
@@ -55,7 +55,7 @@ def test_figures_are_compressed(client):
 def test_streams_of_events_are_not_held_back():
     def told(request: Request) -> StreamingResponse:
         def events() -> Iterator[str]:
-            yield "data: " + "x" * WORTH_BYTES + "\n\n"
+            yield "data: " + "x" * LEAST_BYTES + "\n\n"
 
         return StreamingResponse(events(), media_type="text/event-stream")
 

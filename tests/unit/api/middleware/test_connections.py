@@ -138,28 +138,6 @@ def test_who_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch):
     play(scene)
 
 
-@pytest.mark.parametrize(
-    ("address", "trusted"),
-    [
-        ("127.0.0.1", ""),
-        ("::1", ""),
-        ("::ffff:127.0.0.1", ""),
-        ("172.18.3.4", "10.0.0.1, 172.18.0.0/16"),
-        ("2001:db8::1", "*"),
-    ],
-)
-def test_this_machine_and_trusted_proxies_speak_for_many(address: str, trusted: str):
-    async def scene() -> None:
-        config = uvicorn.Config(app, forwarded_allow_ips=trusted)
-        protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={})
-        protocol.client = (address, 1)
-        assert protocol._is_shared_address()
-        protocol.client = ("192.0.2.1", 1)
-        assert protocol._is_shared_address() is (trusted == "*")
-
-    asyncio.run(scene())
-
-
 def test_the_quietest_one_makes_room(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(BoundedProtocol, "most_connections", 3)
 
@@ -170,21 +148,6 @@ def test_the_quietest_one_makes_room(monkeypatch: pytest.MonkeyPatch):
         assert b"200 OK" in await answer(connect)
         assert await read_to_the_end(first[0]) == b""
         assert not any(reader.at_eof() for reader, _ in others)
-
-    play(scene)
-
-
-def test_one_address_has_so_many(monkeypatch: pytest.MonkeyPatch):
-    """But this machine, where proxies and workers are."""
-    monkeypatch.setattr(connections, "MOST_OF_ONE_ADDRESS", 2)
-
-    async def scene(connect: Connect, state: ServerState) -> None:
-        held = [await connect() for _ in range(2)]
-        while len(state.connections) < len(held):
-            await asyncio.sleep(0)
-        assert b"200 OK" in await answer(connect)
-        monkeypatch.setattr(BoundedProtocol, "_is_shared_address", lambda self: False)
-        assert b"503 Service Unavailable" in await answer(connect)
 
     play(scene)
 

@@ -24,7 +24,7 @@ def footprint(**state_bytes: int | None) -> Footprint:
     )
     return Footprint(
         model="gpt2-124m", parameters=10**9, parameter_bytes=4 * 10**9, gradient_bytes=4 * 10**9, optimizers=footprints,
-        baseline_bytes=8 * 10**9, notes=(),
+        baseline_bytes=8 * 10**9,
     )  # fmt: skip
 
 

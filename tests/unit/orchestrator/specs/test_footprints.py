@@ -20,7 +20,7 @@ from worker.records.footprint import Footprint
 
 QUESTION = FootprintQuestion(model="gpt2-tiny")
 COUNTED = Footprint(
-    model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(), baseline_bytes=8, notes=()
+    model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(), baseline_bytes=8
 )
 
 

@@ -47,7 +47,7 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
         adapm = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=7)
         return Footprint(
             model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(adapm,),
-            baseline_bytes=None, notes=(),
+            baseline_bytes=None,
         )  # fmt: skip
 
     monkeypatch.setattr(footprints, "find", known)
@@ -118,7 +118,6 @@ def test_memory_is_unknown_where_a_sweep_looks_for_what_it_depends_on(footprints
     adamw = OptimizerFootprint(optimizer="adamw", title="AdamW", options={}, state_bytes=7)
     answer = Footprint(
         model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(adamw,), baseline_bytes=None,
-        notes=(),
     )  # fmt: skip
     monkeypatch.setattr(footprints, "find", lambda question: answer)
     report = look(example("example-sweep.yaml"), footprints)

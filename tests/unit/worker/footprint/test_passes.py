@@ -52,7 +52,6 @@ def test_the_largest_micro_batch_is_the_last_that_fits():
         gradient_bytes=GIB,
         optimizers=(one("small", GIB, 0), one("slow", GIB, 9 * GIB), one("large", 7 * GIB, 0), one("unknown", 0, None)),
         baseline_bytes=None,
-        notes=(),
         passes=(PassMemory(checkpointing=False, lines=lines),),
     )
     fits = {fit.optimizer: fit for fit in counted.fit(10.0, 4).fits}

@@ -1,6 +1,7 @@
 """Answers of remote folders to somebody who waits: within seconds, or the word that there is none."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_nobody_waits_longer_than_the_bound_also_where_every_place_hangs(
 
     monkeypatch.setattr(RemoteFolder, "read", hang)
     monkeypatch.setattr("worker.remote.folder.LONGEST_SECONDS", 0.05)
-    monkeypatch.setattr("worker.remote.folder._ASKING", threading.BoundedSemaphore(1))
+    monkeypatch.setattr("worker.remote.folder._ASKING", ThreadPoolExecutor(1))
     for _ in range(2):
         with pytest.raises(RemoteFolderError, match=r"gave no answer within 0\.05 s") as raised:
             read_soon(url, "a.json")
