@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from orchestrator.records import Conclusion, Difference, Instability
 from worker.records.result import Record
@@ -44,6 +44,8 @@ class ScalingPoint(Record):
 class Prediction(Record):
     """The law's loss at a size and budget. The interval is the curve's, not that of one more run."""
 
+    model_config = ConfigDict(extra="ignore")  # evidence of earlier versions says more
+
     parameters: int
     tokens: int
     loss: Estimate
@@ -72,6 +74,8 @@ class LossDifference(Record):
 class CandidateFit(Record):
     """The scaling law of one candidate."""
 
+    model_config = ConfigDict(extra="ignore")  # evidence of earlier versions says more
+
     candidate: str
     title: str
     is_baseline: bool
@@ -82,7 +86,7 @@ class CandidateFit(Record):
     """The reason why the fit is no law, and predicts nothing; null if it is one, or nothing was fitted."""
     relative_error: float | None
     """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
-    held_out_error: float | None
+    held_out_error: float | None = None
     """The largest models' loss as a law of the others predicts it, minus the measured one, in nats; null where the law
     needs the largest models."""
     predictions: tuple[Prediction, ...]
@@ -103,6 +107,8 @@ class CandidateFit(Record):
 
 class FitReport(Record):
     """The scaling laws of all candidates of some experiments."""
+
+    model_config = ConfigDict(extra="ignore")  # evidence of earlier versions says more
 
     experiments: tuple[str, ...]
     form: FormName
