@@ -14,7 +14,6 @@ from orchestrator.specs.faults import faults
 from orchestrator.store.queue.trials import Spending
 from orchestrator.sweeps.trials import (
     admits_another,
-    candidates_without_defaults,
     grid_points,
     planned_parameters,
     trial_run,
@@ -104,12 +103,6 @@ def test_more_trials_than_settings_are_said(rank: dict[str, Any], trials: int, s
     sentences = sweep_spec(**one("adapm", space=space), trials=trials).warnings()
     assert len(sentences) == (settings is not None)
     assert all(f"only {settings} different settings" in sentence for sentence in sentences)
-
-
-def test_a_space_that_excludes_the_defaults_is_noticed():
-    spec = sweep_spec(**one(space={"lr": {"kind": "uniform", "low": 0.01, "high": 0.1}}))
-    assert [candidate.name() for candidate in candidates_without_defaults(spec)] == ["adamw"]
-    assert candidates_without_defaults(sweep_spec()) == ()
 
 
 @given(number=st.integers(0, 39), seed=st.integers(0, 2**31 - 1))

@@ -4,7 +4,6 @@ import pytest
 
 from optim import catalog
 from orchestrator.analysis.comparison import evaluation_error
-from orchestrator.errors import NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec, read_spec
 from orchestrator.studies.claims import ClaimVerdict
@@ -28,11 +27,6 @@ def parts(scale: StudyScale) -> list[tuple[Study, str, ExperimentSpec]]:
         if scale in subject.scales
         for part, spec in subject.experiments(scale).items()
     ]
-
-
-def test_an_unknown_study_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(NotFoundError, match="there are memory-table"):
-        study("nothing")
 
 
 @STUDIES
