@@ -1,7 +1,6 @@
 """The fork server with real processes: who is forked, what ends whom, and what is refused."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -177,9 +176,3 @@ def test_a_server_with_old_code_takes_no_more_requests(
     os.utime(file, (1, 1)) if change == "touched" else file.unlink()
     with pytest.raises(ForkServerError, match="code was changed"):
         server._require_present_code()
-
-
-def test_a_request_is_plain_json() -> None:
-    """No pickle: what a socket says is data."""
-    request = ForkRequest(service_url="http://here", run_id="r1", attempt=1, token="t", gpus=0)
-    assert ForkRequest(**json.loads(json.dumps(request.__dict__))) == request
