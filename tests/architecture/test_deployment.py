@@ -18,7 +18,7 @@ from typer.main import get_command
 from api.cli.app import main
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.keys import KeyRequest
-from orchestrator.settings import Settings, unknown_variables
+from orchestrator.settings import unknown_variables
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
@@ -61,15 +61,6 @@ def test_storage_is_added_to_services_that_are_there_with_keys_in_a_file():
         assert set(service) == {"environment", "secrets", "networks"}
         assert set(service["networks"]) <= set(COMPOSE["networks"])
     assert set(added["secrets"]) == {"storage_keys"}
-
-
-def test_the_addresses_of_storage_are_taken(monkeypatch: pytest.MonkeyPatch):
-    added = yaml.safe_load((REPOSITORY / "docs" / "compose" / "storage.yml").read_text())
-    for name, value in added["services"]["api"]["environment"].items():
-        if name.startswith("ADAPM_BENCH_"):
-            monkeypatch.setenv(name, re.sub(r"\$\{BENCH_STORAGE[^}]*\}", "s3://bench/team", value))
-    storage = Settings().storage()
-    assert (storage.checkpoint_url, storage.dataset_url) == ("s3://bench/team/checkpoints", "s3://bench/team/datasets")
 
 
 @pytest.mark.parametrize("name", SERVICES)

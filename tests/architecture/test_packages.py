@@ -1,7 +1,6 @@
-"""The packages are this checkout's, hide nothing of Python's, and all of them are distributed."""
+"""The packages are this checkout's, and all of them are distributed."""
 
 import importlib
-import sys
 import tomllib
 from pathlib import Path, PurePosixPath
 
@@ -16,12 +15,6 @@ def test_a_package_is_this_checkouts(package: str):
     module = importlib.import_module(package)
     assert module.__file__ is not None
     assert Path(module.__file__).resolve() == REPOSITORY / package / "__init__.py"
-
-
-def test_nothing_shadows_the_standard_library():
-    """Only what lies at the top of the path can: a module inside a package is imported by its full name."""
-    top_level = {PurePosixPath(path).parts[0].removesuffix(".py") for path in product_files()}
-    assert top_level & sys.stdlib_module_names == set()
 
 
 def test_every_package_is_in_the_distribution():

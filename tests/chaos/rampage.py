@@ -20,8 +20,8 @@ import psutil
 from api.client.client import Client, ClientError
 from api.processes.data_folder import read_note
 from orchestrator.errors import OrchestratorError
-from tests.chaos.killable_postgresql import KillablePostgresql
 from tests.chaos.processes import ATTEMPT, api_of, attempts_of, dispatcher_of, gcs_of, raylet_of
+from tests.factories.stores import PostgresqlProcess
 
 Answer = TypeVar("Answer")
 
@@ -40,7 +40,7 @@ FINDERS: dict[str, Callable[[psutil.Process], Sequence[psutil.Process | None]]] 
 class Rampage:
     """A service and its killer."""
 
-    def __init__(self, folder: Path, server: KillablePostgresql, slots: int, seed: int) -> None:
+    def __init__(self, folder: Path, server: PostgresqlProcess, slots: int, seed: int) -> None:
         self._folder, self._server, self._slots = folder, server, slots
         self._chance = random.Random(seed)
         self._process: subprocess.Popen[bytes] | None = None
@@ -114,7 +114,7 @@ def until(condition: Callable[[], bool], rampage: Rampage, goal: str, seconds: f
 
 
 @contextlib.contextmanager
-def rampage_on(folder: Path, server: KillablePostgresql, slots: int, seed: int) -> Iterator[Rampage]:
+def rampage_on(folder: Path, server: PostgresqlProcess, slots: int, seed: int) -> Iterator[Rampage]:
     """A rampage whose service is ended at the end."""
     rampage = Rampage(folder, server, slots, seed)
     try:

@@ -7,15 +7,14 @@ import pytest
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
-from tests.chaos.killable_postgresql import killable_postgresql
 from tests.factories.services import make_services
-from tests.factories.stores import batch, claim, comparison_spec, require_postgresql
+from tests.factories.stores import batch, claim, comparison_spec, postgresql_process, require_postgresql
 
 
 @pytest.mark.postgres
 def test_accepted_points_outlive_kill_9_of_postgresql(tmp_path: Path) -> None:
     """A worker forgets a batch once it is accepted, so a commit that is not on disk by then is lost for good."""
-    with killable_postgresql(require_postgresql()) as server:
+    with postgresql_process(require_postgresql()) as server:
         database = Database(server.url)
         database.migrate()
         services = make_services(database, tmp_path)

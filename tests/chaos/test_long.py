@@ -22,11 +22,10 @@ from orchestrator.services.composition import Services
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.tables import attempts, events, results
-from tests.chaos.killable_postgresql import killable_postgresql
 from tests.chaos.rampage import Rampage, rampage_on, until
 from tests.chaos.undisturbed import course_of, undisturbed_courses
 from tests.factories.services import make_services
-from tests.factories.stores import require_postgresql
+from tests.factories.stores import postgresql_process, require_postgresql
 from tests.integration.small_comparison import small_comparison
 
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "0"))
@@ -69,7 +68,7 @@ class Submitter:
 
 def test_nothing_is_lost_or_doubled_while_everything_is_killed(tmp_path: Path) -> None:
     folder, submitter, chance = tmp_path / "data", Submitter(), random.Random(SEED)
-    with killable_postgresql(require_postgresql()) as server, rampage_on(folder, server, 2, SEED) as rampage:
+    with postgresql_process(require_postgresql()) as server, rampage_on(folder, server, 2, SEED) as rampage:
         rampage.keep_up()
         until(lambda: rampage.ask(lambda client: client.experiments()) is not None, rampage, "the service answers", 600)
         started = time.monotonic()

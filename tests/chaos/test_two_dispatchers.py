@@ -154,8 +154,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
 
 def runs_of(name: str, seeds: tuple[int, ...], steps: int = 60) -> ComparisonSpec:
     """Return a comparison with one run of the first candidate for each seed."""
-    spec = small_comparison(name=name, steps=steps, seeds=seeds)
-    return spec.model_copy(update={"candidates": spec.candidates[:1]})
+    return small_comparison(name=name, steps=steps, seeds=seeds, optimizers=("adamw",))
 
 
 def running(services: Services) -> int:

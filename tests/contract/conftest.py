@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, claim, sqlite_database
+from tests.factories.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
 
 POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backoff_seconds=4, cancel_grace_seconds=20)
 
@@ -31,6 +32,23 @@ class Store(Services):
     def claim(self, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
         """Queue what follows, then claim for a cluster of one node."""
         return claim(self.queue, cpus=cpus, gpus=gpus, limit=limit)
+
+    def submit(self, **changes: Any) -> list[str]:
+        """Submit a small comparison; the ids of its runs."""
+        experiment = self.experiments.submit(comparison_spec(**changes)).experiment
+        return [run.id for run in self.runs.page(experiment_id=experiment.id)]
+
+    def start(self) -> Lease:
+        """Claim the head of the queue and say hello."""
+        (lease,) = self.start_next(1)
+        return lease
+
+    def start_next(self, count: int) -> tuple[Lease, ...]:
+        """Claim the next runs of the queue and say hello for each; at most `count`."""
+        leases = self.claim(cpus=64, gpus=8, limit=count)
+        for lease in leases:
+            self.attempts.hello(lease.run_id, lease.attempt, lease.token)
+        return leases
 
     def pass_time(self, seconds: float) -> None:
         """Move the database's clock, in steps short enough that the reaper does not think that it has slept."""

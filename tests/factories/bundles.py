@@ -19,11 +19,11 @@ from orchestrator.columns import Columns, columns_of
 from orchestrator.export.cells import Format
 from orchestrator.export.document import ExperimentDocument, provenance
 from orchestrator.export.files import write_series
-from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.records import ExperimentRecord, Progress, RunRecord, StateCounts
+from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.services.analysis import validation_curve
+from tests.factories.comparison import experiment_record, run_record
 from tests.factories.reporters import MemoryReporter
 from worker.records.result import Result
 from worker.run import Folders
@@ -103,18 +103,15 @@ def _content(spec: ComparisonSpec, experiment_id: str, trained: Sequence[Trained
         assert run.result is not None
         counts[run.result.verdict] = counts.get(run.result.verdict, 0) + 1
     counts.pop("converged", None)
-    experiment = ExperimentRecord(
-        id=experiment_id,
-        name=spec.name,
-        kind=spec.kind,
-        spec=spec,
-        spec_hash=spec.content_hash(),
-        created_at=BEGAN,
-        ended_at=BEGAN + 60.0 * len(runs),
-        counts=StateCounts(total=len(runs), by_status={RunStatus.SUCCEEDED: len(runs)}, by_verdict=counts),
-        progress=Progress(
-            steps_done=STEPS * len(runs), steps_total=STEPS * len(runs), tokens_per_second=None, seconds_left=None
-        ),
+    record = experiment_record(spec, len(runs), experiment_id)
+    steps = STEPS * len(runs)
+    experiment = record.model_copy(
+        update={
+            "created_at": BEGAN,
+            "ended_at": BEGAN + 60.0 * len(runs),
+            "counts": record.counts.model_copy(update={"by_verdict": counts}),
+            "progress": record.progress.model_copy(update={"steps_done": steps, "steps_total": steps}),
+        }
     )
     points = {run.id: of_run for run, (_, _, of_run) in zip(runs, trained, strict=True)}
     return Content(experiment=experiment, runs=runs, points=points)
@@ -128,25 +125,11 @@ def _train(planned: PlannedRun) -> tuple[Result, Columns]:
 
 
 def _run_record(experiment_id: str, planned: PlannedRun, position: int, result: Result) -> RunRecord:
-    spec = planned.spec
-    return RunRecord(
-        id=f"{experiment_id}-{position}",
-        experiment_id=experiment_id,
-        position=position,
-        candidate=planned.candidate,
-        optimizer=spec.optimizer.name,
-        lr=spec.optimizer.lr,
-        seed=spec.seed,
-        model=spec.workload.model,
-        status=RunStatus.SUCCEEDED,
-        reason=None,
-        attempt=1,
-        step=result.steps,
-        steps_total=STEPS,
-        created_at=BEGAN,
-        started_at=BEGAN + 60.0 * position + 1,
-        ended_at=BEGAN + 60.0 * position + 50,
-        device_seconds=result.device_seconds + 0.5,
-        spec=spec,
-        result=result,
-    )
+    times = {
+        "step": result.steps,
+        "created_at": BEGAN,
+        "started_at": BEGAN + 60.0 * position + 1,
+        "ended_at": BEGAN + 60.0 * position + 50,
+        "device_seconds": result.device_seconds + 0.5,
+    }
+    return run_record(planned, position, result, experiment_id).model_copy(update=times)

@@ -37,13 +37,8 @@ class Site(Services):
 class StoppableServer(uvicorn.Server):
     """Serves the application as `adapm-bench up` does: open streams end before it does."""
 
-    def __init__(self, services: Services, root_path: str) -> None:
+    def __init__(self, services: Services, root_path: str = "") -> None:
         super().__init__(server_config(create_app(services, stopping=lambda: self.should_exit), root_path))
-
-    def address(self) -> str:
-        """Return its address, once it answers."""
-        until(lambda: self.started, "uvicorn has started")
-        return f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}"
 
 
 @contextmanager
@@ -68,18 +63,26 @@ def listen() -> socket.socket:
 
 
 @contextmanager
+def running(server: uvicorn.Server, listener: socket.socket | None = None) -> Iterator[str]:
+    """Run a server in a thread until the block ends, on a free port or on the listener, which it closes; its URL."""
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener or listen()]}, daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started, "uvicorn has started")
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+    assert not thread.is_alive(), "the server did not end"
+
+
+@contextmanager
 def served(folder: Path, listener: socket.socket | None = None, root_path: str = "") -> Iterator[Site]:
     """An empty service behind a real server, until the block ends; of servers on one listener each is the next."""
     with open_services(folder) as (services, player):
         server = StoppableServer(services, root_path)
-        sockets = [listen() if listener is None else listener.dup()]  # which the server closes
-        thread = threading.Thread(target=server.run, args=(sockets,))
-        thread.start()
-        try:
-            yield Site(**vars(services), url=server.address() + root_path, player=player)
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
+        with running(server, listener and listener.dup()) as url:
+            yield Site(**vars(services), url=url + root_path, player=player)
 
 
 def application(services: Services) -> FastAPI:

@@ -10,10 +10,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -213,40 +214,77 @@ class PostgresqlServer:
             yield database
 
 
-@contextmanager
-def postgresql_server(programs: Path, *, durable: bool = False) -> Iterator[PostgresqlServer]:
-    """Start a private server in a temporary folder, without a network; stop it at the end.
+class PostgresqlProcess:
+    """A private server on a Unix socket, without a network, that can be killed and started again on the same files."""
 
-    Only a `durable` one forces what it commits to disk: tests need not, measurements must.
+    def __init__(self, programs: Path, folder: Path, user: str | None, options: dict[str, object]) -> None:
+        settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        self._command: list[Path | str] = [programs / "postgres", "-D", folder / "data", *settings]
+        self.folder, self._user = folder, user
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """SQLAlchemy's URL of a database without tables."""
+        return f"postgresql://bench@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        """Start it, which recovers what a kill left; returns when it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, cwd=self.folder, user=self._user, preexec_fn=_die_with_parent
+            )
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                psycopg.connect(f"host={self.folder} user=bench dbname=postgres").close()
+                return
+            except psycopg.OperationalError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError((self.folder / "log").read_text()[-4000:]) from None
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """kill -9 of the server and all of its processes."""
+        assert self._process is not None
+        server = psutil.Process(self._process.pid)
+        family = [server, *server.children(recursive=True)]
+        for process in family:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(family, timeout=30)
+        self._process.wait(30)
+
+    def stop(self) -> None:
+        """End it at once: nothing of it is kept."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(30)
+
+
+@contextmanager
+def postgresql_process(programs: Path, *, durable: bool = True) -> Iterator[PostgresqlProcess]:
+    """A running server in a temporary folder; nothing of it is left afterwards.
+
+    Only a `durable` one forces what it commits to disk: most tests need not, crashes and measurements must.
     """
-    # A short path: a Unix socket's name may have 107 characters. Root must not run a server, so it becomes `postgres`.
-    user = "postgres" if os.geteuid() == 0 else getpass.getuser()
+    # A short path: a Unix socket's name may have 107 characters. Root must not run a server, so it becomes `postgres`;
+    # without root, "become myself" is refused too: then nothing is changed.
+    user = "postgres" if os.geteuid() == 0 else None
+    owner = pwd.getpwnam(user or getpass.getuser())
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
-    os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
-    # Without root, "become myself" is refused too: then nothing is changed.
-    become = user if os.geteuid() == 0 else None
-    data = folder / "data"
+    os.chown(folder, owner.pw_uid, owner.pw_gid)
     flags = ["-U", "bench", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-    create: list[Path | str] = [programs / "initdb", *flags, "-D", data]
-    subprocess.run(create, check=True, capture_output=True, cwd=folder, user=become)
-    options = {"listen_addresses": "", "unix_socket_directories": folder}
+    create: list[Path | str] = [programs / "initdb", *flags, "-D", folder / "data"]
+    subprocess.run(create, check=True, capture_output=True, cwd=folder, user=user)
+    options: dict[str, object] = {"listen_addresses": "", "unix_socket_directories": folder}
     options |= {} if durable else {"fsync": "off", "full_page_writes": "off"}
-    settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [programs / "postgres", "-D", data, *settings],
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            user=become,
-            preexec_fn=_die_with_parent,
-        )
+    server = PostgresqlProcess(programs, folder, user, options)
     try:
-        _wait_until_ready(folder, server)
-        yield PostgresqlServer(folder)
+        server.start()
+        yield server
     finally:
-        server.send_signal(signal.SIGQUIT)  # at once: nothing here is kept
-        server.wait(30)
+        server.stop()
         shutil.rmtree(folder)
 
 
@@ -255,13 +293,8 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
-def _wait_until_ready(folder: Path, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            psycopg.connect(f"host={folder} user=bench dbname=postgres").close()
-            return
-        except psycopg.OperationalError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((folder / "log").read_text()) from None
-            time.sleep(0.05)
+@contextmanager
+def postgresql_server(programs: Path, *, durable: bool = False) -> Iterator[PostgresqlServer]:
+    """A running server for the databases of many tests."""
+    with postgresql_process(programs, durable=durable) as process:
+        yield PostgresqlServer(process.folder)

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from orchestrator.jobs import RunStatus
 from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.records import ExperimentRecord, Progress, StateCounts
+from orchestrator.records import ExperimentRecord
 from orchestrator.store.database import Database
 from orchestrator.store.queue import trials
 from orchestrator.sweeps.trials import planned_parameters, trial_run
+from tests.factories.comparison import experiment_record
 from worker.schema import canonical_json
 
 RATES = {"kind": "log-uniform", "low": 1e-4, "high": 1e-1}
@@ -39,17 +39,8 @@ def sweep_spec(**changes: Any) -> SweepSpec:
 
 def sweep_record(spec: SweepSpec, count: int, *, done: bool = True) -> ExperimentRecord:
     """A sweep with so many trials, as the store tells of it."""
-    return ExperimentRecord(
-        id="s0",
-        name=spec.name,
-        kind="sweep",
-        spec=spec,
-        spec_hash=spec.content_hash(),
-        created_at=0.0,
-        ended_at=9.0 if done else None,
-        counts=StateCounts(total=count, by_status={RunStatus.SUCCEEDED: count}, growing=not done),
-        progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
-    )
+    record = experiment_record(spec, count, "s0", growing=not done)
+    return record.model_copy(update={"ended_at": 9.0 if done else None})
 
 
 def add_trial(database: Database, sweep_id: str, spec: SweepSpec, number: int) -> None:

@@ -5,7 +5,6 @@ with furnished(folder) as house:
     house.lease()                 # the identity of an attempt that is at work, a new one where the last has ended
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields
-from tests.factories.serving import open_services
+from tests.factories.serving import open_services, running
 from tests.factories.sweep import add_trial, sweep_spec
 from tests.integration.api_service import comparison_fields
 from worker.reporting.log import log_path
@@ -109,7 +108,7 @@ def furnished(folder: Path) -> Iterator[House]:
         app = create_app(services, stopping=lambda: True, requests_a_second=NO_THROTTLE)
         app.state.bench.auth.failures.burst = app.state.bench.auth.strange_workers.burst = NO_THROTTLE
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=2))
-        with _running(server) as url:
+        with running(server) as url:
             yield House(
                 url=url,
                 services=services,
@@ -119,16 +118,3 @@ def furnished(folder: Path) -> Iterator[House]:
                 key_id=key.key.id,
                 kinds=kinds,
             )
-
-
-@contextmanager
-def _running(server: uvicorn.Server) -> Iterator[str]:
-    listener = server.config.bind_socket()
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()

@@ -1,22 +1,17 @@
 """The real web service for tests: uvicorn on a free loopback port over a real SQLite file, or over a given database."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
-from api.app import create_app
-from api.processes.api import server_config
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
-from tests.factories.serving import listen
+from tests.factories.serving import StoppableServer, running
 from tests.factories.stores import sqlite_database
 
 
@@ -36,23 +31,11 @@ def serving(
     database = database or sqlite_database(folder)
     policy = policy or LeasePolicy()
     services = make_services(database, folder, policy, **settings)
-    listener = listen()
-    stopping = threading.Event()
-    app = create_app(services, stopping=stopping.is_set)
-    server = uvicorn.Server(server_config(app))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
     try:
-        yield Service(
-            **vars(services), url=f"http://127.0.0.1:{listener.getsockname()[1]}", queue=Queue(database, policy)
-        )
+        with running(StoppableServer(services)) as url:
+            yield Service(**vars(services), url=url, queue=Queue(database, policy))
     finally:
-        stopping.set()
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
         database.close()
-    assert not thread.is_alive(), "the server did not end"
 
 
 def comparison_fields(**changes: Any) -> dict[str, Any]:

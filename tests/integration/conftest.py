@@ -32,5 +32,7 @@ def client(service: Service) -> Iterator[Client]:
 
 @pytest.fixture
 def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Call `adapm-bench` with words, against the service."""
     monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *arguments: CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return lambda *words, **more: CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False, **more)

@@ -7,9 +7,13 @@ from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
 
 def small_comparison(
-    *, name: str = "small", steps: int = 20, seeds: tuple[int, ...] = (1, 2), rates: tuple[float, ...] = (4e-3,)
+    *,
+    name: str = "small",
+    steps: int = 20,
+    seeds: tuple[int, ...] = (1, 2),
+    optimizers: tuple[str, ...] = ("adamw", "adapm", "adapm-mini"),
 ) -> ComparisonSpec:
-    """AdamW, AdaPM and AdaPM-mini on the tiny GPT-2 and the interpreter's own source."""
+    """The optimizers, of which the first is the baseline, on the tiny GPT-2 and the interpreter's own source."""
     return ComparisonSpec(
         name=name,
         workload=Workload(
@@ -19,11 +23,9 @@ def small_comparison(
             schedule=Schedule(warmup_steps=2),
             evaluation=Evaluation(every_steps=10, sequences=8),
         ),
-        candidates=tuple(
-            Candidate(optimizer=optimizer, learning_rates=rates) for optimizer in ("adamw", "adapm", "adapm-mini")
-        ),
+        candidates=tuple(Candidate(optimizer=optimizer, learning_rates=(4e-3,)) for optimizer in optimizers),
         seeds=seeds,
-        baseline="adamw",
+        baseline=optimizers[0],
     )
 
 

@@ -21,12 +21,6 @@ def submit(store: Store, seeds: tuple[int, ...] = (1,), **limits: float) -> list
     return [run.id for run in store.runs.page(experiment_id=store.experiments.submit(spec).experiment.id)]
 
 
-def start(store: Store) -> Lease:
-    (lease,) = store.claim(cpus=8, limit=1)
-    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
-    return lease
-
-
 def live_for(store: Store, lease: Lease, seconds: float) -> Command:
     """Let time pass, heartbeats included; the last one's answer."""
     command = Command.CONTINUE
@@ -39,7 +33,7 @@ def live_for(store: Store, lease: Lease, seconds: float) -> Command:
 
 def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store) -> None:
     (run_id,) = submit(store, max_run_seconds=400.0)
-    lease = start(store)
+    lease = store.start()
     live_for(store, lease, 300)
     assert store.queue.stop_late() == ()
     live_for(store, lease, 100)
@@ -63,7 +57,7 @@ def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store)
 
 def test_one_that_does_not_leave_is_ended_by_force(store: Store) -> None:
     (run_id,) = submit(store, max_run_seconds=1.0)
-    lease = start(store)
+    lease = store.start()
     live_for(store, lease, 10)
     store.queue.stop_late()
     assert store.queue.overdue_cancels() == ()
@@ -77,14 +71,14 @@ def test_one_that_does_not_leave_is_ended_by_force(store: Store) -> None:
 
 def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:
     (run_id,) = submit(store, max_run_seconds=400.0)
-    lease = start(store)
+    lease = store.start()
     live_for(store, lease, 200)
     store.runs.apply(run_id, RunAction.PAUSE)
     store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=200.0))
     store.pass_time(500)
     assert store.queue.stop_late() == ()
     store.runs.apply(run_id, RunAction.RESUME)
-    again = start(store)
+    again = store.start()
     assert store.queue.stop_late() == ()
     live_for(store, again, 200)
     assert store.queue.stop_late() == ((run_id, TimeLimit.MAX_RUN_SECONDS),)
@@ -92,14 +86,14 @@ def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:
 
 def test_a_silent_worker_spends_time_too(store: Store) -> None:
     (run_id,) = submit(store, max_run_seconds=12.0)
-    start(store)
+    store.start()
     store.pass_time(14)
     assert store.queue.stop_late() == ((run_id, TimeLimit.MAX_RUN_SECONDS),)
 
 
 def test_the_deadline_stops_what_trains_and_keeps_the_rest_from_beginning(store: Store) -> None:
     trains, waits, rests = submit(store, seeds=(1, 2, 3), deadline_seconds=400.0)
-    lease = start(store)
+    lease = store.start()
     store.runs.apply(rests, RunAction.PAUSE)
     live_for(store, lease, 300)
     assert store.queue.stop_late() == ()
@@ -116,7 +110,7 @@ def test_the_deadline_stops_what_trains_and_keeps_the_rest_from_beginning(store:
 def test_what_is_done_at_the_deadline_counts(store: Store) -> None:
     """A result that arrives while its run is being stopped is taken, and no limit was reached then."""
     (run_id,) = submit(store, deadline_seconds=5.0)
-    lease = start(store)
+    lease = store.start()
     live_for(store, lease, 10)
     store.queue.stop_late()
     store.attempts.finish(run_id, 1, lease.token, result())
@@ -127,12 +121,12 @@ def test_what_is_done_at_the_deadline_counts(store: Store) -> None:
 @pytest.mark.parametrize("limit", ["max_run_seconds", "deadline_seconds"])
 def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
     (run_id,) = submit(store, (1,), **{limit: 200.0})
-    lease = start(store)
+    lease = store.start()
     live_for(store, lease, 210)
     store.queue.stop_late()
     store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
     store.runs.apply(run_id, RunAction.RETRY)
-    start(store)
+    store.start()
     assert store.queue.stop_late() == ()
     assert store.runs.get(run_id).limit_reached is None
 
@@ -150,7 +144,7 @@ def test_what_follows_has_the_limits_of_its_experiment(store: Store) -> None:
     spec = tuned().model_copy(update={"deadline_seconds": 100.0, "max_run_seconds": 50.0})
     store.experiments.submit(spec)
     finish_trials(store)
-    lease = start(store)
+    lease = store.start()
     live_for(store, lease, 60)
     assert store.queue.stop_late() == ((lease.run_id, TimeLimit.MAX_RUN_SECONDS),)
     assert store.runs.get(lease.run_id).seed == 0
@@ -177,5 +171,5 @@ def tuned() -> ComparisonSpec:
 def finish_trials(store: Store) -> None:
     """The first three."""
     for _ in range(3):
-        lease = start(store)
+        lease = store.start()
         store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
 from orchestrator.store.queue.completion import halve_micro_batch
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
@@ -65,14 +65,6 @@ def test_it_is_a_failure_where_the_run_wants_no_smaller_one(store: Store, execut
     store.queue.release(run_id, lease.attempt, AttemptOutcome.LOST, "ended by Ray", out_of_memory=True)
     run = store.runs.get(run_id)
     assert (run.status, run.reason, run.micro_batch_sequences) == (RunStatus.RETRY_WAIT, "ended by Ray", None)
-
-
-def test_a_run_that_is_being_cancelled_is_not_tried_again(store: Store) -> None:
-    run_id = submit(store, Execution())
-    lease, _ = start(store)
-    store.runs.apply(run_id, RunAction.CANCEL)
-    store.attempts.fail(run_id, lease.attempt, lease.token, TOO_LARGE)
-    assert store.runs.get(run_id).status is RunStatus.CANCELLED
 
 
 def test_odd_micro_batches_are_halved_upwards() -> None:

@@ -19,9 +19,8 @@ def submit(store: Store, name: str, runs: int, priority: int = 0) -> None:
 def started(store: Store, limit: int) -> list[str]:
     """The names and positions of the next runs."""
     names = {experiment.id: experiment.name for experiment in store.experiments.page()}
-    leases = store.claim(cpus=999, gpus=0, limit=limit)
+    leases = store.start_next(limit)
     for lease in leases:
-        store.attempts.hello(lease.run_id, lease.attempt, lease.token)
         store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     return [f"{names[id]}{int(position)}" for id, _, position in (lease.run_id.partition("-") for lease in leases)]
 

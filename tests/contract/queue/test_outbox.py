@@ -21,8 +21,7 @@ def told(outbox: ExportOutbox) -> list[tuple[OutboxKind, str | None]]:
 def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outbox: ExportOutbox) -> None:
     experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
     first, second = (run.id for run in store.runs.page(experiment_id=experiment.id))
-    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.attempts.hello(first, 1, lease.token)
+    lease = store.start()
     assert told(outbox) == [(OutboxKind.EXPERIMENT_SUBMITTED, None)]
     store.attempts.finish(first, 1, lease.token, result())
     store.runs.apply(second, RunAction.CANCEL)

@@ -24,22 +24,9 @@ from tests.factories.stores import batch, comparison_spec, result
 from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 
 
-def submit(store: Store, **changes: object) -> list[str]:
-    """Submit a small comparison; the ids of its runs."""
-    experiment = store.experiments.submit(comparison_spec(**changes)).experiment  # type: ignore[arg-type]  # passed on
-    return [run.id for run in store.runs.page(experiment_id=experiment.id)]
-
-
 def claim(store: Store) -> Lease:
     """Claim the head of the queue."""
     (lease,) = store.claim(cpus=64, gpus=8, limit=1)
-    return lease
-
-
-def start(store: Store) -> Lease:
-    """Claim the head of the queue and say hello."""
-    lease = claim(store)
-    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
 
@@ -75,7 +62,7 @@ def test_the_same_key_with_another_specification_is_refused(store: Store) -> Non
 
 
 def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -> None:
-    runs = submit(store, seeds=(1, 2, 3))
+    runs = store.submit(seeds=(1, 2, 3))
     leases = store.claim(cpus=8, gpus=0, limit=10)
     assert [lease.run_id for lease in leases] == runs
     assert [lease.attempt for lease in leases] == [1, 1, 1]
@@ -86,7 +73,7 @@ def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -
 
 def test_a_claim_stops_at_the_first_run_that_does_not_fit(store: Store) -> None:
     """A large run at the head is waited for: small ones behind it must not starve it."""
-    small, large, behind = submit(store, seeds=(1,)), submit(store, seeds=(1,), cpus=4), submit(store, seeds=(1,))
+    small, large, behind = store.submit(seeds=(1,)), store.submit(seeds=(1,), cpus=4), store.submit(seeds=(1,))
     assert [lease.run_id for lease in store.claim(cpus=3, gpus=0, limit=10)] == small
     assert store.claim(cpus=3, gpus=0, limit=10) == ()
     assert [lease.run_id for lease in store.claim(cpus=5, gpus=0, limit=10)] == large + behind
@@ -99,7 +86,7 @@ def nodes(*sizes: tuple[int, int]) -> list[Node]:
 
 def test_a_run_that_the_cluster_can_never_hold_says_so_and_blocks_nobody(store: Store) -> None:
     """Two nodes with one GPU each hold no run of two, however many there are."""
-    (large,), (small,) = submit(store, seeds=(1,), gpus=2), submit(store, seeds=(1,))
+    (large,), (small,) = store.submit(seeds=(1,), gpus=2), store.submit(seeds=(1,))
     assert store.queue.mark_unschedulable(nodes((8, 1), (8, 1), (16, 0))) == 1
     reason = "needs 2 CPUs and 2 GPUs on one node; the largest node of the cluster has 8 CPUs and 1 GPU or 16 CPUs and"
     assert store.runs.get(large).reason == f"{reason} 0 GPUs"
@@ -126,14 +113,14 @@ def test_what_the_dispatcher_sees_of_the_cluster_is_known_while_it_leads(store: 
 
 
 def test_a_cluster_without_nodes_holds_nothing_until_one_comes(store: Store) -> None:
-    submit(store)
+    store.submit()
     assert store.queue.mark_unschedulable([]) == 2
     assert store.queue.mark_unschedulable(nodes((1, 0))) == 0
 
 
 def test_a_claim_places_every_run_on_a_node_that_has_room_for_it(store: Store) -> None:
     """Three free CPUs on each of two nodes hold no more than two runs of two CPUs."""
-    submit(store, seeds=(1, 2, 3), cpus=2)
+    store.submit(seeds=(1, 2, 3), cpus=2)
     placed = store.queue.claim(FreeCapacity(nodes((3, 0), (3, 0))), 10)
     assert [node for _, node in placed] == ["n0", "n1"]
     assert [(record.run_id, record.attempt, record.node) for record in store.queue.live_attempts()] == [
@@ -142,14 +129,14 @@ def test_a_claim_places_every_run_on_a_node_that_has_room_for_it(store: Store) -
 
 
 def test_an_interruption_spares_what_was_adopted(store: Store) -> None:
-    survivor, lost = submit(store)
-    first, _ = start(store), start(store)
+    survivor, lost = store.submit()
+    first, _ = store.start(), store.start()
     assert store.queue.interrupt_all(spared={(first.run_id, 1)}) == 1
     assert [status(store, run_id) for run_id in (survivor, lost)] == ["running", "queued"]
 
 
 def test_only_the_hash_of_a_token_is_stored(store: Store) -> None:
-    submit(store, seeds=(1,))
+    store.submit(seeds=(1,))
     lease = claim(store)
     with store.database.reading() as connection:
         (row,) = connection.execute(attempts.select())
@@ -158,7 +145,7 @@ def test_only_the_hash_of_a_token_is_stored(store: Store) -> None:
 
 
 def test_hello_starts_the_run_and_may_be_repeated(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(3,))
+    (run_id,) = store.submit(seeds=(3,))
     lease = claim(store)
     assignment = store.attempts.hello(run_id, 1, lease.token)
     assert store.attempts.hello(run_id, 1, lease.token) == assignment
@@ -170,8 +157,8 @@ def test_hello_starts_the_run_and_may_be_repeated(store: Store) -> None:
 
 
 def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    lease = store.start()
     store.attempts.finish(run_id, 1, lease.token, result(final_val_loss=2.25, device_seconds=8))
     before = store.runs.get(run_id)
     store.attempts.finish(run_id, 1, lease.token, result(final_val_loss=9.0))
@@ -183,7 +170,7 @@ def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
 
 
 def test_a_result_without_a_hello_is_refused(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
+    (run_id,) = store.submit(seeds=(1,))
     lease = claim(store)
     with pytest.raises(ConflictError, match="has not said hello"):
         store.attempts.finish(run_id, 1, lease.token, result())
@@ -238,12 +225,12 @@ def everything(store: Store, run_id: str) -> tuple[object, ...]:
 
 def test_a_zombie_changes_nothing(store: Store) -> None:
     """The token of an attempt that was given up opens nothing, while the next attempt works and after it is done."""
-    (run_id,) = submit(store, seeds=(1,))
-    zombie = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    zombie = store.start()
     store.pass_time(POLICY.ttl_seconds + 1)
     store.queue.reap()
     store.pass_time(POLICY.backoff_seconds * 2)
-    fresh = start(store)
+    fresh = store.start()
     for _ in range(2):
         before = everything(store, run_id)
         for verb in VERBS:
@@ -254,8 +241,8 @@ def test_a_zombie_changes_nothing(store: Store) -> None:
 
 
 def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    lease = store.start()
     before = everything(store, run_id)
     wrong = [(run_id, 1, "guess"), (run_id, 2, lease.token), (run_id, 0, lease.token), ("nothing", 1, lease.token)]
     for verb in VERBS:
@@ -266,8 +253,8 @@ def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store) -> N
 
 
 def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    lease = store.start()
     for step in range(1, 5):
         store.pass_time(POLICY.ttl_seconds * 0.9)
         reply = store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=step, device_seconds=step * 10.0))
@@ -278,8 +265,8 @@ def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> N
 
 
 def test_what_an_attempt_tells_of_itself_stays_with_it(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    lease = store.start()
     store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=1))
     assert store.runs.attempts(run_id)[0].note is None
     store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2, note="went on from step 1: a reason"))
@@ -289,9 +276,9 @@ def test_what_an_attempt_tells_of_itself_stays_with_it(store: Store) -> None:
 
 def test_a_full_disk_of_a_worker_is_not_held_against_the_run(store: Store) -> None:
     """However often: it waits for somebody to make room."""
-    (run_id,) = submit(store, seeds=(1,))
+    (run_id,) = store.submit(seeds=(1,))
     for attempt in range(1, 6):
-        lease = start(store)
+        lease = store.start()
         store.attempts.fail(run_id, attempt, lease.token, failure(FailureKind.STORAGE_FULL))
         assert status(store, run_id) is RunStatus.QUEUED
         assert store.claim(cpus=1, limit=1) == ()
@@ -299,9 +286,9 @@ def test_a_full_disk_of_a_worker_is_not_held_against_the_run(store: Store) -> No
 
 
 def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_used_up(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
+    (run_id,) = store.submit(seeds=(1,))
     for attempt in (1, 2, 3):
-        lease = start(store)
+        lease = store.start()
         assert lease.attempt == attempt
         store.attempts.heartbeat(run_id, attempt, lease.token, Heartbeat(step=1, device_seconds=5))
         store.pass_time(POLICY.ttl_seconds + 1)
@@ -319,7 +306,7 @@ def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_u
 
 def test_a_worker_may_take_longer_to_begin_than_to_breathe(store: Store) -> None:
     """A process that has to start and to import torch says nothing for a while; one that never begins is given up."""
-    (run_id,) = submit(store, seeds=(1,))
+    (run_id,) = store.submit(seeds=(1,))
     (lease,) = store.claim(cpus=1, limit=1)
     store.pass_time(POLICY.start_seconds - 1)
     assert store.queue.reap() == ()
@@ -338,18 +325,18 @@ def test_a_worker_may_take_longer_to_begin_than_to_breathe(store: Store) -> None
 
 def test_a_lost_attempt_of_several_processes_held_all_of_their_devices(store: Store) -> None:
     """Two GPUs for as long as the lease lasts, and two CPUs with them."""
-    (run_id,) = submit(store, seeds=(1,), gpus=2)
+    (run_id,) = store.submit(seeds=(1,), gpus=2)
     assert store.claim(cpus=1, gpus=2, limit=1) == ()
-    start(store)
+    store.start()
     store.pass_time(POLICY.ttl_seconds + 1)
     store.queue.reap()
     assert store.runs.get(run_id).device_seconds == pytest.approx(2 * POLICY.ttl_seconds, abs=1)
 
 
 def test_a_retry_waits_longer_each_time(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
+    (run_id,) = store.submit(seeds=(1,))
     for shortest, longest in ((2, 6), (4, 12)):  # 4 s and 8 s, each times 0.5 to 1.5
-        lease = start(store)
+        lease = store.start()
         store.attempts.fail(run_id, lease.attempt, lease.token, failure())
         assert status(store, run_id) is RunStatus.RETRY_WAIT
         store.pass_time(shortest - 1)
@@ -359,8 +346,8 @@ def test_a_retry_waits_longer_each_time(store: Store) -> None:
 
 def test_after_a_pause_of_the_service_leases_get_one_ttl_of_grace(store: Store) -> None:
     """The machine slept for an hour: the reaper waits until workers had time to be heard, then acts."""
-    (run_id,) = submit(store, seeds=(1,))
-    start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    store.start()
     store.database.clock_offset_seconds += 3600
     assert store.queue.reap() == ()
     store.pass_time(POLICY.ttl_seconds - 1)
@@ -372,10 +359,10 @@ def test_after_a_pause_of_the_service_leases_get_one_ttl_of_grace(store: Store) 
 
 def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_other(store: Store) -> None:
     """A run that ends its machines would else do so for ever."""
-    (run_id,) = submit(store, seeds=(1,))
+    (run_id,) = store.submit(seeds=(1,))
 
     def lose(message: str) -> RunStatus:
-        lease = start(store)
+        lease = store.start()
         store.queue.release(run_id, lease.attempt, AttemptOutcome.INTERRUPTED, message, node_died=message == "node")
         run_status = status(store, run_id)
         store.pass_time(60)
@@ -389,8 +376,8 @@ def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_oth
 
 
 def test_a_release_of_another_attempt_changes_nothing(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
-    start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    store.start()
     for attempt in (0, 2):
         assert store.queue.release(run_id, attempt, AttemptOutcome.LOST, None) is False
     assert store.queue.release("nothing", 1, AttemptOutcome.LOST, None) is False
@@ -400,9 +387,9 @@ def test_a_release_of_another_attempt_changes_nothing(store: Store) -> None:
 
 
 def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Store) -> None:
-    (run_id,) = submit(store, seeds=(1,))
+    (run_id,) = store.submit(seeds=(1,))
     for attempt in range(1, POLICY.max_failures + 2):
-        lease = start(store)
+        lease = store.start()
         notice = CheckpointNotice(step=attempt, path=f"c{attempt}", size_bytes=9, sha256="s")
         store.attempts.checkpoint(run_id, attempt, lease.token, notice)
         store.attempts.heartbeat(run_id, attempt, lease.token, Heartbeat(step=attempt, device_seconds=2))
@@ -417,9 +404,9 @@ def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Stor
 
 def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(store: Store) -> None:
     """Attempt 2 went on from 20, though attempt 1 had told of 50; attempt 3 began anew; attempt 4 told of nothing."""
-    (run_id,) = submit(store, seeds=(1,), steps=100)
+    (run_id,) = store.submit(seeds=(1,), steps=100)
     for attempt, steps in enumerate(([10, 20, 50], [25, 60], [5, 15], []), start=1):
-        lease = start(store)
+        lease = store.start()
         for step in steps:
             notice = CheckpointNotice(step=step, path=f"c{attempt}", size_bytes=9, sha256="s")
             store.attempts.checkpoint(run_id, attempt, lease.token, notice)
@@ -432,15 +419,15 @@ def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(stor
 
 def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None:
     """A repeated hello is answered as the first time was."""
-    (run_id,) = submit(store, seeds=(1,))
-    lease = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    lease = store.start()
     store.attempts.checkpoint(run_id, 1, lease.token, CheckpointNotice(step=1, path="c", size_bytes=9, sha256="s"))
     assert store.attempts.hello(run_id, 1, lease.token).checkpoint is None
 
 
 def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:
-    done, running, waiting = submit(store, seeds=(1, 2, 3))
-    first, _ = start(store), start(store)
+    done, running, waiting = store.submit(seeds=(1, 2, 3))
+    first, _ = store.start(), store.start()
     store.attempts.finish(done, 1, first.token, result())
     experiment_id = store.runs.get(done).experiment_id
     store.experiments.apply(experiment_id, RunAction.CANCEL)
@@ -479,8 +466,8 @@ HOUR_SECONDS = 3_600.0
 def test_a_clock_that_steps_back_stalls_no_waiting_run(store: Store) -> None:
     """Neither those that wait for nothing, nor those that wait after a failure."""
     store.database.clock_offset_seconds += HOUR_SECONDS
-    failed, fresh = submit(store, seeds=(1, 2))
-    start(store)
+    failed, fresh = store.submit(seeds=(1, 2))
+    store.start()
     store.queue.release(failed, 1, AttemptOutcome.LOST, "gone")
     store.database.clock_offset_seconds -= HOUR_SECONDS
     assert {lease.run_id for lease in store.claim(cpus=9, limit=9)} == {failed, fresh}
@@ -488,8 +475,8 @@ def test_a_clock_that_steps_back_stalls_no_waiting_run(store: Store) -> None:
 
 def test_a_lease_of_a_clock_that_was_ahead_ends_as_soon_as_one_of_now(store: Store) -> None:
     store.database.clock_offset_seconds += HOUR_SECONDS
-    silent, alive = submit(store, seeds=(1, 2))
-    leases = [start(store), start(store)]
+    silent, alive = store.submit(seeds=(1, 2))
+    leases = [store.start(), store.start()]
     store.database.clock_offset_seconds -= HOUR_SECONDS
     for _ in range(int((POLICY.start_seconds + POLICY.ttl_seconds) / 10) + 1):
         store.attempts.heartbeat(alive, 1, leases[1].token, Heartbeat(step=1))
@@ -499,8 +486,8 @@ def test_a_lease_of_a_clock_that_was_ahead_ends_as_soon_as_one_of_now(store: Sto
 
 def test_a_cancelled_run_of_a_clock_that_was_ahead_is_overdue(store: Store) -> None:
     store.database.clock_offset_seconds += HOUR_SECONDS
-    (run_id,) = submit(store, seeds=(1,))
-    start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    store.start()
     store.runs.apply(run_id, RunAction.CANCEL)
     assert store.queue.overdue_cancels() == ()
     store.database.clock_offset_seconds -= HOUR_SECONDS
@@ -525,7 +512,7 @@ def test_what_is_to_be_told_waits_for_no_clock(store: Store, tmp_path: Path) -> 
     tried, fresh = (webhooks.test(id).id for id in ids)
     messages, outbox = Messages(store.database), ExportOutbox(store.database)
     messages.postpone(tried, "away")
-    submit(store, seeds=(1,))
+    store.submit(seeds=(1,))
     (entry,) = outbox.due()
     store.database.clock_offset_seconds -= HOUR_SECONDS
     assert outbox.due() == (entry,)

@@ -51,8 +51,7 @@ def test_of_a_reaper_and_a_finish_exactly_one_wins(store: Store) -> None:
     winners = set()
     for _ in range(ROUNDS):
         experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
-        (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-        store.attempts.hello(lease.run_id, 1, lease.token)
+        lease = store.start()
         store.pass_time(POLICY.ttl_seconds - 1)
         store.database.clock_offset_seconds += 2
         reaped, finished = together(
@@ -71,8 +70,7 @@ def test_of_a_reaper_and_a_finish_exactly_one_wins(store: Store) -> None:
 def test_a_heartbeat_that_meets_the_reaper_keeps_the_lease_or_learns_that_it_is_lost(store: Store) -> None:
     for _ in range(ROUNDS):
         experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
-        (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-        store.attempts.hello(lease.run_id, 1, lease.token)
+        lease = store.start()
         store.pass_time(POLICY.ttl_seconds - 1)
         store.database.clock_offset_seconds += 2
         reaped, beaten = together(
@@ -89,9 +87,7 @@ def test_a_heartbeat_that_meets_the_reaper_keeps_the_lease_or_learns_that_it_is_
 def test_heartbeats_that_come_together_are_answered_each_by_itself(store: Store) -> None:
     """One transaction for all of them: the dead one among them fails alone, and nobody's progress becomes another's."""
     store.experiments.submit(comparison_spec(seeds=range(6)))
-    leases = store.claim(cpus=6, gpus=0, limit=6)
-    for lease in leases:
-        store.attempts.hello(lease.run_id, 1, lease.token)
+    leases = store.start_next(6)
     *alive, cancelled, dead = leases
     store.runs.apply(cancelled.run_id, RunAction.CANCEL)
     store.queue.release(dead.run_id, 1, AttemptOutcome.LOST, "its process died")
@@ -119,9 +115,7 @@ def test_heartbeats_that_come_together_are_answered_each_by_itself(store: Store)
 def test_points_that_come_together_go_each_to_their_run_and_once(store: Store) -> None:
     """One transaction for all of them, of which one comes twice and one from an attempt that is lost."""
     store.experiments.submit(comparison_spec(seeds=range(4)))
-    leases = store.claim(cpus=4, gpus=0, limit=4)
-    for lease in leases:
-        store.attempts.hello(lease.run_id, 1, lease.token)
+    leases = store.start_next(4)
     *alive, dead = leases
     store.queue.release(dead.run_id, 1, AttemptOutcome.LOST, "its process died")
 
@@ -198,18 +192,9 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
         assert [lease.run_id for lease in claimed] == [run.id for run in runs[2:]]
 
 
-def test_two_submits_with_one_key_make_one_experiment(store: Store) -> None:
-    for number in range(ROUNDS):
-        submissions = together(*[partial(store.experiments.submit, comparison_spec(), f"key {number}")] * 3)
-        assert len({receipt.experiment.id for receipt in submissions}) == 1  # type: ignore[attr-defined]  # threads returned them as objects
-        assert sum(receipt.created for receipt in submissions) == 1  # type: ignore[attr-defined]  # threads returned them as objects
-    assert len(store.experiments.page()) == ROUNDS
-
-
 def test_two_finishes_with_one_token_record_one_result(store: Store) -> None:
     store.experiments.submit(comparison_spec(seeds=(1,)))
-    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.attempts.hello(lease.run_id, 1, lease.token)
+    lease = store.start()
     finish = [lambda: store.attempts.finish(lease.run_id, 1, lease.token, result())] * 3
     assert together(*finish) == [None] * 3
     assert len(store.runs.events(lease.run_id)) == 4

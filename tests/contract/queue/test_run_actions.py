@@ -13,17 +13,6 @@ from worker.records.protocol import CheckpointNotice, Command, Failure, FailureK
 from worker.spec.run import Resources
 
 
-def submit(store: Store, runs: int = 1) -> list[str]:
-    experiment = store.experiments.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
-    return [run.id for run in store.runs.page(experiment_id=experiment.id)]
-
-
-def start(store: Store) -> Lease:
-    (lease,) = store.claim(cpus=64, gpus=8, limit=1)
-    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
-    return lease
-
-
 def stop(store: Store, lease: Lease, command: Command = Command.PAUSE, step: int = 3) -> None:
     store.attempts.record_stop(
         lease.run_id, lease.attempt, lease.token, Stopped(command=command, step=step, device_seconds=6)
@@ -39,8 +28,8 @@ def statuses(store: Store, run_id: str) -> list[str]:
 
 
 def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) -> None:
-    (run_id,) = submit(store)
-    lease = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    lease = store.start()
     assert store.runs.apply(run_id, RunAction.PAUSE).status is RunStatus.PAUSING
     assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.PAUSE
     notice = CheckpointNotice(step=3, path="c", size_bytes=9, sha256="s")
@@ -63,8 +52,8 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
 
 def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
     """It is not blamed: the next attempt goes on from the last checkpoint."""
-    (run_id,) = submit(store)
-    start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    store.start()
     store.runs.apply(run_id, RunAction.PAUSE)
     store.pass_time(POLICY.cancel_grace_seconds + 1)
     assert store.queue.overdue_cancels() == ((run_id, 1),)
@@ -74,7 +63,7 @@ def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) ->
 
 @pytest.mark.parametrize("said_hello", [True, False])
 def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, said_hello: bool) -> None:
-    (run_id,) = submit(store)
+    (run_id,) = store.submit(seeds=(1,))
     (lease,) = store.claim(cpus=8, gpus=0, limit=1)
     if said_hello:
         store.attempts.hello(run_id, 1, lease.token)
@@ -88,8 +77,8 @@ def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, 
 
 
 def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run_to_the_queue(store: Store) -> None:
-    (run_id,) = submit(store)
-    lease = start(store)
+    (run_id,) = store.submit(seeds=(1,))
+    lease = store.start()
     store.runs.apply(run_id, RunAction.PAUSE)
     store.runs.apply(run_id, RunAction.RESUME)
     with pytest.raises(ConflictError, match="nobody asked"):
@@ -98,7 +87,7 @@ def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run
     stop(store, lease)
     run = store.runs.get(run_id)
     assert (run.status, run.step) == (RunStatus.QUEUED, 3)
-    assert start(store).attempt == 2
+    assert store.start().attempt == 2
 
 
 ALLOWED = {
@@ -111,11 +100,11 @@ ALLOWED = {
 
 def bring(store: Store, status: RunStatus) -> str:
     """A run in that state."""
-    (run_id,) = submit(store)
+    (run_id,) = store.submit(seeds=(1,))
     if status in ("leased", "pausing"):
         (lease,) = store.claim(cpus=8, gpus=0, limit=1)
     elif status not in ("queued", "paused"):
-        lease = start(store)
+        lease = store.start()
     if status in ("pausing", "paused"):
         store.runs.apply(run_id, RunAction.PAUSE)
     if status in ("cancelling", "cancelled"):
@@ -160,8 +149,8 @@ AFTER: dict[object, tuple[str, str, str]] = {
 def test_every_ending_in_every_live_state_leads_where_the_table_says(store: Store) -> None:
     for ending, states in AFTER.items():
         for asked, after in zip((None, RunAction.PAUSE, RunAction.CANCEL), states, strict=True):
-            (run_id,) = submit(store)
-            lease = start(store)
+            (run_id,) = store.submit(seeds=(1,))
+            lease = store.start()
             if asked is not None:
                 store.runs.apply(run_id, asked)
             if ending == "result":
@@ -177,8 +166,8 @@ def test_every_ending_in_every_live_state_leads_where_the_table_says(store: Stor
 
 
 def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(store: Store) -> None:
-    done, broken, running, waiting = submit(store, 4)
-    leases = [start(store) for _ in range(3)]
+    done, broken, running, waiting = store.submit(seeds=range(4))
+    leases = [store.start() for _ in range(3)]
     store.attempts.finish(done, 1, leases[0].token, result())
     fail(store, leases[1])
     experiment = done.partition("-")[0]
@@ -198,8 +187,8 @@ def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(st
 def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store: Store) -> None:
     """Whoever comes first: the run is in the queue afterwards, never stuck as paused or held by nobody."""
     for _ in range(12):
-        (run_id,) = submit(store)
-        lease = start(store)
+        (run_id,) = store.submit(seeds=(1,))
+        lease = store.start()
         store.runs.apply(run_id, RunAction.PAUSE)
         barrier = threading.Barrier(2)
 
@@ -221,7 +210,7 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
     spec = comparison_spec(seeds=(1,)).model_copy(update={"resources": Resources(cpus=2, processes=4)})
     experiment = store.experiments.submit(spec).experiment
     (run_id,) = [run.id for run in store.runs.page(experiment_id=experiment.id)]
-    lease = start(store)
+    lease = store.start()
     assert store.runs.apply(run_id, RunAction.RESUME, 4).status is RunStatus.RUNNING
     with pytest.raises(ConflictError, match="is running with 4 processes; pause it, then resume it with 2"):
         store.runs.apply(run_id, RunAction.RESUME, 2)
@@ -251,7 +240,7 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
 
 
 def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
-    (run_id,) = submit(store)
+    (run_id,) = store.submit(seeds=(1,))
     (lease,) = store.claim(cpus=8, gpus=0, limit=1)
     store.runs.apply(run_id, RunAction.PAUSE)
     store.attempts.hello(run_id, 1, lease.token)
@@ -261,18 +250,18 @@ def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resum
 
 
 def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:
-    (run_id,) = submit(store)
+    (run_id,) = store.submit(seeds=(1,))
     for attempt in range(1, POLICY.max_failures + 1):
-        fail(store, start(store), FailureKind.INFRASTRUCTURE)
+        fail(store, store.start(), FailureKind.INFRASTRUCTURE)
         store.pass_time(POLICY.backoff_seconds * 2**attempt)
     assert store.runs.get(run_id).status is RunStatus.FAILED
     retried = store.runs.apply(run_id, RunAction.RETRY)
     assert (retried.status, retried.ended_at, retried.reason) == (RunStatus.QUEUED, None, None)
-    lease = start(store)
+    lease = store.start()
     assert lease.attempt == POLICY.max_failures + 1
     fail(store, lease, FailureKind.INFRASTRUCTURE)
     assert store.runs.get(run_id).status is RunStatus.FAILED
     store.runs.apply(run_id, RunAction.RETRY)
-    last = start(store)
+    last = store.start()
     store.attempts.finish(run_id, last.attempt, last.token, result())
     assert [attempt.outcome for attempt in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]

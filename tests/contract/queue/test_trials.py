@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 
-from orchestrator.errors import ConflictError
 from orchestrator.jobs import Lease, RunAction, RunStatus
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import RunRecord
@@ -31,12 +30,6 @@ def add(store: Store, sweep_id: str, number: int, spec: SweepSpec = ASHA) -> str
     parameters = planned_parameters(spec, number)
     assert parameters is not None
     return trials.add(store.database, sweep_id, spec, number, trial_run(spec, number, parameters))
-
-
-def work(store: Store) -> Lease:
-    (lease,) = store.claim(cpus=1, limit=1)
-    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
-    return lease
 
 
 def tell(store: Store, lease: Lease, losses: dict[int, float]) -> None:
@@ -92,7 +85,7 @@ def test_drivers_that_race_add_one_run(store: Store):
 def test_an_early_stop_is_a_command_and_then_a_result(store: Store):
     sweep_id = begun(store)
     add(store, sweep_id, 0)
-    lease = work(store)
+    lease = store.start()
     beat = Heartbeat(step=4, device_seconds=3.0)
     assert store.attempts.heartbeat(lease.run_id, 1, lease.token, beat).command is Command.CONTINUE
     tell(store, lease, {2: 4.0, 4: 3.5})
@@ -108,16 +101,16 @@ def test_an_early_stop_is_a_command_and_then_a_result(store: Store):
 def test_a_stop_outlives_the_attempt_that_it_was_meant_for(store: Store):
     """The worker dies before it hears of it: the next attempt does."""
     add(store, begun(store), 0)
-    lease = work(store)
+    lease = store.start()
     trials.ask_to_stop(store.database, lease.run_id)
     store.queue.interrupt_all()
-    again = work(store)
+    again = store.start()
     assert store.attempts.heartbeat(again.run_id, 2, again.token, Heartbeat()).command is Command.STOP_EARLY
 
 
 def test_a_person_comes_before_the_sweep(store: Store):
     add(store, begun(store), 0)
-    lease = work(store)
+    lease = store.start()
     trials.ask_to_stop(store.database, lease.run_id)
     store.runs.apply(lease.run_id, RunAction.CANCEL)
     assert store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat()).command is Command.CANCEL
@@ -160,7 +153,7 @@ def test_trials_that_have_not_ended_are_counted(store: Store):
     assert trials.count_live(store.database, sweep_id) == 0
     for number in range(3):
         add(store, sweep_id, number)
-    lease = work(store)
+    lease = store.start()
     assert trials.count_live(store.database, sweep_id) == 3
     store.attempts.finish(lease.run_id, 1, lease.token, result())
     assert trials.count_live(store.database, sweep_id) == 2
@@ -180,7 +173,7 @@ def test_a_follower_tells_every_loss_and_how_it_ended(
 ):
     """Asked again, as a driver does that was started anew, it tells the same."""
     add(store, begun(store), 0)
-    lease = work(store)
+    lease = store.start()
     tell(store, lease, {0: 5.6, 2: 4.0, 4: 3.5})
     store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=final, verdict=verdict, steps=4))
     expected = [TuneReport(step=2, loss=4.0), TuneReport(step=4, loss=3.5), *([word] if word else [])]
@@ -201,16 +194,6 @@ def test_a_glance_sees_what_is_new(store: Store):
     assert trials.read_state(store.database, run_id) == TrialState(
         status=RunStatus.QUEUED, version=1, verdict=None, final_val_loss=None
     )
-
-
-def test_other_verbs_say_what_a_sweep_is(store: Store):
-    sweep_id = begun(store)
-    with pytest.raises(ConflictError, match="is a sweep: its trials have one seed"):
-        store.analysis.compare(sweep_id)
-    with pytest.raises(ConflictError, match="is a sweep"):
-        store.analysis.fit([sweep_id])
-    with pytest.raises(ConflictError, match=r"0 of 4 trials of sweep .* have ended"):
-        store.analysis.sweep_comparison(sweep_id, 3)
 
 
 def test_the_end_of_a_sweep_is_told_of_though_no_run_ends_then(store: Store):

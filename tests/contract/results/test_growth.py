@@ -513,21 +513,6 @@ def test_seeds_are_added_until_a_verdict_is_there(store: Store) -> None:
     )
 
 
-def test_a_look_waits_for_all_runs_and_a_second_one_adds_nothing(store: Store) -> None:
-    experiment = store.experiments.submit(looked_at()).experiment
-    leases = begin(store, 9)
-    for lease in leases:
-        store.follow()
-        assert store.experiments.get(experiment.id).counts.total == 6
-        finish_at(store, lease, -0.25)
-    store.follow()
-    assert store.experiments.get(experiment.id).counts.total == 8
-    for lease in leases:
-        finish_at(store, lease, -0.25)
-    store.follow()
-    assert store.experiments.get(experiment.id).counts.total == 8
-
-
 def test_a_tuned_comparison_looks_at_its_judged_runs(store: Store) -> None:
     experiment = store.experiments.submit(looked_at(tuning=Tuning(seeds=(0,), trials=3))).experiment
     while leases := begin(store, 9):

@@ -84,8 +84,8 @@ def test_every_sort_key_is_a_total_order(store: Store) -> None:
 
 def test_runs_are_filtered_by_what_they_are(store: Store) -> None:
     store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), learning_rates=(1e-3, 2e-3), seeds=(1, 2)))
-    found = store.runs.page(optimizer="lion", seed=2, model="gpt2-tiny", candidate="lion")
-    assert [(run.optimizer, run.lr, run.seed) for run in found] == [
+    lion_runs = store.runs.page(optimizer="lion", seed=2, model="gpt2-tiny", candidate="lion")
+    assert [(run.optimizer, run.lr, run.seed) for run in lion_runs] == [
         ("lion", 1e-3, 2),
         ("lion", 2e-3, 2),
     ]
@@ -95,9 +95,8 @@ def test_runs_are_filtered_by_what_they_are(store: Store) -> None:
 def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
     experiment = store.experiments.submit(comparison_spec(seeds=(1, 2, 3), steps=100)).experiment
     assert experiment.progress == Progress(steps_done=0, steps_total=300, tokens_per_second=None, seconds_left=None)
-    leases = store.claim(cpus=2, gpus=0, limit=2)
+    leases = store.start_next(2)
     for lease in leases:
-        store.attempts.hello(lease.run_id, 1, lease.token)
         store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=25, device_seconds=50))
         store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, [25]))
     # 2 s a step, 250 steps left, two runs at work.
@@ -108,8 +107,7 @@ def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
 
 def test_steps_that_an_ended_run_never_took_are_neither_done_nor_left(store: Store) -> None:
     experiment = store.experiments.submit(comparison_spec(seeds=(1, 2), steps=100)).experiment
-    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.attempts.hello(lease.run_id, 1, lease.token)
+    lease = store.start()
     store.attempts.finish(lease.run_id, 1, lease.token, result(steps=7, final_val_loss=None))
     progress = store.experiments.get(experiment.id).progress
     assert (progress.steps_done, progress.steps_total) == (7, 107)
@@ -153,8 +151,7 @@ def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> 
 def test_a_distributed_run_gets_through_its_steps_with_all_of_its_processes(store: Store) -> None:
     """Two processes that have each taken 5 s for 5 of 10 steps take 5 s more."""
     experiment = store.experiments.submit(comparison_spec(seeds=(1,), gpus=2)).experiment
-    (lease,) = store.claim(cpus=2, gpus=2, limit=1)
-    store.attempts.hello(lease.run_id, 1, lease.token)
+    lease = store.start()
     store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=5, device_seconds=10.0))
     assert store.experiments.get(experiment.id).progress.seconds_left == 5.0
 
@@ -182,8 +179,7 @@ def test_device_time_of_today_is_that_of_the_runs_and_no_other_days(store: Store
     assert today() == pytest.approx(of_runs())
     before = today()
     store.database.clock_offset_seconds += (evening + 3_600 - store.monitor.activity().now) % day
-    (third,) = store.claim(cpus=64, limit=1)
-    store.attempts.hello(third.run_id, 2, third.token)
+    third = store.start()
     store.database.clock_offset_seconds += 4_800  # 3,600 of them before midnight
     store.attempts.finish(third.run_id, 2, third.token, result(device_seconds=4_000.0))
     assert of_runs() == pytest.approx(before + 4_000, abs=2)

@@ -1,4 +1,4 @@
-"""Promises of every reporter to any listener: one suite over memory, files and the service."""
+"""Promises of every reporter to any listener: one suite over files and the service."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,7 +8,6 @@ from typing import Protocol
 import pytest
 
 from tests.factories.record import made_result
-from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.meters.clock import DeviceClock
@@ -33,23 +32,6 @@ class Listener(Protocol):
 
     def ending(self) -> Record | None:
         """The result, the stop or the failure."""
-
-
-class MemoryListener:
-    def __init__(self) -> None:
-        self.reporter = MemoryReporter()
-
-    def attempt(self) -> Reporter:
-        return self.reporter
-
-    def points(self) -> list[Point]:
-        return self.reporter.points
-
-    def observations(self) -> list[Observation]:
-        return self.reporter.observations
-
-    def ending(self) -> Record | None:
-        return self.reporter.result or self.reporter.ending
 
 
 class FileListener:
@@ -113,12 +95,10 @@ class HttpListener:
         return self.service.ending
 
 
-@pytest.fixture(params=["memory", "file", "http"])
+@pytest.fixture(params=["file", "http"])
 def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listener]:
     with ExitStack() as stack:
-        if request.param == "memory":
-            yield MemoryListener()
-        elif request.param == "file":
+        if request.param == "file":
             yield FileListener(tmp_path)
         else:
             yield HttpListener(tmp_path, stack)

@@ -31,16 +31,10 @@ points = st.builds(
 )
 
 
-def start(store: Store) -> Lease:
-    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
-    return lease
-
-
 @pytest.fixture
 def lease(store: Store) -> Lease:
     store.experiments.submit(comparison_spec(seeds=(1,), steps=100_000))
-    return start(store)
+    return store.start()
 
 
 def send(store: Store, lease: Lease, *batches: PointsBatch) -> None:
@@ -91,7 +85,7 @@ def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> 
 def test_the_newest_attempt_that_reached_a_step_wins(store: Store, lease: Lease) -> None:
     send(store, lease, batch(0, range(6), loss=1.0))
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
-    second = start(store)
+    second = store.start()
     send(store, second, batch(0, range(3, 5), loss=2.0))
     assert losses(store, lease) == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0, 5: 1.0}
 
@@ -100,7 +94,7 @@ def test_of_a_step_that_several_attempts_reached_nothing_of_an_older_one_is_left
     sent = (Point(step=1, tokens=8, train_loss=1.0, val_loss=1.5), Point(step=2, tokens=16, train_loss=1.0))
     send(store, lease, PointsBatch.from_points(sequence=0, points=sent))
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
-    second = start(store)
+    second = store.start()
     send(store, second, PointsBatch.from_points(sequence=0, points=(Point(step=1, tokens=8, train_loss=2.0),)))
     send(store, second, PointsBatch.from_points(sequence=1, points=(Point(step=1, tokens=8, grad_norm=0.5),)))
     merged = Point(step=1, tokens=8, train_loss=2.0, grad_norm=0.5)
@@ -151,7 +145,7 @@ def test_texts_are_read_by_step_from_the_newest_attempt(store: Store, lease: Lea
     send(store, lease, PointsBatch.from_points(0, batch(0, range(5)).points, [later, first, first]))
     assert store.runs.samples(lease.run_id) == (first, later)
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
-    second = start(store)
+    second = store.start()
     again = TextSamples(step=0, texts=(SampledText(prompt="x", text="y", ended=False),))
     send(store, second, PointsBatch.from_points(0, batch(0, range(2)).points, [again]))
     assert store.runs.samples(lease.run_id) == (again, later)
@@ -171,7 +165,7 @@ def test_observations_are_read_by_step_and_probe_from_the_newest_attempt(store: 
     assert store.runs.observations(lease.run_id) == (first[1], first[0], first[2])
 
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
-    second = start(store)
+    second = store.start()
     again = observed(2, 0.7)
     send(store, second, batch(0, range(3)).model_copy(update={"observations": (again,)}))
     assert store.runs.observations(lease.run_id) == (first[1], again, first[2])

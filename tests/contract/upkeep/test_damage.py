@@ -152,9 +152,8 @@ def test_a_tuned_experiment_that_is_damaged_takes_down_the_ends_of_its_runs_and_
 
 def test_damaged_points_are_left_out_and_counted(store: Store) -> None:
     experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
-    leases = store.claim(cpus=2, limit=2)
+    leases = store.start_next(2)
     for lease in leases:
-        store.attempts.hello(lease.run_id, 1, lease.token)
         store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(1, 6)))
         store.attempts.append_points(lease.run_id, 1, lease.token, batch(1, range(6, 9)))
     bad, good = leases

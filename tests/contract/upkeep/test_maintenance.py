@@ -28,8 +28,7 @@ from worker.remote.checkpoints import Kind
 
 def test_a_database_that_was_used_is_sound(store: Store) -> None:
     store.experiments.submit(comparison_spec())
-    (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.attempts.hello(lease.run_id, 1, lease.token)
+    lease = store.start()
     store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
     store.attempts.finish(lease.run_id, 1, lease.token, result())
     assert maintenance.revision(store.database) == (newest_migration(), newest_migration())
@@ -184,9 +183,8 @@ def test_the_best_checkpoint_of_every_run_is_kept_where_it_is_wanted(store: Stor
 def one_cancelled_of_two(store: Store, tmp_path: Path) -> tuple[str, str]:
     """Two runs with two checkpoints each: the one that was cancelled, and the one that is live."""
     store.experiments.submit(comparison_spec(seeds=(1, 2), steps=100))
-    leases = store.claim(cpus=2, gpus=0, limit=2)
+    leases = store.start_next(2)
     for lease in leases:
-        store.attempts.hello(lease.run_id, 1, lease.token)
         folder = tmp_path / lease.run_id / "checkpoints"
         folder.mkdir(parents=True)
         for step in (20, 40):

@@ -28,8 +28,7 @@ from worker.remote.folder import RemoteFolder
 def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newer(store: Store, tmp_path: Path) -> None:
     remote = RemoteFolder(f"file://{tmp_path}/remote")
     store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
-    (lease,) = store.claim(cpus=1, limit=1)
-    store.attempts.hello(lease.run_id, 1, lease.token)
+    lease = store.start()
     _put(remote.subfolder(lease.run_id), *(f"attempt-0001/step-{step:09d}" for step in (10, 20, 30, 40)))
     _put(remote, "somebody-elses/attempt-0001/step-000000001", "notes/read me")
     assert prune_remote(store.database, remote, "last") == 0  # nothing was told of yet
@@ -65,8 +64,7 @@ def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Stor
         store.attempts.checkpoint(run_id, 1, first.token, notice)
     store.queue.release(run_id, 1, AttemptOutcome.LOST, "its machine is gone")
     store.database.clock_offset_seconds += 1000
-    (second,) = store.claim(cpus=1, limit=1)
-    store.attempts.hello(run_id, 2, second.token)
+    second = store.start()
     leftovers = _files("step", 490, 900) + _files("best", 400, 900)
     begun = _files("step", 480, 600, attempt=2) + _files("best", 600, attempt=2)
     for name in leftovers + begun:
@@ -83,8 +81,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 ) -> None:
     remote = RemoteFolder(f"file://{tmp_path}/remote")
     store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
-    (lease,) = store.claim(cpus=1, limit=1)
-    store.attempts.hello(lease.run_id, 1, lease.token)
+    lease = store.start()
     store.attempts.checkpoint(lease.run_id, 1, lease.token, _notice(10))
     _put(remote.subfolder(lease.run_id), "attempt-0001/step-000000010")
     store.runs.apply(lease.run_id, RunAction.CANCEL)
@@ -156,8 +153,7 @@ def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_
 
 def test_a_late_copy_of_an_older_best_does_not_replace_the_newer_one(store: Store) -> None:
     store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
-    (lease,) = store.claim(cpus=1, limit=1)
-    store.attempts.hello(lease.run_id, 1, lease.token)
+    lease = store.start()
     for notice in (_notice(10, val_loss=3.0), _notice(20, val_loss=2.0), _notice(10, val_loss=3.0)):
         store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
     assert [checkpoint.step for checkpoint in store.runs.checkpoints(lease.run_id)] == [20]

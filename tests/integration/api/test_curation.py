@@ -7,9 +7,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from api.cli import main
 from api.client.client import Client, ClientError
 from orchestrator.jobs import RunAction
 from orchestrator.services.follow_ups import FollowUps
@@ -17,12 +16,6 @@ from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
 
 Cli = Callable[..., Result]
-
-
-@pytest.fixture
-def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *arguments, **more: CliRunner().invoke(main, list(arguments), catch_exceptions=False, **more)
 
 
 @pytest.fixture

@@ -259,21 +259,6 @@ def test_files_that_this_version_cannot_use(file: Path, spoil: Callable[[Path], 
         look(file)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "nonsense",
-        "postgresql://bench@host:port/bench",
-        "mysql://bench@host/bench",
-        "postgresql://bench:hidden@no-such-machine.invalid/bench",
-    ],
-)
-def test_urls_that_lead_nowhere(url: str):
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - SQLAlchemy's, Python's or ours
-        look(url)
-    assert "hidden" not in str(raised.value)
-
-
 @pytest.mark.postgres
 def test_a_server_that_answers(postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch):
     """Without tables; as it should; with a clock that is off; without the database."""

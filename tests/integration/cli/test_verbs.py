@@ -22,14 +22,6 @@ from tests.integration.api_service import Service, comparison_fields, serving
 
 
 @pytest.fixture
-def cli(service: Service, monkeypatch):
-    """Call `adapm-bench` with words, against the service."""
-    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    return lambda *arguments: CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
-
-
-@pytest.fixture
 def experiment_id(service: Service) -> str:
     return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id
 
@@ -91,14 +83,6 @@ def test_submit_says_the_id_and_what_is_next(cli, tmp_path: Path, service: Servi
     assert newest.id in submitted and "4 runs" in submitted
     assert dashboard.endswith(f"{service.url}/experiments/{newest.id}")
     assert command.endswith(f"adapm-bench watch {newest.id}")
-
-
-@pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml"])
-def test_validate_takes_every_kind_and_stores_nothing(cli, service: Service, name: str):
-    before = len(service.experiments.page())
-    answer = pure_json(cli("validate", REPOSITORY / "docs" / name, "--json"))
-    assert answer["kind"] in name.replace("example.yaml", "comparison").replace("search", "comparison")
-    assert len(service.experiments.page()) == before
 
 
 def test_validate_says_first_that_data_is_missing(cli, tmp_path: Path):

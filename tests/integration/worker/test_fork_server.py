@@ -1,7 +1,6 @@
 """The fork server with real processes: who is forked, what ends whom, and what is refused."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -152,9 +151,3 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(folder: Path) -> None:
             execute_in_fork(ForkRequest(service_url="", run_id="r1", attempt=1, token="", gpus=0))
     finally:
         folder.chmod(0o700)
-
-
-def test_a_request_is_plain_json() -> None:
-    """No pickle: what a socket says is data."""
-    request = ForkRequest(service_url="http://here", run_id="r1", attempt=1, token="t", gpus=0)
-    assert ForkRequest(**json.loads(json.dumps(request.__dict__))) == request

@@ -46,12 +46,6 @@ def test_a_file_that_is_named_and_not_there_is_refused(monkeypatch: pytest.Monke
         Settings()
 
 
-def test_a_file_that_is_no_toml_is_refused():
-    Path("adapm-bench.toml").write_text("port: 1\n")
-    with pytest.raises(SettingsError, match=r"adapm-bench.toml cannot be read: Expected '='"):
-        Settings()
-
-
 def test_a_secret_that_is_no_text_is_refused_with_its_setting_and_folder(secrets: Path):
     (secrets / "adapm_bench_port").write_bytes(b"\xff")
     with pytest.raises(SettingsError, match=f'"port".*let this user read every file in {secrets}'):

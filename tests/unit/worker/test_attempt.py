@@ -1,6 +1,7 @@
 """An attempt from hello to its end, in this process, against a real server."""
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from functools import partialmethod
@@ -57,6 +58,23 @@ def test_a_command_is_obeyed_with_a_checkpoint_and_the_next_attempt_goes_on(serv
     assert isinstance(service.ending, Result)
     assert service.ending.resumed_from_step == stopped.step
     assert sorted(service.points) == list(range(101))
+
+
+def test_sigterm_is_reported_as_an_interruption_behind_a_checkpoint(service: AttemptService) -> None:
+    """The process ends in order, and another attempt would go on from there."""
+    change(service, spec=made_spec(steps=2_000))
+
+    def interrupt() -> None:
+        until(lambda: service.heartbeats and service.heartbeats[-1].step > 0, "it trains")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    assert execute(service.url, "r1", 1, TOKEN) == "terminated"
+    interrupter.join()
+    assert isinstance(service.ending, Failure)
+    assert service.ending.kind is FailureKind.INTERRUPTED
+    assert 0 < service.checkpoints[-1].step == max(service.points) < 2_000
 
 
 def test_a_fault_of_the_run_is_reported_in_words(service: AttemptService, tmp_path: Path) -> None:

@@ -1,13 +1,9 @@
 """Kept curves of pages: an ended attempt's is kept, and a retried run's is not."""
 
-import pytest
-
 from dashboards.data.reader import Reader
 from dashboards.figures.registry import COMPARISON_FIGURES, page_figures
 from dashboards.files.figures import FigureFiles, write
-from dashboards.files.traces import FigureError
 from dashboards.view_state import ViewState
-from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.experiment import AnswerKind
 from tests.factories.playing import DEMO
@@ -39,13 +35,3 @@ def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(servic
     assert files.names(experiment) == tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON))
     for entry in COMPARISON_FIGURES:
         assert write(files.picture(experiment.id, entry.name, ViewState()), "svg").startswith(b"<?xml")
-
-
-def test_a_figure_of_another_kind_of_experiment_is_refused(services):
-    with pytest.raises(FigureError, match="a comparison has no figure 'objective'; it has loss-memory, curves, "):
-        FigureFiles(Reader(services)).picture(services.experiments.submit(DEMO).experiment.id, "objective", ViewState())
-
-
-def test_a_cell_that_there_is_not_has_no_figures(services):
-    with pytest.raises(NotFoundError, match="no cell 'nope'"):
-        FigureFiles(Reader(services)).names(services.experiments.submit(DEMO).experiment, "nope")

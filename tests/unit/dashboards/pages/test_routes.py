@@ -186,13 +186,6 @@ def test_runs_beside_each_other_are_read_anew_only_when_their_experiments_change
     assert client.get(path, headers={"If-None-Match": '"0"'}).status_code == 200
 
 
-def test_the_stream_of_an_ended_experiment_says_done_and_ends(client, services, finished):
-    version = services.experiments.version(finished)
-    text = client.get(f"/experiments/{finished}/events", params={"since": version}).text
-    assert "event: done" in text
-    assert "event: changed" not in text
-
-
 def test_a_listener_that_reconnects_hears_only_what_it_missed(client, services, finished):
     path = f"/experiments/{finished}/events?since=0"
     version = services.experiments.version(finished)

@@ -76,19 +76,6 @@ def replaced(losses: Sequence[float], **ends: Outcome) -> list[Outcome]:
 # Figures and verdicts
 
 
-def test_a_difference_is_the_paired_t_test_corrected_for_the_comparisons() -> None:
-    """SciPy's `ttest_rel`: its interval at 1 - 0.05 / k, its p-value times k. Seeds a nat apart hide nothing."""
-    names, rivals = THREE, 2
-    base = [2.0 + seed for seed in range(5)]
-    comparison = compared(spec(names), {name: off(0.02 * index, 3.0 * index, base) for index, name in enumerate(names)})
-    test = stats.ttest_rel(off(0.02, 3.0, base), base)
-    bounds = test.confidence_interval(1 - 0.05 / rivals)
-    estimate = difference(comparison)
-    assert (estimate.n, estimate.comparisons) == (5, rivals)
-    assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((0.0206, bounds.low, bounds.high))
-    assert estimate.p_value == pytest.approx(min(1.0, rivals * test.pvalue), rel=1e-4)
-
-
 @pytest.mark.parametrize(
     ("shift", "noise", "expected"),
     [
@@ -115,13 +102,6 @@ def test_the_interval_includes_the_error_of_the_validation_text() -> None:
     by_seeds = stats.t.isf(0.025, 4) * stats.sem(NOISE)
     assert estimate.high is not None
     assert estimate.high - estimate.mean == pytest.approx(math.hypot(by_seeds, stats.norm.isf(0.025) * error))
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_few_seeds_have_a_difference_and_no_verdict(seeds: int) -> None:
-    comparison = compared(spec(seeds=seeds), {"adamw": BASE[:seeds], "adapm": off(-0.05, 20.0)[:seeds]})
-    assert row(comparison).conclusion is Conclusion.UNDECIDED
-    assert (difference(comparison).n, difference(comparison).low is None) == (seeds, seeds == 1)
 
 
 def test_a_verdict_does_not_depend_on_the_runs_of_others() -> None:
@@ -611,12 +591,6 @@ def test_a_comparison_at_equal_device_hours_says_the_steps_of_each_candidate() -
     assert (
         f"At equal device-hours, by each one's pace in tuning; steps: AdamW {steps}, AdaPM {steps * 4 // 5}." in notes
     )
-
-
-def test_nothing_at_all_is_a_table_without_figures() -> None:
-    comparison = compared(spec(), {"adamw": [None] * 5, "adapm": [None] * 5})
-    assert {row.conclusion for row in comparison.rows} == {Conclusion.NO_LOSS}
-    assert (comparison.device, comparison.complete) == (None, False)
 
 
 def test_peak_memory_is_that_of_tensors_on_every_device() -> None:

@@ -129,12 +129,6 @@ def statuses(spec: ComparisonSpec, records: list[RunRecord]) -> dict[str, tuple[
     }
 
 
-def test_it_begins_with_the_first_seeds() -> None:
-    assert sorted({run.spec.seed for run in sequential().first_runs()}) == [0, 1, 2]
-    assert sequential().run_count() == 16
-    assert sequential().adds_seeds()
-
-
 def test_clear_differences_end_early_and_open_ones_go_on_with_the_baseline() -> None:
     spec = sequential(("adamw", "adapm", "lion"))
     records = played(spec, {"adamw": off_by(0, 0), "adapm": off_by(-1), "lion": off_by(0.0045)})
@@ -219,7 +213,3 @@ def test_what_looks_cannot_go_with_is_refused(update: dict[str, object], where: 
     fields = spec.model_dump(mode="json") | {"sequential": {}} | update
     with pytest.raises(ValueError, match=where):
         ComparisonSpec.model_validate(fields)
-
-
-def test_a_specification_without_looks_keeps_its_json() -> None:
-    assert "sequential" not in comparison_spec().model_dump(mode="json")

@@ -90,17 +90,6 @@ def test_a_sweep_counts_trials_and_what_it_may_take_at_the_most(footprints):
     assert report.steps == 16 * 200
 
 
-def test_a_kind_that_there_is_not_is_a_fault_that_names_those_that_are(footprints):
-    (fault,) = look({"kind": "survey"}, footprints).faults
-    assert (fault.pointer, fault.value) == ("/kind", "survey")
-    assert "comparison, scaling, sweep" in fault.allowed
-
-
-def test_faults_inside_a_kind_are_placed_in_what_was_sent(footprints):
-    fields = example("example-sweep.yaml") | {"trials": 0}
-    assert [fault.pointer for fault in look(fields, footprints).faults] == ["/trials"]
-
-
 def test_the_specification_of_one_run_is_sent_where_it_belongs(footprints):
     (fault,) = look(example("example-sft.yaml"), footprints).faults
     assert "adapm-bench run" in fault.allowed

@@ -125,12 +125,6 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
     assert file.read_text().startswith("Dear reader")
 
 
-def test_a_faulty_statement_is_not_called_an_unusable_database(database: Database) -> None:
-    """A constraint that refuses our own statement is our mistake and must not be answered with 'try again later'."""
-    with pytest.raises(sa.exc.IntegrityError), database.writing() as connection:
-        connection.exec_driver_sql("INSERT INTO change_counters (shard, value) VALUES (0, 0)")
-
-
 def test_a_file_made_by_another_program_keeps_its_tables(tmp_path: Path) -> None:
     file = tmp_path / "other.sqlite3"
     other = sqlite3.connect(file)

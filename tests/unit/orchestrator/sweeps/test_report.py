@@ -5,14 +5,11 @@ import math
 from random import Random
 
 import pytest
-from scipy import stats
 
 from optim.catalog.records import Scalar
-from orchestrator.analysis.comparison import compare
 from orchestrator.errors import ConflictError
-from orchestrator.jobs import RunStatus
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.records import Conclusion, RunRecord
+from orchestrator.records import RunRecord
 from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
 from orchestrator.sweeps.report import (
     best_so_far,
@@ -22,7 +19,7 @@ from orchestrator.sweeps.report import (
 )
 from orchestrator.sweeps.trials import trial_run
 from orchestrator.tuning.search_spaces import draw
-from tests.factories.comparison import evaluated_on, records
+from tests.factories.comparison import run_record
 from tests.factories.stores import result
 from tests.factories.sweep import RATES, sweep_record, sweep_spec
 from worker.records.result import Result, Verdict
@@ -32,29 +29,8 @@ DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED, steps=2)
 
 
 def run(spec: SweepSpec, number: int, parameters: dict[str, Scalar], outcome: Result | None) -> RunRecord:
-    planned = trial_run(spec, number, parameters)
-    return RunRecord(
-        id=f"s0-{number:04d}",
-        experiment_id="s0",
-        position=number,
-        candidate=planned.candidate,
-        optimizer=planned.spec.optimizer.name,
-        lr=planned.spec.optimizer.lr,
-        seed=spec.seed,
-        model="gpt2-tiny",
-        status=RunStatus.SUCCEEDED if outcome else RunStatus.RUNNING,
-        reason=None,
-        attempt=1,
-        step=4,
-        steps_total=10,
-        created_at=0.0,
-        started_at=1.0,
-        ended_at=2.0 if outcome else None,
-        device_seconds=36.0,
-        last_val_loss=3.5,
-        spec=planned.spec,
-        result=outcome,
-    )
+    record = run_record(trial_run(spec, number, parameters), number, outcome, "s0")
+    return record.model_copy(update={"step": 4, "device_seconds": 36.0, "last_val_loss": 3.5})
 
 
 ONE = sweep_spec(candidates=[{"optimizer": "adamw", "space": {"lr": RATES}}], trials=4)
@@ -126,22 +102,6 @@ def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameter
         ("adapm", (2e-3,), {"rank_ratio": 0.1}, 3),
     ]
     assert made.seeds == (2**31 - 1, 0, 1) and spec.seed not in made.seeds
-
-
-def test_the_best_of_a_sweep_over_fresh_seeds_is_an_ordinary_comparison() -> None:
-    """At one setting each, without tuning: the paired t-test of these losses, and no word of the sweep."""
-    spec = sweep_spec(candidates=[{"optimizer": name, "space": {"lr": RATES}} for name in ("adamw", "adapm")], trials=1)
-    trials = tuple(
-        run(spec, number, {"lr": 1e-3}, result(final_val_loss=loss)) for number, loss in enumerate((2.5, 2.4))
-    )
-    made = evaluated_on(comparison_of_the_best(report(sweep_record(spec, 2), trials), spec, 4))
-    assert made.tuning is None and not made.grows() and made.run_count() == 8
-    losses = {"adamw": (2.411, 2.432, 2.423, 2.404), "adapm": (2.372, 2.381, 2.393, 2.355)}
-    comparison = compare(*records(made, lambda name, _lr, seed: losses[name][made.seeds.index(seed)]))
-    adapm = next(row for row in comparison.rows if row.candidate == "adapm")
-    test = stats.ttest_rel(losses["adapm"], losses["adamw"])
-    assert adapm.conclusion is Conclusion.BETTER and adapm.difference is not None
-    assert adapm.difference.p_value == pytest.approx(test.pvalue, rel=1e-4)
 
 
 def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():

@@ -145,19 +145,3 @@ def test_data_of_another_name_or_hash_are_not_trained_on(tmp_path: Path, monkeyp
     with pytest.raises(DataError, match="c4-byte holds python-stdlib as byte tokens, not c4 as byte"):
         ensure_dataset("c4", "byte", tmp_path)
     assert Manifest.read(tmp_path / "c4-byte") == manifest
-
-
-@pytest.mark.parametrize(
-    ("dataset", "tokenizer", "said"),
-    [
-        ("c4", "byte", "data prepare c4 --tokenizer byte`"),
-        ("python-stdlib", "gpt2", "data prepare python-stdlib --tokenizer gpt2`"),
-        ("own/mine", "bpe-512", "data prepare own/mine --tokenizer bpe-512 --from FILES`"),
-    ],
-)
-def test_what_a_run_cannot_prepare_by_itself_names_the_command(
-    dataset: str, tokenizer: str, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(DataError, match="is not prepared as") as refused:
-        ensure_dataset(dataset, tokenizer, tmp_path)
-    assert said in str(refused.value)
