@@ -50,7 +50,7 @@ def experiments_table(experiments: Iterable[Listed], nothing: str = NONE_YET) ->
 
 def _mark(experiment: Listed) -> str:
     if isinstance(experiment, ExternalExperiment):
-        return ", ".join(experiment.told_by)
+        return ", ".join(experiment.source_kinds)
     if isinstance(experiment, DamagedExperiment):
         return "damaged"
     return "refused today" if experiment.refused else ""
@@ -129,11 +129,11 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
     return Group(*parts, runs_table(runs))
 
 
-def told_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> RenderableType:
+def external_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -> RenderableType:
     """Return an experiment of logged or imported runs, and these."""
     facts = (
         ("experiment", experiment.id),
-        ("not measured", ", ".join(experiment.told_by)),
+        ("not measured", ", ".join(experiment.source_kinds)),
         ("runs", counts_text(experiment.counts)),
         ("answer", f"adapm-bench compare {experiment.id}"),
     )

@@ -271,18 +271,18 @@ class Endpoints:
         """Return the scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
         wanted = [str(each) for each in as_list(predict)]
-        parameters = _given(experiment=as_list(experiment_ids), predict=wanted, form=form)
+        parameters = _without_none(experiment=as_list(experiment_ids), predict=wanted, form=form)
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     @Endpoint
     def external_experiments(
-        self, labels: Sequence[str] = (), *, told_by: str | None = None, limit: int | None = None
+        self, labels: Sequence[str] = (), *, source: str | None = None, limit: int | None = None
     ) -> tuple[ExternalExperiment, ...]:
-        """Experiments whose runs were logged or imported (`told_by`): those that have all of `labels`, the newest
+        """Experiments whose runs were logged or imported (`source`): those that have all of `labels`, the newest
         first; read page by page until there are `limit` of them."""
         path, wanted = "/v1/external-experiments", as_list(labels)
         pages = self._read_pages(path, Page[ExternalExperiment], "before", label=wanted, limit=PAGE_LIMIT)
-        return tuple(islice((experiment for experiment in pages if told_by in (None, *experiment.told_by)), limit))
+        return tuple(islice((experiment for experiment in pages if source in (None, *experiment.source_kinds)), limit))
 
     @Endpoint
     def external_experiment(self, external_id: str) -> ExternalExperiment:
@@ -294,11 +294,6 @@ class Endpoints:
         """Return the runs of an experiment of external runs, the oldest first; read page by page."""
         path = f"/v1/external-experiments/{segment(external_id)}/runs"
         return tuple(self._read_pages(path, Page[ExternalRun], "after"))
-
-    @Endpoint
-    def external_table(self, external_id: str) -> str:
-        """Return the runs as the text of a CSV table, with the last value of every metric."""
-        return self._file(f"/v1/external-experiments/{segment(external_id)}/runs.csv").text
 
     @Endpoint
     def judge(
@@ -709,7 +704,7 @@ class Endpoints:
 
     def _apply_to_run(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
         path = f"/v1/runs/{segment(run_id)}/{action.value}"
-        return self._ask("POST", path, RunRecord, again=False, params=_given(processes=processes))
+        return self._ask("POST", path, RunRecord, again=False, params=_without_none(processes=processes))
 
     def _annotate(
         self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], revision: int | None
@@ -744,7 +739,7 @@ class Endpoints:
             parameters[cursor] = answer.next
 
     def _get(self, path: str, answer: type[Answer], **parameters: Parameter | None) -> Answer:
-        return self._ask("GET", path, answer, again=True, params=_given(**parameters))
+        return self._ask("GET", path, answer, again=True, params=_without_none(**parameters))
 
     def _save(self, address: str, path: Path) -> None:
         """Write an answer into a file, piece by piece."""
@@ -761,7 +756,7 @@ class Endpoints:
 
     def _file(self, path: str, **parameters: Parameter | None) -> httpx2.Response:
         """Return an answer that is no record; raises `ClientError` if it is a refusal."""
-        chosen = _given(**parameters)
+        chosen = _without_none(**parameters)
         response = self._send(
             lambda: self._http.get(path, params=chosen, timeout=EXPORT_SECONDS), tries=self._retries + 1
         )
@@ -885,5 +880,5 @@ def _idempotency(key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": key or uuid4().hex}
 
 
-def _given(**parameters: Parameter | None) -> dict[str, Parameter]:
+def _without_none(**parameters: Parameter | None) -> dict[str, Parameter]:
     return {name: value for name, value in parameters.items() if value is not None}

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 import typer
 
 from api.cli.console import Json, console, fail, plain, print_json, refuse, text_table
-from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, told_view
+from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, external_view, run_view
 from api.cli.service import Url, open_client
 from api.client.client import Client, ClientError
 from dashboards.files.publication import run_table_csv
@@ -85,8 +85,8 @@ def ls(
         if source in ("all", "bench"):
             experiments += client.experiments(limit=limit, labels=label or (), deleted=deleted)
         if source != "bench" and not deleted:
-            told_by = None if source == "all" else source
-            experiments += client.external_experiments(label or (), told_by=told_by, limit=limit)
+            chosen = None if source == "all" else source
+            experiments += client.external_experiments(label or (), source=chosen, limit=limit)
     experiments = sorted(experiments, key=lambda experiment: experiment.created_at, reverse=True)[:limit]
     nothing = NONE_SUCH if label or deleted else NONE_YET
     print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
@@ -135,9 +135,9 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
             print_json(view) if json else console().print(experiment_view(record, runs))
             return
         if isinstance(record, ExternalExperiment):
-            told_runs = client.external_runs(record.id)
-            print_json({"experiment": record, "runs": told_runs}) if json else console().print(
-                told_view(record, told_runs)
+            logged = client.external_runs(record.id)
+            print_json({"experiment": record, "runs": logged}) if json else console().print(
+                external_view(record, logged)
             )
             return
         attempts, events, standing = client.attempts(record.id), client.events(record.id), client.standing(record.id)
@@ -147,10 +147,10 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
 
 def find_experiment(client: Client, id: str) -> ExperimentRecord | ExternalExperiment:
     """Return the experiment of an id; of runs that were logged or imported also by its name."""
-    return _or_told(client, client.experiment, id)
+    return _or_external(client, client.experiment, id)
 
 
-def _or_told(client: Client, read: Callable[[str], Found], id: str) -> Found | ExternalExperiment:
+def _or_external(client: Client, read: Callable[[str], Found], id: str) -> Found | ExternalExperiment:
     try:
         return read(id)
     except ClientError as error:
@@ -163,7 +163,7 @@ def _or_told(client: Client, read: Callable[[str], Found], id: str) -> Found | E
 
 def find(client: Client, id: str) -> ExperimentRecord | RunRecord | ExternalExperiment:
     """Return the experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
-    return _or_told(client, client.run, id) if "-" in id else find_experiment(client, id)
+    return _or_external(client, client.run, id) if "-" in id else find_experiment(client, id)
 
 
 def logs(
