@@ -15,6 +15,13 @@ from typing import Any
 from orchestrator.external_runs import SAMPLES, ExternalState
 from orchestrator.sessions import SourcePoint as SourcePoint
 
+CANDIDATE_NAMES = ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "optimizer.type",
+                   "method", "algorithm")  # fmt: skip
+RATE_NAMES = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")
+SEED_NAMES = ("seed", "random_seed", "manual_seed", "rng_seed")
+STEP_NAMES = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update")
+"""What settings, columns and groups of a pattern are called in which a run says each, the first that there is."""
+
 
 class SourceError(Exception):
     """A source cannot be read, or says too little; the message says which, and what to do, in one line."""

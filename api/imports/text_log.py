@@ -18,6 +18,7 @@ from pathlib import Path
 from api.client.own_runs import LARGEST_STEP
 from api.imports.mapping import SEED, parse_name
 from api.imports.source import (
+    STEP_NAMES,
     ReadRequest,
     SourceError,
     SourcePoint,
@@ -35,7 +36,7 @@ LINE_SECONDS = 1.0
 """The seconds of computing after which a pattern is given up at a line: some take time that doubles with each
 character."""
 NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
-STEPS = (("step", "global_step", "iteration", "iter"), ("last_step",))
+STEPS = (STEP_NAMES, ("last_step",))
 """Groups that are the step, and the one that the training will end at."""
 SETTINGS = ("candidate", "seed")
 """Groups that say something of the whole run."""

@@ -133,7 +133,7 @@ def import_runs(
         if "val_loss" not in mapping.fields and losses:
             complain(
                 f"no metric has a name of a validation loss; it could be {', '.join(losses[:MOST_SHOWN])}: choose the "
-                "one to judge by with --map val_loss=NAME"
+                "one to judge by with --map val_loss=NAME, or with compare --metric NAME once the runs are sent"
             )
         sent = list[ImportedRun]()
         if runs and not dry_run:
