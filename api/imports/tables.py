@@ -260,7 +260,7 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
         )  # fmt: skip
     if step is not None and step.lower() == "epoch":
         steps = (row[step] for row in table.rows)
-        if any(isinstance(each, float) and math.isfinite(each) and not each.is_integer() for each in steps):
+        if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in steps):
             step = None  # it counts in parts: then it is a metric, and steps are numbered
     part = first(PART_COLUMNS)
     rates = [by_lower[name] for name in RATE_NAMES if name in by_lower and by_lower[name] not in runs]
@@ -290,15 +290,13 @@ def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) ->
 
 def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
     """Return whether one step comes twice with one metric: several runs are mixed."""
-    seen: set[tuple[Cell, ...]] = set()
-    for row in rows:
-        for name, cell in row.items():
-            if cell is not None and name not in runs and name != step:
-                key = (*(row[column] for column in runs), row[step], name)
-                if key in seen:
-                    return True
-                seen.add(key)
-    return False
+    keys = [
+        (*(row[column] for column in runs), row[step], name)
+        for row in rows
+        for name, cell in row.items()
+        if cell is not None and name not in runs and name != step
+    ]
+    return len({*keys}) < len(keys)
 
 
 # Runs

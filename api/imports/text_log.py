@@ -203,15 +203,15 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
     training, ahead, number = _Training(name, f"{path.name}/1", seed), dict[str, str](), 1
     for line in _lines(path):
         signal.setitimer(signal.ITIMER_VIRTUAL, LINE_SECONDS)
-        for this in formats:
-            match = next(filter(None, (expression.search(line) for expression in this.lines)), None)
+        for log_format in formats:
+            match = next(filter(None, (expression.search(line) for expression in log_format.lines)), None)
             if match is not None:
                 break
         else:
             continue
         groups = {group: text for group, text in match.groupdict().items() if text is not None}
-        if this.pairs is not None:
-            groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in this.pairs.findall(line)}
+        if log_format.pairs is not None:
+            groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in log_format.pairs.findall(line)}
         ahead |= {group: groups.pop(group) for group in SETTINGS if group in groups}
         step_text, last_step = (
             next((groups.pop(group) for group in names if group in groups), None) for names in STEPS
@@ -223,7 +223,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
         step = 1000 * metrics.get("epoch", math.nan) if step_text is None else as_number(parse_number(step_text))
         if step is None or not (0 <= step <= LARGEST_STEP and metrics):
             continue
-        formats = (this,)
+        formats = (log_format,)
         if training.has_ended and step < training.points[-1].step:
             yield training
             number += 1

@@ -40,32 +40,32 @@ class ImportedRun:
 
 def send_run(client: Client, run: MappedRun) -> ImportedRun:
     """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
-    known, header = None, run.header
+    stored_run, header = None, run.header
     try:
-        known = client.external_run(run.run_id)
+        stored_run = client.external_run(run.run_id)
     except ClientError as error:
         if error.status != 404:
             raise
     if run.is_numbered:  # it keeps the number that it was first sent with, which no other run gets
-        seed = _unused_seed(client, header) if known is None else known.seed
+        seed = _unused_seed(client, header) if stored_run is None else stored_run.seed
         header = header.model_copy(update={"seed": seed, "config": {**header.config, "seed": str(seed)}})
     values: Values = {}
-    if known is not None:
-        for names in _metric_groups(known):
+    if stored_run is not None:
+        for names in _metric_groups(stored_run):
             series = client.external_series(run.run_id, names)
             values |= {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
     lines = _new_lines(run, values)
     labels: tuple[str, ...] = ()
-    is_same = all(getattr(known, name, None) == getattr(header, name) for name in ("candidate", "lr", "seed"))
-    went_back = known is not None and is_same and _went_back(run, values, lines)  # the service refuses another one
-    if known is not None and went_back:
-        labels = client.external_experiment(known.experiment_id).labels  # which goes with its last run
+    is_same = all(getattr(stored_run, name, None) == getattr(header, name) for name in ("candidate", "lr", "seed"))
+    went_back = stored_run is not None and is_same and _went_back(run, values, lines)  # the service refuses another one
+    if stored_run is not None and went_back:
+        labels = client.external_experiment(stored_run.experiment_id).labels  # which goes with its last run
         client.delete_external_run(run.run_id)
-        header = header.model_copy(update={"workload": header.workload or known.workload})
+        header = header.model_copy(update={"workload": header.workload or stored_run.workload})
         lines = _new_lines(run, {})
     new_values = sum(len(line.metrics) for line in lines)
-    if known is None or went_back or known.state != run.state or not _has_settings(known, header):
-        moment = run.ended_at if known is None or went_back else max(run.ended_at, time.time())
+    if stored_run is None or went_back or stored_run.state != run.state or not _has_settings(stored_run, header):
+        moment = run.ended_at if stored_run is None or went_back else max(run.ended_at, time.time())
         lines.append(SpoolLine(at=moment, state=run.state))
     if lines:
         content = "\n".join(line.model_dump_json(exclude_defaults=True) for line in lines)
@@ -77,7 +77,7 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         run_id=run.run_id,
         name=run.name,
         experiment=header.experiment,
-        is_new=known is None,
+        is_new=stored_run is None,
         new_values=new_values,
         went_back=went_back,
     )

@@ -272,7 +272,7 @@ def _judged_candidate(
     metric: str,
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> JudgedCandidate:
-    budgets, baseline_budgets = (_budgets(of_row[each.candidate], metric) for each in (row, baseline))
+    budgets, baseline_budgets = (_budgets(of_row[judged.candidate], metric) for judged in (row, baseline))
     tokens = {count for _, count in budgets.values()}
     conclusion, difference, sentence = row.conclusion, row.difference, verdict(row, baseline, "")
     unequal = None
@@ -374,7 +374,7 @@ MOST_SETTINGS = 8
 def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
     """Settings that each candidate has one value of, and not all the same."""
     settings = {name: [dict(_settings(run)) for run in runs] for name, runs in of_row.items()}
-    keys = {key for of_runs in settings.values() for each in of_runs for key in each}
+    keys = {key for of_runs in settings.values() for config in of_runs for key in config}
     values = {
         key: {name: {_setting_text(config.get(key)) for config in of_runs} for name, of_runs in settings.items()}
         for key in keys
