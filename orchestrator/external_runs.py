@@ -7,9 +7,9 @@ Nothing here was measured by the bench: every record says so in `origin`, and no
 
 import json
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import ConfigDict, Field, JsonValue, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, field_validator
 
 from orchestrator.jobs import RunStatus
 from orchestrator.names import CandidateName, Name
@@ -21,10 +21,20 @@ LOGGED = "log"
 """The source of runs whose spools are sessions of one training; those of imported runs are corrections."""
 Origin = Literal["external"]
 """The origin of figures: a loop that the bench did not run."""
-ToldBy = Literal["logged", "imported"]
-"""The origin of runs that the bench did not measure: a loop that logged them, or another tool's files."""
+SourceKind = Literal["bench", "logged", "imported"]
+"""Where a run is from: trained here, logged by another loop, or imported from another tool's files."""
 ExternalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 MetricName = Annotated[StoredText, Field(min_length=1, max_length=128)]
+NotFinite = Literal["nan", "inf", "-inf", "NaN", "Infinity", "-Infinity"]
+MetricValue = Annotated[
+    float,
+    Field(strict=True),
+    BeforeValidator(
+        lambda value: float(value) if value in get_args(NotFinite) else value,
+        json_schema_input_type=float | NotFinite,
+    ),
+]
+"""A number, or a word for one that JSON has not; `true` and `"1.5"` are none."""
 MOST_LINES = 2_000
 """The most lines in one request."""
 LONGEST_SUMMARY = 2**19
@@ -65,8 +75,8 @@ STATUSES = {
 """The state of a run of the bench that each is like."""
 
 
-def told_by(source: str) -> ToldBy:
-    """Return the origin of a run of that source."""
+def source_kind(source: str) -> SourceKind:
+    """Return where an external run of that source is from; never `bench`, whatever the run says of itself."""
     return "logged" if source == LOGGED else "imported"
 
 
@@ -117,8 +127,7 @@ class SpoolLine(Record):
 
     at: Finite
     step: Whole | None = None
-    metrics: Annotated[dict[MetricName, float], Field(max_length=200)] = Field(default_factory=dict)
-    """Figures that are not finite are told as texts: `"nan"`, `"inf"`, `"-inf"`."""
+    metrics: Annotated[dict[MetricName, MetricValue], Field(max_length=200)] = Field(default_factory=dict)
     state: ExternalState | None = None
 
 
@@ -223,9 +232,9 @@ class ExternalExperiment(Record):
     """The unreadable part and the reason, in a sentence; null for nearly all."""
 
     @property
-    def told_by(self) -> tuple[ToldBy, ...]:
-        """The origins of its runs: people may log into one experiment and import into it, too."""
-        return tuple(dict.fromkeys(map(told_by, self.sources)))
+    def source_kinds(self) -> tuple[SourceKind, ...]:
+        """Where its runs are from: people may log into one experiment and import into it, too."""
+        return tuple(dict.fromkeys(map(source_kind, self.sources)))
 
     @property
     def counts(self) -> StateCounts:

@@ -78,26 +78,26 @@ def _without_others(
 ) -> list[list[SourcePoint]]:
     """Return the sessions in time, without those that log the same as an earlier one meanwhile; of one training these
     are mixed."""
-    kept: list[tuple[list[SourcePoint], frozenset[str], float]] = []
+    spans: list[tuple[list[SourcePoint], frozenset[str], float]] = []
     """Sessions, each with its names and the time of its end."""
     overlaps = 0
     for session in sorted((session for session in sessions if session), key=lambda session: session[0].at):
         points, names, end = [*session], _names(session), max(point.at for point in session)
-        together = [each for each in kept if each[2] > points[0].at and each[1] & names]
+        together = [span for span in spans if span[2] > points[0].at and span[1] & names]
         if together and not is_one_training:
             overlaps += 1
             continue
         for span in together:
-            kept.remove(span)
+            spans.remove(span)
             points = sorted([*span[0], *points], key=attrgetter("at"))
             names, end = names | span[1], max(end, span[2])
-        kept.append((points, names, end))
+        spans.append((points, names, end))
     if overlaps:
         notes.append(
             f"{overlaps + 1} trainings logged the same metrics at the same time, so they are not one run: the first is "
             "kept, the others are left out"
         )
-    return sorted((points for points, _, _ in kept), key=lambda session: session[0].at)
+    return sorted((points for points, _, _ in spans), key=lambda session: session[0].at)
 
 
 def _names(session: Iterable[SourcePoint]) -> frozenset[str]:

@@ -89,7 +89,6 @@ TABLE = {
     GET /v1/external-experiments/{external_id}
     GET /v1/external-experiments/{external_id}/judgement             whole
     GET /v1/external-experiments/{external_id}/runs                  whole
-    GET /v1/external-experiments/{external_id}/runs.csv              heavy
     GET /v1/external-runs/{external_id}
     GET /v1/external-runs/{external_id}/series                       heavy
     GET /v1/fits                                                     whole

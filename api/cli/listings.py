@@ -50,7 +50,7 @@ def experiments_table(experiments: Iterable[Listed], nothing: str = NONE_YET) ->
 
 def _mark(experiment: Listed) -> str:
     if isinstance(experiment, ExternalExperiment):
-        return ", ".join(experiment.told_by)
+        return ", ".join(experiment.source_kinds)
     if isinstance(experiment, DamagedExperiment):
         return "damaged"
     return "refused today" if experiment.refused else ""
@@ -133,7 +133,7 @@ def external_view(experiment: ExternalExperiment, runs: Iterable[ExternalRun]) -
     """Return an experiment of logged or imported runs, and these."""
     facts = (
         ("experiment", experiment.id),
-        ("not measured", ", ".join(experiment.told_by)),
+        ("not measured", ", ".join(experiment.source_kinds)),
         ("runs", counts_text(experiment.counts)),
         ("answer", f"adapm-bench compare {experiment.id}"),
     )

@@ -252,13 +252,13 @@ class Client:
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     def external_experiments(
-        self, labels: Sequence[str] = (), *, told_by: str | None = None, limit: int | None = None
+        self, labels: Sequence[str] = (), *, source: str | None = None, limit: int | None = None
     ) -> tuple[ExternalExperiment, ...]:
-        """Return experiments with runs that were logged or imported (`told_by`) and with all of `labels`, the newest
+        """Return experiments with runs that were logged or imported (`source`) and with all of `labels`, the newest
         first; read page by page until there are `limit` of them."""
         path, wanted = "/v1/external-experiments", as_list(labels)
         pages = self._read_pages(path, Page[ExternalExperiment], "before", label=wanted, limit=PAGE_LIMIT)
-        return tuple(islice((experiment for experiment in pages if told_by in (None, *experiment.told_by)), limit))
+        return tuple(islice((experiment for experiment in pages if source in (None, *experiment.source_kinds)), limit))
 
     def external_experiment(self, external_id: str) -> ExternalExperiment:
         """Return an experiment of external runs by its id or its name."""
@@ -268,10 +268,6 @@ class Client:
         """Return the runs of an experiment of external runs, the oldest first; read page by page."""
         path = f"/v1/external-experiments/{segment(external_id)}/runs"
         return tuple(self._read_pages(path, Page[ExternalRun], "after"))
-
-    def external_table(self, external_id: str) -> str:
-        """Return the runs as the text of a CSV table, with the last value of every metric."""
-        return self._file(f"/v1/external-experiments/{segment(external_id)}/runs.csv").text
 
     def judge(
         self,

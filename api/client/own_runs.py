@@ -67,29 +67,34 @@ def start_run(
     keep nothing. Where only srun or mpirun say which process it is, each logs, and the judgement takes the first of
     those with the same candidate, rate and seed.
     """
-    try:
-        settings = _process_settings() | {str(name): plain_value(value) for name, value in (config or {}).items()}
-        header = RunHeader(
-            experiment=experiment,
-            candidate=candidate,
-            lr=None if lr is None else float(lr),
-            seed=None if seed is None else int(seed),
-            workload=workload,
-            config=settings,
-            tags=tuple(tags),
-            started_at=time.time(),
-        )
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
-        raise ValueError(f"{'.'.join(map(str, fault['loc']))}={str(fault['input'])[:200]!r}: {fault['msg']}") from None
-    except RecursionError:
-        raise ValueError("config is nested too deeply, or holds itself") from None
+    header = valid_header(
+        experiment=experiment,
+        candidate=candidate,
+        lr=None if lr is None else float(lr),
+        seed=None if seed is None else int(seed),
+        workload=workload,
+        config={**_process_settings(), **(config or {})},
+        tags=tuple(tags),
+        started_at=time.time(),
+    )
     run_id = id or uuid4().hex[:16]
     if not run_id.replace("-", "").replace("_", "").isalnum() or not run_id.isascii() or len(run_id) > 64:
         raise ValueError(f"id={run_id!r}: use up to 64 letters, digits, - and _")
     where = Path(folder or os.environ.get(FOLDER_VARIABLE) or FOLDER)
     last_step = _last_step(where, run_id, header)
     return OwnRun(run_id, header, where, url or os.environ.get(URL_VARIABLE), key, last_step=last_step)
+
+
+def valid_header(*, config: Mapping[str, Any], **fields: Any) -> RunHeader:
+    """Return the header of a run, its configuration as JSON can keep it. Raises `ValueError` with the field, its value
+    and what is wrong with it."""
+    try:
+        return RunHeader(config=plain_value(config), **fields)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))}={str(fault['input'])[:200]!r}: {fault['msg']}") from None
+    except RecursionError:
+        raise ValueError("config is nested too deeply, or holds itself") from None
 
 
 def _process_settings() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from orchestrator.external_runs import LinesBatch, RunHeader, SpoolLine
+from orchestrator.external_runs import MOST_LINES, LinesBatch, RunHeader, SpoolLine
 from worker.records.result import Record
 from worker.schema import first_fault
 
@@ -29,7 +29,6 @@ SUFFIX = ".run.jsonl"
 FOLDER = Path("adapm-runs")
 """The folder of spools, below that in which the training was started, unless $ADAPM_BENCH_RUNS names another."""
 FOLDER_VARIABLE = "ADAPM_BENCH_RUNS"
-MOST_LINES = 1_000
 TAIL_BYTES = 2**17
 """Read for the last step: a line has at most 200 metrics, some 40 kB."""
 MOST_BYTES = 2**18

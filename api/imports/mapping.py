@@ -17,10 +17,18 @@ from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any
 
-from pydantic import ValidationError
-
-from api.client.own_runs import LARGEST_STEP, plain_value
-from api.imports.source import SourceError, SourcePoint, SourceRun, is_sample, parse_number, reading
+from api.client.own_runs import LARGEST_STEP, plain_value, valid_header
+from api.imports.source import (
+    CANDIDATE_NAMES,
+    RATE_NAMES,
+    SEED_NAMES,
+    SourceError,
+    SourcePoint,
+    SourceRun,
+    is_sample,
+    parse_number,
+    reading,
+)
 from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
 from orchestrator.sessions import join_sessions
 from orchestrator.specs.differences import flat_fields
@@ -28,15 +36,9 @@ from orchestrator.specs.differences import flat_fields
 JUDGED = "val_loss"
 PROPOSALS: Mapping[str, Sequence[str]] = {
     "experiment": ("config.experiment", "project", "config.project", "config.project_id"),
-    "candidate": (
-        *(f"config.{name}" for name in ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name")),
-        *("config.optimizer.type", "config.method", "config.algorithm", "folder", "name.candidate", "group"),
-    ),
-    "lr": (
-        *(f"config.{name}" for name in ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")),
-        "name.lr",
-    ),
-    "seed": (*(f"config.{name}" for name in ("seed", "random_seed", "manual_seed", "rng_seed")), "name.seed"),
+    "candidate": (*(f"config.{name}" for name in CANDIDATE_NAMES), "folder", "name.candidate", "group"),
+    "lr": (*(f"config.{name}" for name in RATE_NAMES), "name.lr"),
+    "seed": (*(f"config.{name}" for name in SEED_NAMES), "name.seed"),
     "workload": ("config.workload",),
 }
 """The candidates for each field of a run, the first that a run has."""
@@ -102,6 +104,9 @@ def propose_mapping(
             chosen[name] = corrections[name]
         elif proposal := _propose((METRIC_PROPOSALS if of_metric else PROPOSALS)[name], names):
             chosen[name] = proposal
+    losses = possible_losses(runs)
+    if "val_loss" not in chosen and len(losses) == 1 and VALIDATION.search(losses[0]):
+        chosen["val_loss"] = losses[0]
     axes = (pair for run in runs for pair in run.axes.items())  # what its owner has a metric drawn over
     axis = next((axis for pattern, axis in axes if fnmatchcase(chosen.get("val_loss", ""), pattern)), None)
     if axis in metrics and "step" not in corrections:
@@ -110,12 +115,12 @@ def propose_mapping(
 
 
 def _propose(names: Sequence[str], fields: Collection[str]) -> str | None:
-    """Return the first of the names that is there, or that a longer name ends with, as behind the path of a
-    tracker's."""
-    return next((name for name in names if name in fields), None) or next(
-        (field for name in names for field in sorted(fields) if field.endswith(f"/{name.removeprefix('config.')}")),
-        None,
-    )
+    """Return the first of the names that is there in any case, or that a longer name ends with, as behind the path of
+    a tracker's."""
+    by_lower = {field.lower(): field for field in sorted(fields)}
+    endings = [f"/{name.removeprefix('config.')}" for name in names]
+    behind_paths = (field for ending in endings for field in by_lower if field.endswith(ending))
+    return next((by_lower[field] for field in (*names, *behind_paths) if field in by_lower), None)
 
 
 def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
@@ -150,68 +155,64 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
     """Return the run under our names, with all that its source says kept in its configuration. Raises `SourceError`,
     and nothing else whatever the source says."""
     with reading(run.name, f"a run of {source}"):
-        return _mapped(run, mapping, source, default_experiment)
-
-
-def _mapped(run: SourceRun, mapping: FieldMapping, source: str, default_experiment: str) -> MappedRun:
-    known = fields_of(run)
-    said: dict[str, Any] = {"experiment": default_experiment}
-    for name in PROPOSALS:
-        if name in mapping.constants:
-            said[name] = mapping.constants[name]
-        elif (value := known.get(mapping.fields.get(name, ""))) is not None:
-            said[name] = value
-    if "candidate" not in said:
-        raise SourceError(
-            f"{run.name}: nothing says its candidate; use --map candidate=FIELD or --set candidate=NAME; its fields "
-            f"are {_name_list(known)}"
-        )
-    sessions = [tuple(_points(session, run.metrics, mapping)) for session in run.sessions]
-    figures = [[point for point in session if not is_sample(point)] for session in sessions]
-    points, notes = join_sessions(
-        figures,
-        counts_steps=run.counts_steps and mapping.fields.get("step") not in run.metrics,
-    )
-    times = {point.at for point in points}
-    kept = (
-        session
-        for session, own in zip(sessions, figures, strict=True)
-        if not own or any(point.at in times for point in own)
-    )
-    samples = sorted((point for session in kept for point in session if is_sample(point)), key=attrgetter("at"))
-    points += [replace(point, step=number) for number, point in enumerate(samples)]
-    notes = [*run.notes, *notes, *check_collisions(run.name, points)]
-    logged_at = [point.at for point in run.points if 0 < point.at < math.inf]
-    facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes})
-    try:
-        header = RunHeader(
-            experiment=str(said["experiment"]).strip(),
-            candidate=str(said["candidate"]).strip(),
-            lr=_number(said.get("lr")),
-            seed=_number(said.get("seed")),
-            workload=str(said["workload"]).strip() if "workload" in said else None,
-            config={**plain_value(dict(run.config)), IMPORTED: facts},
+        points, notes = _joined_points(run, mapping)
+        logged_at = [point.at for point in run.points if 0 < point.at < math.inf]
+        facts = {"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes}
+        header = valid_header(
+            **_own_fields(run, mapping, default_experiment),
+            config={**run.config, IMPORTED: facts},
             tags=run.tags,
             source=source,
             started_at=run.started_at if 0 < run.started_at < math.inf else min(logged_at, default=0.0),
         )
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
+        numbered = run.numbered if mapping.fields.get("seed") == "config.seed" else None
+        return MappedRun(
+            run_id=f"{source}-{_digest(source, run, header, numbered or header.seed, points)}",
+            name=run.name,
+            header=header,
+            points=tuple(points),
+            state=run.state,
+            ended_at=run.ended_at if 0 < run.ended_at < math.inf else max(logged_at, default=header.started_at),
+            notes=tuple(notes),
+            metrics=frozenset(name for point in points for name in point.metrics),
+            is_numbered=numbered is not None,
+        )
+
+
+def _own_fields(run: SourceRun, mapping: FieldMapping, default_experiment: str) -> dict[str, Any]:
+    """Return the experiment, candidate, learning rate, seed and workload of a run. Raises `SourceError` without a
+    candidate."""
+    source_fields = fields_of(run)
+    read = {name: source_fields.get(field) for name, field in mapping.fields.items() if name in PROPOSALS}
+    values = {name: value for name, value in read.items() if value is not None} | dict(mapping.constants)
+    if "candidate" not in values:
         raise SourceError(
-            f"{run.name}: {'.'.join(map(str, fault['loc']))}={str(fault['input'])[:80]!r}: {fault['msg']}"
-        ) from None
-    numbered = run.numbered if mapping.fields.get("seed") == "config.seed" else None
-    return MappedRun(
-        run_id=f"{source}-{_digest(source, run, header, numbered or header.seed, points)}",
-        name=run.name,
-        header=header,
-        points=tuple(points),
-        state=run.state,
-        ended_at=run.ended_at if 0 < run.ended_at < math.inf else max(logged_at, default=header.started_at),
-        notes=tuple(notes),
-        metrics=frozenset(name for point in points for name in point.metrics),
-        is_numbered=numbered is not None,
-    )
+            f"{run.name}: nothing says its candidate; use --map candidate=FIELD or --set candidate=NAME; its fields "
+            f"are {_name_list(source_fields)}"
+        )
+    return {"experiment": default_experiment} | {
+        name: _number(value) if name in ("lr", "seed") else str(value).strip() for name, value in values.items()
+    }
+
+
+def _joined_points(run: SourceRun, mapping: FieldMapping) -> tuple[list[SourcePoint], list[str]]:
+    """Return the points of all sessions under our names, and in a sentence each what was done for it. Samples of the
+    machine are numbered; those of a session that is left out are left out with it."""
+    sessions = [tuple(_points(session, run.metrics, mapping)) for session in run.sessions]
+    figures = [[point for point in session if not is_sample(point)] for session in sessions]
+    counts_steps = run.counts_steps and mapping.fields.get("step") not in run.metrics
+    points, notes = join_sessions(figures, counts_steps=counts_steps)
+    times = {point.at for point in points}
+    samples = [
+        sample
+        for session, own in zip(sessions, figures, strict=True)
+        if not own or any(point.at in times for point in own)
+        for sample in session
+        if is_sample(sample)
+    ]
+    samples.sort(key=attrgetter("at"))
+    points += [replace(sample, step=number) for number, sample in enumerate(samples)]
+    return points, [*run.notes, *notes, *check_collisions(run.name, points)]
 
 
 def _points(points: Iterable[SourcePoint], logged: Collection[str], mapping: FieldMapping) -> Iterator[SourcePoint]:

@@ -39,9 +39,9 @@ def _address(place: str) -> Iterator[str]:
         with copied_database(path) as copy:
             yield f"sqlite:///{copy}"
     elif path.is_dir():
-        for each in path.rglob("*"):  # MLflow would wait for who writes to a pipe
-            if each.exists() and not each.is_file() and not each.is_dir():
-                raise SourceError(f"{each} is neither a file nor a folder")
+        for file in path.rglob("*"):  # MLflow would wait for who writes to a pipe
+            if file.exists() and not file.is_file() and not file.is_dir():
+                raise SourceError(f"{file} is neither a file nor a folder")
         with tempfile.TemporaryDirectory() as folder:
             for experiment in path.resolve().iterdir():
                 (Path(folder) / experiment.name).symlink_to(experiment)
@@ -55,10 +55,10 @@ def _read_store(client: Any, project: str) -> Iterator[SourceRun]:
     wanted = [key for key, name in names.items() if fnmatchcase(name, project)]
     token = None
     while wanted:
-        found = client.search_runs(wanted, page_token=token)
-        for run in found:
+        page = client.search_runs(wanted, page_token=token)
+        for run in page:
             yield _run(client, run, names[run.info.experiment_id])
-        if not (token := found.token):
+        if not (token := page.token):
             return
 
 

@@ -15,6 +15,13 @@ from typing import Any
 from orchestrator.external_runs import SAMPLES, ExternalState
 from orchestrator.sessions import SourcePoint as SourcePoint
 
+CANDIDATE_NAMES = ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "optimizer.type",
+                   "method", "algorithm")  # fmt: skip
+RATE_NAMES = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")
+SEED_NAMES = ("seed", "random_seed", "manual_seed", "rng_seed")
+STEP_NAMES = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update")
+"""What settings, columns and groups of a pattern are called in which a run says each, the first that there is."""
+
 
 class SourceError(Exception):
     """A source cannot be read, or says too little; the message says which, and what to do, in one line."""
@@ -111,7 +118,7 @@ def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Pa
     itself."""
     for root in map(Path, places):
         if root.is_dir():
-            paths = sorted({each for pattern in patterns for each in root.rglob(pattern) if each.is_file()})
+            paths = sorted({path for pattern in patterns for path in root.rglob(pattern) if path.is_file()})
         elif root.is_file():
             paths = [root]
         else:
@@ -147,12 +154,12 @@ def copied_database(path: Path) -> Iterator[Path]:
             if Path(f"{path}{suffix}").is_file():
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         with closing(sqlite3.connect(copy)) as database:
-            found = database.execute(
+            computed = database.execute(
                 "select name from sqlite_master where type = 'view' "
                 "or exists (select 1 from pragma_table_xinfo(name) where hidden > 1)"  # a column that is computed
             ).fetchone()
-            if found is not None:
-                raise SourceError(f"{path} computes {found[0]}, perhaps without end: only stored tables are read")
+            if computed is not None:
+                raise SourceError(f"{path} computes {computed[0]}, perhaps without end: only stored tables are read")
             (fault,) = database.execute("pragma quick_check(1)").fetchone()  # pages in a circle have no end, either
             if fault != "ok":
                 raise SourceError(f"{path} is damaged: {fault}")

@@ -24,6 +24,10 @@ from typing import Any
 import yaml
 
 from api.imports.source import (
+    CANDIDATE_NAMES,
+    RATE_NAMES,
+    SEED_NAMES,
+    STEP_NAMES,
     ReadRequest,
     SourceError,
     SourcePoint,
@@ -36,16 +40,17 @@ from api.imports.source import (
 from orchestrator.specs.text import SpecLoader
 
 RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
-SETTING_COLUMNS = ("experiment", "candidate", "optimizer", "optim", "opt", "optimizer_name", "method", "algorithm",
-                   "seed", "random_seed", "workload", "task", "dataset", "model", "project", "project_id")  # fmt: skip
-RATE_COLUMNS = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr")
-STEP_COLUMNS = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update", "epoch")
+SETTING_COLUMNS = ("experiment", *CANDIDATE_NAMES, *SEED_NAMES, "workload", "task", "dataset", "model", "project",
+                   "project_id")  # fmt: skip
 KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_path")
 PART_COLUMNS = ("split", "subset")
 TIME_COLUMNS = ("wall time", "wall_time", "timestamp", "_timestamp")
 VALUE = re.compile(r"(?:\w+_)?value")
 PATTERNS = ("*.csv", "*.tsv", "*.parquet")
+MOST_UNPACKED = 1_000
+"""Bytes of a table in Parquet for each byte of its file: logs are packed to a tenth, not to a thousandth."""
 CHART_DASH, CHART_BOUNDS = " - ", ("__MIN", "__MAX")
+PYTHON_TAG = re.compile(r"!!python/(?:name:(\S+) ''|\S+)")
 CURVE_FILE = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
 DECIMAL_SIGNS = {
     sign: re.compile(
@@ -178,14 +183,24 @@ def _parquet(path: Path) -> _Table:
         raise SourceError(
             f"{path} needs pyarrow: pip install pyarrow; or write CSV, by pandas: read_parquet(…).to_csv(…)"
         ) from error
-    file = pq.ParquetFile(path)
-    if file.metadata.num_rows > path.stat().st_size:
+    file, size = pq.ParquetFile(path), path.stat().st_size
+    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+    unpacked = max(file.metadata.num_rows, sum(group.total_byte_size for group in groups) // MOST_UNPACKED)
+    if unpacked > size:
         raise SourceError(f"{path} has {file.metadata.num_rows:,} rows, which repeat one another: no training's are so")
-    rows = file.read().to_pylist()
-    header = list(rows[0]) if rows else []
-    return _Table(
-        path, header, [{name: _plain(cell) for name, cell in row.items()} for row in rows], range(1, len(rows) + 1)
-    )
+    texts = [column.name for column in file.schema_arrow if str(column.type) in ("string", "large_string", "binary")]
+    table = pq.ParquetFile(path, read_dictionary=texts).read()
+    columns = [[cell for chunk in column.chunks for cell in _cells(chunk)] for column in table.columns]
+    rows = [dict(zip(table.column_names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    return _Table(path, table.column_names, rows, range(1, len(rows) + 1))
+
+
+def _cells(chunk: Any) -> list[Cell]:
+    """Return the values of an array of Arrow's. Equal texts of a dictionary are one object, however often they come."""
+    if hasattr(chunk, "dictionary"):
+        values = [_plain(value) for value in chunk.dictionary.to_pylist()]
+        return [None if index is None else values[index] for index in chunk.indices.to_pylist()]
+    return [_plain(cell) for cell in chunk.to_pylist()]
 
 
 def _plain(cell: object) -> Cell:
@@ -210,7 +225,7 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
     def first(names: Iterable[str]) -> str | None:
         return next((by_lower[name] for name in names if name in by_lower), None)
 
-    step, key, run = first(STEP_COLUMNS), first(KEY_COLUMNS), first(RUN_COLUMNS)
+    step, key, run = first((*STEP_NAMES, "epoch")), first(KEY_COLUMNS), first(RUN_COLUMNS)
     values = [name for name in table.header if VALUE.fullmatch(name.lower())]
     time = first(TIME_COLUMNS)
     if all(CHART_DASH in name for name in table.header[1:]):
@@ -245,10 +260,10 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
         )  # fmt: skip
     if step is not None and step.lower() == "epoch":
         steps = (row[step] for row in table.rows)
-        if any(isinstance(each, float) and math.isfinite(each) and not each.is_integer() for each in steps):
+        if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in steps):
             step = None  # it counts in parts: then it is a metric, and steps are numbered
     part = first(PART_COLUMNS)
-    rates = [by_lower[name] for name in RATE_COLUMNS if name in by_lower and by_lower[name] not in runs]
+    rates = [by_lower[name] for name in RATE_NAMES if name in by_lower and by_lower[name] not in runs]
     if (
         step is None
         or any(_is_constant_per_run(table.rows, runs, name) for name in rates)
@@ -275,15 +290,13 @@ def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) ->
 
 def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
     """Return whether one step comes twice with one metric: several runs are mixed."""
-    seen: set[tuple[Cell, ...]] = set()
-    for row in rows:
-        for name, cell in row.items():
-            if cell is not None and name not in runs and name != step:
-                key = (*(row[column] for column in runs), row[step], name)
-                if key in seen:
-                    return True
-                seen.add(key)
-    return False
+    keys = [
+        (*(row[column] for column in runs), row[step], name)
+        for row in rows
+        for name, cell in row.items()
+        if cell is not None and name not in runs and name != step
+    ]
+    return len({*keys}) < len(keys)
 
 
 # Runs
@@ -359,24 +372,11 @@ def _time(row: Row, layout: _Layout) -> float:
     return value / 1000 if 1e11 < value < 1e14 else value if 1e8 < value <= 1e11 else 0.0
 
 
-class _HyperparameterLoader(SpecLoader):
-    """Takes what Python's own tags mark, as of tuples, for what it looks like, and makes no object of it."""
-
-
-def _construct_plain(loader: _HyperparameterLoader, tag: str, node: yaml.Node) -> Any:
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node, deep=True)
-    if isinstance(node, yaml.MappingNode):
-        return loader.construct_mapping(node, deep=True)
-    return tag if node.value == "" else node.value
-
-
-_HyperparameterLoader.add_multi_constructor("tag:yaml.org,2002:python/", _construct_plain)
-
-
 def _hyperparameters(path: Path) -> dict[str, Any]:
+    """Return Lightning's `hparams.yaml`. What its tags make a tuple, an object or a name of Python is a list, a mapping
+    or a text."""
     if not path.is_file():
         return {}
     with reading(path, "YAML"):
-        document = yaml.load(path.read_text("utf-8"), _HyperparameterLoader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(PYTHON_TAG.sub(r"\1", path.read_text("utf-8")), SpecLoader)  # noqa: S506 - a SafeLoader
         return {str(name): value for name, value in document.items()} if isinstance(document, dict) else {}

@@ -18,6 +18,7 @@ from pathlib import Path
 from api.client.own_runs import LARGEST_STEP
 from api.imports.mapping import SEED, parse_name
 from api.imports.source import (
+    STEP_NAMES,
     ReadRequest,
     SourceError,
     SourcePoint,
@@ -35,7 +36,7 @@ LINE_SECONDS = 1.0
 """The seconds of computing after which a pattern is given up at a line: some take time that doubles with each
 character."""
 NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
-STEPS = (("step", "global_step", "iteration", "iter"), ("last_step",))
+STEPS = (STEP_NAMES, ("last_step",))
 """Groups that are the step, and the one that the training will end at."""
 SETTINGS = ("candidate", "seed")
 """Groups that say something of the whole run."""
@@ -202,15 +203,15 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
     training, ahead, number = _Training(name, f"{path.name}/1", seed), dict[str, str](), 1
     for line in _lines(path):
         signal.setitimer(signal.ITIMER_VIRTUAL, LINE_SECONDS)
-        for this in formats:
-            match = next(filter(None, (expression.search(line) for expression in this.lines)), None)
+        for log_format in formats:
+            match = next(filter(None, (expression.search(line) for expression in log_format.lines)), None)
             if match is not None:
                 break
         else:
             continue
         groups = {group: text for group, text in match.groupdict().items() if text is not None}
-        if this.pairs is not None:
-            groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in this.pairs.findall(line)}
+        if log_format.pairs is not None:
+            groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in log_format.pairs.findall(line)}
         ahead |= {group: groups.pop(group) for group in SETTINGS if group in groups}
         step_text, last_step = (
             next((groups.pop(group) for group in names if group in groups), None) for names in STEPS
@@ -222,7 +223,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
         step = 1000 * metrics.get("epoch", math.nan) if step_text is None else as_number(parse_number(step_text))
         if step is None or not (0 <= step <= LARGEST_STEP and metrics):
             continue
-        formats = (this,)
+        formats = (log_format,)
         if training.has_ended and step < training.points[-1].step:
             yield training
             number += 1

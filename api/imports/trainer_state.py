@@ -17,19 +17,19 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     newest: dict[Path, tuple[int, str, Path, dict[str, Any]]] = {}
     for path, way in find_files(request.places, "trainer_state.json"):
         with reading(path, "JSON"):
-            found = json.loads(path.read_text("utf-8"))
-        if not isinstance(found, dict) or not isinstance(found.get("log_history"), list):
+            state = json.loads(path.read_text("utf-8"))
+        if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
             raise SourceError(f"{path} has no log_history: it is no trainer_state.json")
         folder = path.parent.resolve()
         is_checkpoint = folder.name.startswith("checkpoint-")
         output = folder.parent if is_checkpoint else folder
         within = way.parent if is_checkpoint else way
         name = output.name if within == Path() else within.as_posix()
-        step = int(found.get("global_step") or 0)
+        step = int(state.get("global_step") or 0)
         if output not in newest or step >= newest[output][0]:
-            newest[output] = step, name, path, found
-    for step, name, path, found in newest.values():
-        yield _run(path, name, step, found)
+            newest[output] = step, name, path, state
+    for step, name, path, state in newest.values():
+        yield _run(path, name, step, state)
 
 
 def _run(path: Path, name: str, step: int, state: dict[str, Any]) -> SourceRun:

@@ -9,13 +9,13 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
 from api.client.client import Client
 from api.client.messages import ClientError
-from api.client.own_runs import LARGEST_STEP, MOST_METRICS
+from api.client.own_runs import MOST_METRICS
 from api.client.spool import batches
 from api.imports.mapping import MappedRun
 from orchestrator.external_runs import MOST_VALUES, ExternalRun, RunHeader, SpoolLine
@@ -40,32 +40,32 @@ class ImportedRun:
 
 def send_run(client: Client, run: MappedRun) -> ImportedRun:
     """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
-    known, header = None, run.header
+    stored_run, header = None, run.header
     try:
-        known = client.external_run(run.run_id)
+        stored_run = client.external_run(run.run_id)
     except ClientError as error:
         if error.status != 404:
             raise
     if run.is_numbered:  # it keeps the number that it was first sent with, which no other run gets
-        seed = _unused_seed(client, header) if known is None else known.seed
+        seed = _unused_seed(client, header) if stored_run is None else stored_run.seed
         header = header.model_copy(update={"seed": seed, "config": {**header.config, "seed": str(seed)}})
     values: Values = {}
-    if known is not None:
-        for names in _metric_groups(known):
+    if stored_run is not None:
+        for names in _metric_groups(stored_run):
             series = client.external_series(run.run_id, names)
             values |= {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
-    lines = list(_new_lines(run, values))
+    lines = _new_lines(run, values)
     labels: tuple[str, ...] = ()
-    is_same = all(getattr(known, name, None) == getattr(header, name) for name in ("candidate", "lr", "seed"))
-    went_back = known is not None and is_same and _went_back(run, values, lines)  # the service refuses another one
-    if known is not None and went_back:
-        labels = client.external_experiment(known.experiment_id).labels  # which goes with its last run
+    is_same = all(getattr(stored_run, name, None) == getattr(header, name) for name in ("candidate", "lr", "seed"))
+    went_back = stored_run is not None and is_same and _went_back(run, values, lines)  # the service refuses another one
+    if stored_run is not None and went_back:
+        labels = client.external_experiment(stored_run.experiment_id).labels  # which goes with its last run
         client.delete_external_run(run.run_id)
-        header = header.model_copy(update={"workload": header.workload or known.workload})
-        lines = list(_new_lines(run, {}))
+        header = header.model_copy(update={"workload": header.workload or stored_run.workload})
+        lines = _new_lines(run, {})
     new_values = sum(len(line.metrics) for line in lines)
-    if known is None or went_back or known.state != run.state or not _has_settings(known, header):
-        moment = run.ended_at if known is None or went_back else max(run.ended_at, time.time())
+    if stored_run is None or went_back or stored_run.state != run.state or not _has_settings(stored_run, header):
+        moment = run.ended_at if stored_run is None or went_back else max(run.ended_at, time.time())
         lines.append(SpoolLine(at=moment, state=run.state))
     if lines:
         content = "\n".join(line.model_dump_json(exclude_defaults=True) for line in lines)
@@ -77,7 +77,7 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         run_id=run.run_id,
         name=run.name,
         experiment=header.experiment,
-        is_new=known is None,
+        is_new=stored_run is None,
         new_values=new_values,
         went_back=went_back,
     )
@@ -106,44 +106,36 @@ def _metric_groups(run: ExternalRun) -> Iterator[list[str]]:
         yield names
 
 
-def _last_values(run: MappedRun) -> Values:
-    """Return the value that was logged last, which counts, by metric and step."""
-    found: Values = {}
-    for point in run.points:
-        for name, value in point.metrics.items():
-            found.setdefault(name, {})[point.step] = value
-    return found
+def _new_lines(run: MappedRun, stored_values: Values) -> list[SpoolLine]:
+    """Return the values that are not there, of each step the last one; the service keeps the one with the latest time,
+    so a correction has today's."""
+    last = {(name, point.step): (point.at, value) for point in run.points for name, value in point.metrics.items()}
+    metrics_by_moment: dict[tuple[float, int], dict[str, float]] = {}
+    now = time.time()
+    for (name, step), (at, value) in sorted(last.items()):
+        stored = stored_values.get(name, {}).get(step)
+        if stored is None or not _equal(value, stored):
+            metrics_by_moment.setdefault((at if stored is None else now, step), {})[name] = value
+    return [
+        SpoolLine(at=at, step=step, metrics=dict([*metrics.items()][begin : begin + MOST_METRICS]))
+        for (at, step), metrics in metrics_by_moment.items()
+        for begin in range(0, len(metrics), MOST_METRICS)
+    ]
 
 
-def _new_lines(run: MappedRun, stored_values: Values) -> Iterator[SpoolLine]:
-    """Yield the points without the values that are there."""
-    last, now = _last_values(run), time.time()
-    for point in run.points:
-        step = point.step
-        here = {name: stored_values[name][step] for name in point.metrics if step in stored_values.get(name, ())}
-        new = sorted(
-            (name, value)
-            for name, value in point.metrics.items()
-            if _equal(value, last[name][step]) and not (name in here and _equal(value, here[name]))
-        )
-        # A value that was there is replaced by the one that is told last.
-        at = now if any(name in here for name, _ in new) else point.at
-        for begin in range(0, len(new), MOST_METRICS):
-            yield SpoolLine(at=at, step=step, metrics=dict(new[begin : begin + MOST_METRICS]))
-
-
-def _went_back(run: MappedRun, stored_values: Values, new: list[SpoolLine]) -> bool:
+def _went_back(run: MappedRun, stored_values: Values, new: Iterable[SpoolLine]) -> bool:
     """Return whether the service has values that the run has no more, behind a step of which their metric has a new
     one. One that begins later than what is there, or has nothing new, may be a part of it."""
-    last = _last_values(run)
-    begins: dict[str, int] = {}
-    for line in new:
-        for name in line.metrics:
-            begins[name] = min(begins.get(name, LARGEST_STEP), line.step or 0)
+    values = {(name, point.step) for point in run.points for name in point.metrics}
+    first_new = {
+        name: line.step or 0 for line in sorted(new, key=lambda line: -(line.step or 0)) for name in line.metrics
+    }
     return any(
-        min(values) in last[name] and any(step > begins[name] and step not in last[name] for step in values)
-        for name, values in stored_values.items()
-        if values and name in begins
+        name in first_new
+        and (name, min(steps)) in values
+        and any(step > first_new[name] and (name, step) not in values for step in steps)
+        for name, steps in stored_values.items()
+        if steps
     )
 
 

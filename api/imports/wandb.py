@@ -28,14 +28,14 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     for path, _ in find_files(request.places, "*.wandb"):
         if any(parent.name == "latest-run" for parent in path.parents):  # a link to one of the others
             continue
-        found = SourceRun(name="", sessions=[[]], counts_steps=True, state=ExternalState.RUNNING)
+        session = SourceRun(name="", sessions=[[]], counts_steps=True, state=ExternalState.RUNNING)
         with reading(path, "a file of W&B's"):
             for record in _records(path):
-                _add_record(parse_message(record), found)
-        if "id" not in found.facts:
+                _add_record(parse_message(record), session)
+        if "id" not in session.facts:
             raise SourceError(f"{path} does not say which run it is of: its process was killed before it began")
-        found.source_id = "/".join(found.facts.get(name, "") for name in ("entity", "project", "id"))
-        runs.setdefault(found.source_id, []).append(found)
+        session.source_id = "/".join(session.facts.get(name, "") for name in ("entity", "project", "id"))
+        runs.setdefault(session.source_id, []).append(session)
     for sessions in runs.values():
         run, *later = sorted(sessions, key=lambda session: session.started_at)
         for session in later:

@@ -16,7 +16,6 @@ from api.routes.context import (
     json_response,
     problems,
 )
-from dashboards.files.publication import external_runs_csv
 from orchestrator.analysis.external_runs import judge
 from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import (
@@ -111,19 +110,6 @@ def runs(
     """Its runs, the oldest first; `after` is the last id of the page before."""
     found = state.services.external_runs.runs(external_id, limit=limit + 1, after=after)
     return json_response(cut_page(found, limit, lambda run: run.id))
-
-
-@router.get(
-    "/external-experiments/{external_id}/runs.csv",
-    response_class=Response,
-    responses={200: {"description": "The file.", "content": {"text/csv": {}}}, **problems(404)},
-)
-def table(external_id: ExperimentPath, state: State) -> Response:
-    """Its runs as CSV, a line each: their fields, and the last value of every metric."""
-    found = state.services.external_runs.experiment(external_id)
-    headers = {"Content-Disposition": f'attachment; filename="external-{found.id}.csv"'}
-    text = external_runs_csv(state.services.external_runs.runs(found.id))
-    return Response(text, headers=headers, media_type="text/csv")
 
 
 @router.get(

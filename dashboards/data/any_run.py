@@ -6,7 +6,6 @@ was measured: its source marks it in every figure and table, and no mean and no 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import JsonValue
 
@@ -14,7 +13,7 @@ from dashboards.data.series import external_metric
 from dashboards.text import formats
 from dashboards.text.words import candidate_title
 from orchestrator.columns import FIELDS
-from orchestrator.external_runs import ExternalRun, ExternalState, told_by
+from orchestrator.external_runs import ExternalRun, ExternalState, SourceKind, source_kind
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import RunRecord
 from orchestrator.run_table.fields import EXTERNAL
@@ -42,9 +41,9 @@ class AnyRun:
         return self.record if isinstance(self.record, ExternalRun) else None
 
     @property
-    def source(self) -> Literal["bench", "logged", "imported"]:
-        """Whether it was measured here, or who told of it."""
-        return "bench" if isinstance(self.record, RunRecord) else told_by(self.record.source)
+    def source(self) -> SourceKind:
+        """Where the run is from."""
+        return "bench" if isinstance(self.record, RunRecord) else source_kind(self.record.source)
 
     @property
     def key(self) -> str:

@@ -69,8 +69,9 @@ class Search:
 
     def fits(self, experiment: Listed) -> bool:
         """Return whether every word occurs somewhere in what the experiment is, and its state and source are those."""
+        kinds = experiment.source_kinds if isinstance(experiment, ExternalExperiment) else ("bench",)
         return (
-            self.source in ("all", *(experiment.told_by if isinstance(experiment, ExternalExperiment) else ("bench",)))
+            self.source in ("all", *kinds)
             and self._is_in_state(experiment)
             and all(word in _searched_text(experiment) for word in self.text.lower().split())
         )

@@ -6,7 +6,6 @@ full precision, units in its heads. Names that users chose are escaped: no TeX c
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -15,7 +14,6 @@ from typing import Literal
 from dashboards.text import formats, words
 from orchestrator.analysis import verdicts
 from orchestrator.export.cells import spreadsheet_safe
-from orchestrator.external_runs import ExternalRun
 from orchestrator.records import CandidatePair, CandidateRow, Comparison, Difference
 
 TableFormat = Literal["latex", "markdown", "csv"]
@@ -256,34 +254,6 @@ def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:
     written = io.StringIO()
     csv.writer(written, lineterminator="\r\n").writerows(map(spreadsheet_safe, row) for row in rows)  # RFC 4180
     return written.getvalue()
-
-
-def external_runs_csv(runs: Sequence[ExternalRun]) -> str:
-    """Return the runs as CSV, a line each: their fields, then the last value of each metric. `origin` says of every
-    line that it was told, and not measured by the bench."""
-    metrics = sorted({name for run in runs for name in run.metrics})
-    settings = sorted({name for run in runs for name in run.config})
-    heads = [*EXTERNAL_FIELDS, "tags", *(f"config.{name}" for name in settings)]
-    for name in metrics:
-        heads += [f"{name}.last", f"{name}.last_step"]
-    rows: list[Sequence[Value]] = [heads]
-    for run in runs:
-        cells: list[Value] = [getattr(run, name) for name in EXTERNAL_FIELDS]
-        cells += ["; ".join(run.tags), *(_setting(run.config.get(name)) for name in settings)]
-        for name in metrics:
-            summary = run.metrics.get(name)
-            last = None if summary is None else "not finite" if summary.last is None else summary.last
-            cells += [last, None if summary is None else summary.last_step]
-        rows.append(cells)
-    return _csv_lines(rows)
-
-
-def _setting(value: object) -> Value:
-    """Return a value as a cell can hold it: lists and mappings as JSON."""
-    return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
-
-
-EXTERNAL_FIELDS = ("origin", "experiment", "id", "candidate", "lr", "seed", "workload", "state", "source", "started_at")
 
 
 TARGET_COLUMNS = (

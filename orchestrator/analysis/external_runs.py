@@ -120,7 +120,7 @@ def _usual_metric(runs: Iterable[ExternalRun]) -> str:
     metric = next((usual for usual in USUAL_METRICS if usual in names), None)
     if metric is None:
         raise ConflictError(
-            f"no metric is called {USUAL_METRICS[0]}; choose the one to judge by, of which lower is better: "
+            f"no metric is called {USUAL_METRICS[0]}; choose the one to judge by, of which lower is better (--metric): "
             f"{', '.join(names) or 'there are none yet'}"
         )
     return metric
@@ -272,7 +272,8 @@ def _judged_candidate(
     metric: str,
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> JudgedCandidate:
-    budgets, baseline_budgets = (_budgets(of_row[each.candidate], metric) for each in (row, baseline))
+    budgets, baseline_budgets = (_budgets(of_row[judged.candidate], metric) for judged in (row, baseline))
+    tokens = {count for _, count in budgets.values()}
     conclusion, difference, sentence = row.conclusion, row.difference, verdict(row, baseline, "")
     unequal = None
     if len(row.learning_rates) != len(baseline.learning_rates):
@@ -296,7 +297,7 @@ def _judged_candidate(
         edge_of_grid=row.edge_of_grid,
         learning_rates=row.learning_rates,
         last_steps=tuple(sorted({steps for steps, _ in budgets.values()})),
-        tokens=_told_tokens(budgets.values()),
+        tokens=() if None in tokens else tuple(sorted(count for count in tokens if count is not None)),
     )
 
 
@@ -308,12 +309,6 @@ def _budgets(runs: Iterable[ExternalRun], metric: str) -> dict[int | None, tuple
         for run in runs
         if not _has_diverged(run, metric)
     }
-
-
-def _told_tokens(budgets: Iterable[tuple[int, float | None]]) -> tuple[float, ...]:
-    """Return the tokens if all runs logged them; else none."""
-    tokens = {told for _, told in budgets}
-    return () if None in tokens else tuple(sorted(told for told in tokens if told is not None))
 
 
 def _concerns(
@@ -379,7 +374,7 @@ MOST_SETTINGS = 8
 def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
     """Settings that each candidate has one value of, and not all the same."""
     settings = {name: [dict(_settings(run)) for run in runs] for name, runs in of_row.items()}
-    keys = {key for of_runs in settings.values() for each in of_runs for key in each}
+    keys = {key for of_runs in settings.values() for config in of_runs for key in config}
     values = {
         key: {name: {_setting_text(config.get(key)) for config in of_runs} for name, of_runs in settings.items()}
         for key in keys

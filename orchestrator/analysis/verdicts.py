@@ -257,7 +257,9 @@ def _no_loss(row: CandidateRow) -> str:
 
 def _setting(row: CandidateRow) -> str:
     best = row.best()
-    return f"learning rate {best.lr:.4g}" if best is not None else "no setting"
+    if best is None:
+        return "no setting"
+    return f"learning rate {best.lr:.4g}" if best.lr else "a learning rate that was not logged"
 
 
 def _loss(row: CandidateRow, unit: str, sample: str) -> str:

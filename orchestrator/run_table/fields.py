@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.external_runs import SourceKind
 
 LONGEST_NAME = 200
 
@@ -83,8 +84,7 @@ class TableRow:
     """A run of the table."""
 
     id: str
-    source: Literal["bench", "logged", "imported"]
-    """Whether the bench measured it, or a loop or a tool outside of the bench told of it."""
+    source: SourceKind
     experiment_id: str
     values: tuple[Value, ...]
     """The values, one for each column."""

@@ -183,7 +183,12 @@ class ExternalRuns:
     ) -> tuple[ExternalRun, ...]:
         """Return the runs of an experiment, the first that came first; with `after`, those behind that one."""
         with self._database.reading() as connection:
-            return _runs(connection, find_experiment(connection, experiment_id), limit=limit, after=after)
+            this, asked = external_runs.c, find_experiment(connection, experiment_id).id
+            query = _RUNS.where(external_experiments.c.id == asked).order_by(this.created_at, this.id).limit(limit)
+            if after is not None:
+                last = find_run(connection, after)
+                query = query.where(sa.tuple_(this.created_at, this.id) > (last.created_at, last.id))
+            return tuple(_run_record(row) for row in connection.execute(query))
 
     def run(self, run_id: str) -> ExternalRun:
         """Return a run."""
@@ -465,17 +470,6 @@ def _labels(row: Any) -> tuple[tuple[str, ...], DamagedError | None]:
         return integrity.stored(LABELS, row.labels), None
     except DamagedError as error:
         return (), error
-
-
-def _runs(
-    connection: Connection, experiment: ExternalExperiment, *, limit: int | None = None, after: str | None = None
-) -> tuple[ExternalRun, ...]:
-    this = external_runs
-    query = _RUNS.where(external_experiments.c.id == experiment.id).order_by(this.c.created_at, this.c.id).limit(limit)
-    if after is not None:
-        last = find_run(connection, after)
-        query = query.where(sa.tuple_(this.c.created_at, this.c.id) > (last.created_at, last.id))
-    return tuple(_run_record(row) for row in connection.execute(query))
 
 
 def find_run(connection: Connection, run_id: str) -> ExternalRun:

@@ -16,7 +16,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 
-from orchestrator.external_runs import USUAL_METRICS, told_by
+from orchestrator.external_runs import USUAL_METRICS, source_kind
 from orchestrator.jobs import OUTCOMES, RunStatus
 from orchestrator.run_table.fields import (
     EXTERNAL,
@@ -392,7 +392,7 @@ def _rows(
             values = iter(row[3:])
             rows_by_key[origin.is_external, row[0]] = TableRow(
                 id=row[0],
-                source=told_by(row[2]) if origin.is_external else "bench",
+                source=source_kind(row[2]) if origin.is_external else "bench",
                 experiment_id=row[1],
                 values=tuple(_value(answer, values) for answer in answers),
             )

@@ -5,6 +5,10 @@
 
 Written by wandb 0.31.0, trackio 0.43.0, tensorboard 2.21.0 with torch 2.13.0, pytorch-lightning 2.6.6 and transformers
 5.23.0. The tests need none of them, but MLflow.
+
+`older/` is by the versions of a year before, wandb 0.23.0, tensorboard 2.20.0 and transformers 4.57.3:
+
+    python -m tests.sources.write --older wandb wandb_resumed tensorboard trainer_state
 """
 
 import math
@@ -20,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 FILES = Path(__file__).parent / "files"
+OLDER = Path(__file__).parent / "older"
 STEPS = range(0, 50, 10)
 GRID = (("adamw", 0.002, 0.0), ("muon", 0.02, 0.1))
 SEEDS = (1, 2, 3)
@@ -195,8 +200,9 @@ WRITERS: Mapping[str, Callable[[Path], None]] = {
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    for name in sys.argv[1:] or WRITERS:
-        shutil.rmtree(FILES / name, ignore_errors=True)
-        WRITERS[name](FILES / name)
-        size = sum(file.stat().st_size for file in (FILES / name).rglob("*") if file.is_file())
+    folder = OLDER if "--older" in sys.argv else FILES
+    for name in [word for word in sys.argv[1:] if word != "--older"] or WRITERS:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        WRITERS[name](folder / name)
+        size = sum(file.stat().st_size for file in (folder / name).rglob("*") if file.is_file())
         print(f"{name}: {size:,} bytes")

@@ -85,8 +85,8 @@ def ls(
         if source in ("all", "bench"):
             experiments += client.experiments(limit=limit, labels=label or (), deleted=deleted)
         if source != "bench" and not deleted:
-            told_by = None if source == "all" else source
-            experiments += client.external_experiments(label or (), told_by=told_by, limit=limit)
+            chosen = None if source == "all" else source
+            experiments += client.external_experiments(label or (), source=chosen, limit=limit)
     experiments = sorted(experiments, key=lambda experiment: experiment.created_at, reverse=True)[:limit]
     nothing = NONE_SUCH if label or deleted else NONE_YET
     print_json(experiments) if json else console().print(experiments_table(experiments, nothing))

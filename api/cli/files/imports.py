@@ -101,7 +101,7 @@ def import_runs(
     if experiment is not None:
         constants["experiment"] = experiment
     with open_shelf() as put:
-        found = list[SourceRun]()
+        source_runs = list[SourceRun]()
         try:
             reader, places = choose_reader(arguments or ())
             request = ReadRequest(
@@ -112,15 +112,15 @@ def import_runs(
             )
             with ProgressLine(quiet=json) as line:
                 for run in read_runs(reader, request):
-                    found.append(replace(run, sessions=put(run.sessions)))
-                    line.show(f"{pluralize(len(found), 'run')} read")
-                line.show(f"{pluralize(len(found), 'run')} read", last=True)
-            mapping = propose_mapping(found, corrections, constants)
+                    source_runs.append(replace(run, sessions=put(run.sessions)))
+                    line.show(f"{pluralize(len(source_runs), 'run')} read")
+                line.show(f"{pluralize(len(source_runs), 'run')} read", last=True)
+            mapping = propose_mapping(source_runs, corrections, constants)
         except (SourceError, OSError) as error:
             refuse(str(error))
         default = Path(request.places[0]).resolve().stem
         runs, refused = list[MappedRun](), 0
-        for source_run in found:
+        for source_run in source_runs:
             try:
                 run_to_send = apply_mapping(source_run, mapping, reader.source, default)
                 runs.append(replace(run_to_send, points=put(run_to_send.points)))
@@ -128,12 +128,12 @@ def import_runs(
                 complain(str(error))
                 refused += 1
         if not json:
-            _print_mapping(reader.source, mapping, found, runs)
-        losses = possible_losses(found)
+            _print_mapping(reader.source, mapping, source_runs, runs)
+        losses = possible_losses(source_runs)
         if "val_loss" not in mapping.fields and losses:
             complain(
                 f"no metric has a name of a validation loss; it could be {', '.join(losses[:MOST_SHOWN])}: choose the "
-                "one to judge by with --map val_loss=NAME"
+                "one to judge by with --map val_loss=NAME, or with compare --metric NAME once the runs are sent"
             )
         sent = list[ImportedRun]()
         if runs and not dry_run:
@@ -149,7 +149,7 @@ def import_runs(
                     line.show(f"{number:,} of {pluralize(len(runs), 'run')} sent", last=number == len(runs))
         if json:
             rows = [{"run_id": run.run_id, "name": run.name, **run.header.model_dump()} for run in runs]
-            print_json({"mapping": vars(mapping), "runs": rows, "sent": [vars(each) for each in sent]})
+            print_json({"mapping": vars(mapping), "runs": rows, "sent": [vars(run) for run in sent]})
         elif dry_run:
             print("nothing was sent; without --dry-run it is")
         else:
@@ -159,13 +159,13 @@ def import_runs(
 
 
 def _print_sent(sent: Sequence[ImportedRun]) -> None:
-    for name in dict.fromkeys(each.experiment for each in sent):
-        mine = [each for each in sent if each.experiment == name]
-        new = sum(each.is_new for each in mine)
-        values = sum(each.new_values for each in mine)
-        runs_sent, new_values = pluralize(len(mine), "run"), pluralize(values, "new value")
+    for name in dict.fromkeys(run.experiment for run in sent):
+        its_runs = [run for run in sent if run.experiment == name]
+        new = sum(run.is_new for run in its_runs)
+        values = sum(run.new_values for run in its_runs)
+        runs_sent, new_values = pluralize(len(its_runs), "run"), pluralize(values, "new value")
         print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
-        if went_back := sum(each.went_back for each in mine):
+        if went_back := sum(run.went_back for run in its_runs):
             print(f"  {went_back} sent whole again, because they went back to an earlier step since the last import")
         print(f"  adapm-bench compare '{plain(name)}'")
 

@@ -211,6 +211,15 @@ def test_a_configuration_that_no_answer_could_hold_is_refused(config: str, fault
         RunHeader.model_validate(sent)
 
 
+@pytest.mark.parametrize("value", ["true", '"1.5"', '"x"', "null", "[1]", "1" + "0" * 400])
+def test_a_metric_is_a_number_or_the_word_for_one_that_is_not_finite(value: str) -> None:
+    line = '{"at": 1, "step": 0, "metrics": {"loss": %s}}'
+    with pytest.raises(ValidationError, match="should be a valid number"):
+        SpoolLine.model_validate_json(line % value)
+    told = [SpoolLine.model_validate_json(line % word).metrics["loss"] for word in ("2", '"-inf"', '"Infinity"')]
+    assert told == [2.0, -math.inf, math.inf]
+
+
 def test_experiments_are_listed_and_found_by_id_and_name(external: ExternalRuns) -> None:
     assert external.experiments() == ()
     for number in range(2):

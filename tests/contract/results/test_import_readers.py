@@ -23,7 +23,7 @@ from api.imports.readers import READERS, choose_reader, read_runs
 from api.imports.source import ReadRequest, SourceError, SourceRun
 from orchestrator.external_runs import IMPORTED, ExternalState
 from orchestrator.sessions import SourcePoint
-from tests.sources.write import FILES, STEPS, study, write_mlflow_runs
+from tests.sources.write import FILES, OLDER, STEPS, study, write_mlflow_runs
 from tests.twins.sessions import joined_values
 
 STUDIES = ("csv", "tensorboard", "wandb", "trackio")
@@ -58,9 +58,11 @@ def check_study(runs: list[MappedRun], *, shift: int = 0) -> None:
             )  # TensorBoard's are float32
 
 
-@pytest.mark.parametrize("source", STUDIES)
-def test_a_study_is_read_as_its_tracker_wrote_it(source: str) -> None:
-    reader, places = choose_reader([str(FILES / source)])
+@pytest.mark.parametrize(
+    ("source", "files"), [*((source, FILES) for source in STUDIES), ("wandb", OLDER), ("tensorboard", OLDER)]
+)
+def test_a_study_is_read_as_its_tracker_wrote_it(source: str, files: Path) -> None:
+    reader, places = choose_reader([str(files / source)])
     assert reader is READERS[source], "the files show by themselves what they are"
     runs = mapped(read(source, *places), source)
     check_study(runs, shift=1 if source == "csv" else 0)  # Lightning has a step of its own for each call
@@ -91,8 +93,9 @@ def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -
     assert shown[0][2] < shown[1][2] <= shown[2][2]
 
 
-def test_a_trainer_says_its_losses_and_its_folders_the_rest() -> None:
-    runs = mapped(read("trainer_state", FILES / "trainer_state"), "trainer_state")
+@pytest.mark.parametrize("files", [FILES, OLDER])
+def test_a_trainer_says_its_losses_and_its_folders_the_rest(files: Path) -> None:
+    runs = mapped(read("trainer_state", files / "trainer_state"), "trainer_state")
     assert {(run.header.candidate, run.header.lr, run.header.seed) for run in runs} == {
         (name, lr, seed) for name, lr in (("sgd", 0.05), ("adamw_torch", 0.1)) for seed in (1, 2)
     }
@@ -128,11 +131,12 @@ def test_mlflow_reads_what_mlflow_writes(tmp_path: Path, monkeypatch: pytest.Mon
         read("mlflow", tmp_path / "none")
 
 
-def test_a_wandb_run_of_two_processes_is_one_over_the_axis_that_its_owner_defined() -> None:
-    counted, rewound = sorted(mapped(read("wandb", FILES / "wandb_resumed"), "wandb"), key=lambda run: run.name)
+@pytest.mark.parametrize("files", [FILES, OLDER])
+def test_a_wandb_run_of_two_processes_is_one_over_the_axis_that_its_owner_defined(files: Path) -> None:
+    counted, rewound = sorted(mapped(read("wandb", files / "wandb_resumed"), "wandb"), key=lambda run: run.name)
     assert [*values(counted, "val_loss").items()] == [(0, 0), (20, 10), (40, 20), (60, 130), (80, 140)]
     assert [*values(rewound, "val_loss").items()] == [(0, 0), (10, 10), (20, 120)] and "step 20" in rewound.notes[0]
-    (alone,) = read("wandb", *(FILES / "wandb_resumed").glob("*-counted"))
+    (alone,) = read("wandb", *(files / "wandb_resumed").glob("*-counted"))
     by_count = apply_mapping(alone, FieldMapping(fields={"candidate": "name"}, constants={}), "wandb", "a study")
     assert [*values(by_count, "val_loss")] == [0, 1, 2, 3, 4] and "behind step 2" in by_count.notes[0]
 

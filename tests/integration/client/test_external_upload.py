@@ -94,11 +94,12 @@ def send_and_look(service: TestClient, kept: list[str], batch: Any) -> None:
         return
     experiment = answer.json()["experiment_id"]
     kept.append(experiment)
-    for path in ("", "/runs", "/runs.csv", "/judgement"):
+    for path in ("", "/runs", "/judgement"):
         assert service.get(f"/v1/external-experiments/{experiment}{path}").status_code in (200, 409), path
     series = service.get(f"/v1/external-runs/{run_id}/series")
     assert series.status_code == 200 and series.json()["run_id"] == run_id
-    for page in (f"/experiments/{experiment}", f"/experiments/{experiment}/figures/panel.json", "/"):
+    pages = (f"/experiments/{experiment}", f"/experiments/{experiment}/figures/panel.json", "/")
+    for page in (*pages, f"/runs.csv?q=experiment_id%3D{experiment}"):
         assert service.get(page).status_code == 200, page
 
 

@@ -149,6 +149,16 @@ def test_metrics_that_could_be_the_loss_are_those_of_a_validation_else_any_loss(
     assert possible_losses([source_run(sessions=(points((0, 1.0), metric="nll"),))]) == ["nll"]
 
 
+def test_names_are_proposed_in_any_case_and_the_only_validation_loss_is_the_loss() -> None:
+    both = [*points((0, 2.0), metric="Loss/train"), *points((0, 3.0), metric="nll/dev")]
+    run = mapped(source_run(config={"Optimizer": "muon", "LR": 0.1, "Seed": 2}, sessions=(both,)))
+    assert (run.header.candidate, run.header.lr, run.header.seed) == ("muon", 0.1, 2)
+    assert run.metrics == {"Loss/train", "val_loss"}
+    for names in (("nll/dev", "nll/test"), ("Loss/train",)):
+        several = [point for name in names for point in points((0, 1.0), metric=name)]
+        assert "val_loss" not in propose_mapping([source_run(sessions=(several,))], {}, {}).fields
+
+
 def test_a_field_is_found_behind_the_path_of_a_tracker() -> None:
     run = source_run(
         config={"parameters/optimizer": "muon", "parameters/seed": 3},

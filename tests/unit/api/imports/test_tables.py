@@ -1,5 +1,6 @@
 """A table is cut into runs by what its columns say; a schedule of rates cuts none, and nothing is lost silently."""
 
+import tracemalloc
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -168,6 +169,16 @@ def test_curves_of_one_run_are_joined_by_the_names_of_their_files(tmp_path: Path
     assert adamw.name == "adamw" and adamw.metrics == {"val_loss"}
     assert first.name == "muon-s1" and first.metrics == {"loss", "eval_loss"} and second.metrics == {"loss"}
     assert series(first, "loss") == [(100, 3), (200, 2)] and {point.at for point in first.points} == {1.7e9}
+
+
+def test_a_text_of_parquet_that_repeats_is_in_memory_once(tmp_path: Path) -> None:
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 256), pa.array(["x" * 2**20]))
+    pq.write_table(pa.table({"step": range(256), "val_loss": [3.0] * 256, "note": repeated}), tmp_path / "a.parquet")
+    tracemalloc.start()
+    (run,) = read(ReadRequest(places=[str(tmp_path)]))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(series(run, "val_loss")) == 256 and peak_bytes < 2**25
 
 
 def test_a_long_table_names_the_metric_in_each_row(tmp_path: Path) -> None:

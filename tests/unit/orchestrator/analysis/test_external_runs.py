@@ -285,6 +285,7 @@ def test_runs_without_a_rate_are_judged_together_and_it_is_said() -> None:
     runs += grid({"muon": {0.02: MUON}})
     answer, adamw = judge(EXPERIMENT, runs), judged(runs, "adamw")
     assert adamw.lr is None and adamw.loss == mean_interval(ADAMW) and len(adamw.learning_rates) == 1
+    assert adamw.verdict.endswith("at a learning rate that was not logged.")
     assert judged(runs, "muon").conclusion is Conclusion.BETTER
     assert any(sentence.endswith("none was logged: adamw") for sentence in answer.unchecked)
 
