@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from orchestrator.external_runs import MOST_LINES, LinesBatch, RunHeader, SpoolLine
+from orchestrator.external_runs import MOST_LINES, ExternalId, LinesBatch, RunHeader, SpoolLine
 from worker.records.result import Record
 from worker.schema import first_fault
 
@@ -42,8 +42,8 @@ class SpoolError(Exception):
 class SpoolHead(Record):
     """The first line of a spool."""
 
-    id: str
-    part: str
+    id: ExternalId
+    part: ExternalId
     run: RunHeader
 
 
