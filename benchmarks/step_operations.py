@@ -231,41 +231,29 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
             read = _tensors((changed, gradients, factors, divisor, numbers))
             counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
 
-    def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
-        assert len(kernels._group_by_layout(gradients)) == 1
-        sums = torch.empty((len(gradients), gradients[0].shape[axis]), device="meta")
-        counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
-        return sums
-
-    def launch_inner(start: Start, other_rows: Tensor, products: Tensor) -> None:
-        read = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors((list(start), other_rows))}  # X may be Y
-        counted.found.add("our inner products", sum(_extent(tensor) for tensor in (*read.values(), products)))
-
-    def multiply(
-        start: Start,
-        matrices: Sequence[Tensor],
+    def launch_product(
+        start: Start | None,
+        matrices: Sequence[Tensor] | Tensor,
+        products: Tensor | None,
         *,
-        axis: int,
         sums: Tensor | None = None,
         carried: kernels.Carried | None = None,
-        precision: str,
-    ) -> Tensor:
-        assert len(kernels._group_by_layout(matrices)) == 1
-        product = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
-        moved = _tensors((list(start), matrices, carried, product, sums))
-        counted.found.add("our product", sum(_extent(tensor) for tensor in moved))
-        return product
+        **how: Any,
+    ) -> None:
+        assert isinstance(matrices, Tensor) or len(kernels._group_by_layout(matrices)) == 1
+        given = _tensors((list(start or ()), matrices, carried))
+        read = {(tensor.untyped_storage()._cdata, tensor.storage_offset()): tensor for tensor in given}  # X may be Y
+        name = "our sums" if start is None else "our inner products" if isinstance(matrices, Tensor) else "our product"
+        counted.found.add(name, sum(_extent(tensor) for tensor in (*read.values(), *_tensors((products, sums)))))
 
     with ExitStack() as stack:
-        stack.enter_context(devices.simulate_accelerator())
         stack.enter_context(patch.object(compiled, "has_compiler", lambda device_type: True))
         stack.enter_context(patch("optim.adapm.layout._FUSED_DEVICES", ("meta",)))
-        stack.enter_context(patch("optim.adapm.low_rank.gaussian_sketch", draw))
+        for module in ("low_rank", "step"):
+            stack.enter_context(patch(f"optim.adapm.{module}.gaussian_sketch", draw))
         stack.enter_context(patch.object(compiled, "kernels_for", lambda device: kernels))
         stack.enter_context(patch.object(kernels, "move", move))
-        stack.enter_context(patch.object(kernels, "square_sums", square_sums))
-        stack.enter_context(patch.object(kernels, "_launch_inner", launch_inner))
-        stack.enter_context(patch.object(kernels, "multiply", multiply))
+        stack.enter_context(patch.object(kernels, "_launch_product", launch_product))
         yield stack.enter_context(counted)
 
 

@@ -161,14 +161,14 @@ class _Kinds:
         self._exact: dict[tuple[str, str], str] = {}
         self._blocks: dict[int, tuple[Block, ...]] = {}
         if isinstance(optimizer, HasPlan):
-            self._blocks = {key: optimizer.plan.by_parameter.get(name, ()) for key, name in self._names.items()}
+            self._blocks = {key: optimizer.plan.parameter_blocks.get(name, ()) for key, name in self._names.items()}
             self._exact = {
                 (block.parameter, block.key(state_name)): str(block.kind)
                 for block in optimizer.plan
                 for state_name in block.state_shapes
             }
         elif model is not None:
-            plan = plan_blocks(model, unknown="full").by_parameter
+            plan = plan_blocks(model, unknown="full").parameter_blocks
             self._blocks = {id(value): plan.get(plain_name(name), ()) for name, value in model.named_parameters()}
 
     def shares(self, parameter: Tensor, key: str, value: object, held: int) -> dict[str, int]:
@@ -214,7 +214,7 @@ def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
         yield from _plain_tensors(getattr(tensor, name))
 
 
-def _place(tensor: Tensor) -> tuple[int, int, int]:
+def _storage_range(tensor: Tensor) -> tuple[int, int, int]:
     """Storage, where the tensor begins in it, and its bytes."""
     # The storage's own identity: its data pointer is 0 on `meta`.
     return tensor.untyped_storage()._cdata, int(tensor.storage_offset()) * tensor.itemsize, tensor.nbytes
@@ -225,7 +225,7 @@ def _unseen_bytes(tensors: Iterable[Tensor]) -> dict[int, int]:
     unseen_bytes: dict[int, int] = {}
     seen: set[tuple[int, int, int]] = set()
     for tensor in tensors:
-        if (location := _place(tensor)) not in seen:
+        if (location := _storage_range(tensor)) not in seen:
             seen.add(location)
             unseen_bytes[location[0]] = unseen_bytes.get(location[0], tensor.untyped_storage().nbytes()) - tensor.nbytes
     return unseen_bytes
@@ -233,7 +233,7 @@ def _unseen_bytes(tensors: Iterable[Tensor]) -> dict[int, int]:
 
 def _new_bytes(tensor: Tensor, seen: set[tuple[int, int, int]], unseen_bytes: dict[int, int]) -> int:
     """Bytes of the tensor; 0 where it was counted before."""
-    location = _place(tensor)
+    location = _storage_range(tensor)
     if location in seen:
         return 0
     seen.add(location)

@@ -51,8 +51,7 @@ from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
-from .options import OPTIONS, Options, StepSettings, check_group, check_options
-from .sharded import SharedBlock, check_sharded, update_together
+from .options import OPTIONS, Options, StepSettings, check_group, check_options, check_sharded
 from .step import update, update_fused
 
 if TYPE_CHECKING:
@@ -233,7 +232,6 @@ class AdaPM(ClosureStep):
         layout = self._layout_of(parameters, moving)
         with self._recording(layout), devices.exact_products(moving[0].device) as precision:
             layout.follow_weights()
-            shared: list[SharedBlock] = []
             for bucket in layout.buckets:
                 counter = bucket.counter if bucket.options["capturable"] else None
                 settings = StepSettings.from_group(bucket.options, bucket.count(), precision=precision, counter=counter)
@@ -241,9 +239,6 @@ class AdaPM(ClosureStep):
                     update_fused(group, moving, settings)
                 for unit in bucket.units:
                     update(unit, moving, settings)
-                shared += [SharedBlock(group, group.gather(moving)[0], settings) for group in bucket.shared]
-            if shared:
-                update_together(shared)
             layout.write_back()
 
     def _layout_of(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Layout:
@@ -255,7 +250,7 @@ class AdaPM(ClosureStep):
             if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
                 raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
         # Whatever else the groups go by.
-        facts = (devices.is_simulated(), self.compile, [*map(id, groups)], [*map(_chosen, groups)])
+        facts = (self.compile, [*map(id, groups)], [*map(_chosen, groups)])
         layout = self._layout
         if layout is not None and layout.holds(facts, parameters, self.state):
             return layout
@@ -273,7 +268,7 @@ class AdaPM(ClosureStep):
         moving: list[Moving] = []
         for group in self.param_groups:
             named = [(name, value) for name, value in self._parameters_by_name(group) if moves(value)]
-            if any(name not in self.plan.by_parameter and value.numel() > 0 for name, value in named):
+            if any(name not in self.plan.parameter_blocks and value.numel() > 0 for name, value in named):
                 self._plan_new_parameters(group)
             for name, parameter in named:
                 self._refuse_unfit(group, name, parameter)
@@ -453,7 +448,7 @@ class AdaPM(ClosureStep):
 
     def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
         """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
-        planned = self.plan.by_parameter
+        planned = self.plan.parameter_blocks
         if self._planning is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
             return
         model = None if self._model is None else self._model()
@@ -473,7 +468,7 @@ class AdaPM(ClosureStep):
 
     def _state_keys(self, name: str) -> Iterator[tuple[str, Block, str]]:
         """(key, block, name of the block's state) of every state tensor of that parameter's blocks."""
-        for block in self.plan.by_parameter.get(name, ()):
+        for block in self.plan.parameter_blocks.get(name, ()):
             for state_name in block.state_shapes:
                 yield block.key(state_name), block, state_name
 
@@ -535,12 +530,12 @@ class AdaPM(ClosureStep):
                     f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
                 )
             if is_distributed(parameter):
-                refuse_divided_blocks(self.plan.by_parameter.get(name, ()), parameter, type(self).__name__)
-            if parameter.requires_grad and name not in self.plan.by_parameter:
+                refuse_divided_blocks(self.plan.parameter_blocks.get(name, ()), parameter, type(self).__name__)
+            if parameter.requires_grad and name not in self.plan.parameter_blocks:
                 raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
 
     def _refuse_decay_of_vectors(self, group: Mapping[str, Any]) -> None:
-        blocks = [block for name in group["param_names"] for block in self.plan.by_parameter.get(name, ())]
+        blocks = [block for name in group["param_names"] for block in self.plan.parameter_blocks.get(name, ())]
         if blocks and not any(block.decays for block in blocks):
             raise ValueError(
                 f"a group asks for weight_decay={group['weight_decay']!r} and has vectors alone "

@@ -27,8 +27,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._triton import has_triton
 
-from . import devices
-
 # A step of GPT-2 124M takes less (docs/LOG.md); one of a million parameters does not.
 _CPU_PAYS_ELEMENTS = 2**26
 # Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call.
@@ -132,7 +130,7 @@ def should_compile(asked: bool | None, elements: int, device: torch.device) -> b
                 f"CPU, Triton for CUDA; leave compile=None to do without where there is none"
             )
         return False
-    return bool(asked) or devices.is_accelerator(device) or elements >= _CPU_PAYS_ELEMENTS
+    return bool(asked) or device.type != "cpu" or elements >= _CPU_PAYS_ELEMENTS
 
 
 @cache
@@ -176,7 +174,6 @@ def is_worth_compiling(shape: tuple[int, ...], *tensors: object) -> bool:
             and (tensor.device.type, tensor.dtype, tensor.stride(-1)) == ("cpu", torch.float32, 1)
             for tensor in tensors
         )
-        and not devices.is_simulated()
         and library() is not None
     )
 

@@ -1,13 +1,9 @@
-"""The differences between a step on a CPU and on an accelerator: all of them are decided here.
+"""What differs between a step on a CPU and on an accelerator: sizes and libraries, and no formula.
 
     CPU                                                accelerator
-    blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
-    factors of a group at a time                       of many groups at once (`groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN, in bfloat16 where asked        torch's own
     large models in float32 by C (`compiled.py`)       matrices by our kernels on CUDA (`kernels.py`)
-
-`simulate_accelerator` has the CPU take the accelerator's ways: a machine without one can show that they are right.
 
 Pieces: a block of GPT-2's embedding is 154 MB. Its update needs two temporaries of its size; on a CPU, writing those to
 memory (and having it mapped) takes longer than the arithmetic. By rows, they never leave the cache. Blocks that are
@@ -37,29 +33,7 @@ from torch import Tensor
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 """The precisions of products with a gradient, in torch's words: as exact as float32; in TF32; in bfloat16, which on
 CUDA is TF32, too. Where a device has no such products they are as exact as float32."""
-_simulations = 0
 _COUNTS_SEVERAL = torch.__version__ >= "2.6"  # which compares as versions do
-
-
-def is_accelerator(device: torch.device) -> bool:
-    """Return whether that device is to be treated as an accelerator."""
-    return device.type != "cpu" or is_simulated()
-
-
-def is_simulated() -> bool:
-    """Return whether the CPU stands in for an accelerator now."""
-    return _simulations > 0
-
-
-@contextmanager
-def simulate_accelerator() -> Iterator[None]:
-    """Make the CPU take an accelerator's ways within the block, in all threads; none of its own code is compiled."""
-    global _simulations
-    _simulations += 1
-    try:
-        yield
-    finally:
-        _simulations -= 1
 
 
 def is_capturing() -> bool:
@@ -143,7 +117,7 @@ _ACCELERATOR_CHUNK_ELEMENTS = 2**24
 
 def chunk_elements(device: torch.device) -> int:
     """Return the number of a block's elements that torch's operators work on at a time there."""
-    return _ACCELERATOR_CHUNK_ELEMENTS if is_accelerator(device) else _CPU_CHUNK_ELEMENTS
+    return _CPU_CHUNK_ELEMENTS if device.type == "cpu" else _ACCELERATOR_CHUNK_ELEMENTS
 
 
 @contextmanager
@@ -239,13 +213,6 @@ def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor
     return times_transposed(rows, matrix.mT, precision=precision)
 
 
-def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, precision: str) -> Tensor:
-    """(1 - weight) base + weight X G^T in place, for r rows X of length n and G m × n; or a batch of such."""
-    with nullcontext() if precision == "highest" else _matmul_precision(precision):
-        add = base.addmm_ if base.ndim == 2 else base.baddbmm_
-        return add(rows, matrix.mT, beta=1.0 - weight, alpha=weight)
-
-
 def pack(matrix: Tensor, *, rows: int) -> Tensor:
     """Return the matrix, copied where that makes products with so many rows faster: a slice of a fused matrix has
     gaps."""
@@ -258,7 +225,7 @@ def _suits_onednn(rows: int, matrix: Tensor) -> bool:
         and matrix.ndim == 2
         and rows * matrix.numel() >= _ONEDNN_FROM
         and matrix.dtype is torch.float32
-        and not is_accelerator(matrix.device)
+        and matrix.is_cpu
     )
 
 

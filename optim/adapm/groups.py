@@ -7,12 +7,12 @@ which each block's is a view under the parameter, as `state_dict` has it. Weight
 Groups are bounded, so that what a step takes for a while does not grow with a model's depth:
 
     worked out by torch's operators    one block, or as many as a piece (`devices.py`) and the plan's largest block
-                                       have elements, or 1 MiB; on an accelerator low-rank groups of one rank together
+                                       have elements, or 1 MiB
     moved by our kernel                any number; low-rank ones by those that have factors of a quarter of the
                                        largest block
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import methodcaller
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..plan.blocks import SCALE, Block, FirstMoment, SecondMoment
 from ..plan.sharding import Portion, is_distributed, local_view, portion_of
-from . import compiled, devices
+from . import compiled
 from .devices import chunk_elements
 from .eight_bit import EightBit, Stored
 
@@ -40,30 +40,29 @@ class ParamSlice:
     """A block of a parameter, or neighbours of a stack: B × m × n if there are several."""
 
     blocks: tuple[Block, ...]
-    place: int
+    index: int
     """The index of the parameter among those that move."""
     weight: Tensor
     """W, or what is trained in its place."""
-    kept: dict[str, Tensor]
+    parameter_state: dict[str, Tensor]
     """The parameter's state."""
     view: Callable[[Tensor], Tensor] | None = None
     """The slice of a tensor like the parameter; None if it is all of it."""
     portion: Portion | None = None
     """The part of the block in this process, if several share it."""
 
-    def of(self, tensor: Tensor) -> Tensor:
-        """Return this slice of a tensor like the parameter."""
-        return tensor if self.view is None else self.view(tensor)
-
     def cut(self, start: int, stop: int) -> "ParamSlice":
         """Return some of the blocks; one as a matrix by itself."""
         if (start, stop) == (0, len(self.blocks)):
             return self
         chosen: Any = slice(start, stop) if stop > start + 1 else start
-        take = self.of
-        return replace(
-            self, blocks=self.blocks[start:stop], weight=self.weight[chosen], view=lambda tensor: take(tensor)[chosen]
-        )
+        whole = self.view
+
+        def view(tensor: Tensor) -> Tensor:
+            selected: Tensor = (tensor if whole is None else whole(tensor))[chosen]
+            return selected
+
+        return replace(self, blocks=self.blocks[start:stop], weight=self.weight[chosen], view=view)
 
 
 def cut_parameter(
@@ -129,11 +128,13 @@ class Group:
         self.blocks = [block for piece in self.slices for block in piece.blocks]
         self.compute = torch.promote_types(self.weights[0].dtype, torch.float32)
         """Type of the arithmetic."""
+        self.portion = self.slices[0].portion
+        """The part of any of them that is in this process, if several share it."""
 
     def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """G of each slice, from the gradients of the parameters that move."""
         return [
-            gradients[piece.place] if piece.view is None else piece.view(gradients[piece.place])
+            gradients[piece.index] if piece.view is None else piece.view(gradients[piece.index])
             for piece in self.slices
         ]
 
@@ -184,72 +185,50 @@ def limit_of(weight: Tensor, *, largest: int) -> int:
     return max(1, limit // 2 if weight.dtype.itemsize < torch.float32.itemsize else limit)
 
 
-def make_units(
-    slices: Sequence[ParamSlice], *, forms_momentum: bool, largest: int, compiles: bool
-) -> list[list[Group]]:
+def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) -> list[list[Group]]:
     """Groups of slices of one type, on one device; those of a list are worked out together.
 
     Args:
         slices: In any order.
-        forms_momentum: Whether the solver takes gradients in one tensor, not where they lie, and each group by itself.
         largest: Elements of the plan's largest block.
         compiles: Whether compiled code may move them.
     """
-    is_accelerated = any(devices.is_accelerator(piece.weight.device) for piece in slices)
-    compiles = compiles and not (forms_momentum and is_accelerated)
     alike: dict[object, list[ParamSlice]] = {}
     for part in slices:
         alike.setdefault((likeness(part.blocks[0]), part.weight.shape[-len(part.blocks[0].shape) :]), []).append(part)
     units: list[list[Group]] = []
-    by_rank: dict[object, list[list[ParamSlice]]] = {}
-    for members in alike.values():
+    room = 0.0
+    """The share of what may be worked on at a time that the last unit leaves."""
+    for members in sorted(alike.values(), key=_is_not_low_rank):  # factors of several shapes in one call
         first, block = members[0], members[0].blocks[0]
-        has_kernels = Group([first], {}, largest, compiles).kernels is not None
-        if block.first_moment is FirstMoment.LOW_RANK and is_accelerated and not forms_momentum:
-            by_rank.setdefault((block.rank, has_kernels), []).append(members)
-        elif has_kernels:
+        needed, limit = _BLOCKS_TO_FACTORS * block.rank * sum(block.shape), max(largest, ALWAYS_ELEMENTS)
+        if Group([first], {}, largest, compiles).kernels is None:  # gradients are copied
+            needed = max(needed, first.weight.numel() // len(first.blocks))
+            limit = limit_of(first.weight, largest=largest)
+        elif _is_not_low_rank(members):
             singles = [piece.cut(index, index + 1) for piece in members for index in range(len(piece.blocks))]
             units.append([hold(singles, largest, compiles, together=False)])
-        else:
-            units += [[group] for unit in _fill_units([members], largest, compiles) for group in unit]
-    for lists in by_rank.values():
-        units += _fill_units(lists, largest, compiles)
+            room = 0.0
+            continue
+        share = max(1, needed) / limit
+        singles = [member for member in members if len(member.blocks) == 1]
+        # A stack is a group by itself, because it is a batch where it lies.
+        for like in [*([member] for member in members if len(member.blocks) > 1), singles]:
+            count, start = sum(len(member.blocks) for member in like), 0
+            while start < count:
+                if room < share:
+                    units.append([])
+                    room = 1.0
+                stop = min(count, start + max(1, int(room / share)))
+                together = like[start:stop] if like is singles else [like[0].cut(start, stop)]
+                units[-1].append(hold(together, largest, compiles))
+                room -= (stop - start) * share
+                start = stop
     return units
 
 
-def _fill_units(lists: Iterable[Sequence[ParamSlice]], largest: int, compiles: bool) -> Iterator[list[Group]]:
-    """Groups of lists of like slices, in order, by as many as may be worked on at a time.
-
-    A stack is a group by itself, or several.
-    """
-    unit, elements = list[Group](), 0
-    for members in lists:
-        first, block = members[0], members[0].blocks[0]
-        of_block, limit = _BLOCKS_TO_FACTORS * block.rank * sum(block.shape), max(largest, ALWAYS_ELEMENTS)
-        if Group([first], {}, largest, compiles).kernels is None:  # gradients are copied
-            of_block = max(1, of_block, first.weight.numel() // len(first.blocks))
-            limit = limit_of(first.weight, largest=largest)
-        size, together = max(1, limit // of_block), list[ParamSlice]()
-        for member in members:
-            for start in range(0, len(member.blocks), size):
-                piece = member.cut(start, min(start + size, len(member.blocks)))
-                needed = len(piece.blocks) * of_block
-                is_full = elements > 0 and elements + needed > limit
-                if together and (is_full or len(member.blocks) > 1):
-                    unit.append(hold(together, largest, compiles))
-                    together = []
-                if is_full:
-                    yield unit
-                    unit, elements = [], 0
-                elements += needed
-                if len(member.blocks) > 1:
-                    unit.append(hold([piece], largest, compiles))
-                else:
-                    together.append(piece)
-        if together:
-            unit.append(hold(together, largest, compiles))
-    if unit:
-        yield unit
+def _is_not_low_rank(members: Sequence[ParamSlice]) -> bool:
+    return members[0].blocks[0].first_moment is not FirstMoment.LOW_RANK
 
 
 def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together: bool = True) -> Group:
@@ -265,7 +244,7 @@ def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together
     for part in [slices] if together else [[piece] for piece in slices]:
         block = part[0].blocks[0]
         for name, tensors in held.items():
-            owners = [(piece.kept, member.key(name)) for piece in part for member in piece.blocks]
+            owners = [(piece.parameter_state, member.key(name)) for piece in part for member in piece.blocks]
             like = torch.empty(0, dtype=block.state_dtypes[name], device=part[0].weight.device)
             tensors += hold_together(owners, state_shape(block, name, part[0].portion), like)
     return Group(slices, _pair_with_scales(held), largest, compiles)

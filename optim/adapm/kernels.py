@@ -40,18 +40,18 @@ _LOW_RANK_TILE = (32, 64)
 _LOW_RANK_DEPTH = 16
 """Columns of A and rows of B at a time."""
 _LOW_RANK_WARPS = 4
+_MOST_ROWS = 128
+"""The most rows of thin matrices that a program multiplies at a time."""
 _PRODUCT_TILE = 64
 _PRODUCT_SUMMED = 32
-"""Products with a gradient that are added up at a time."""
+"""Products that are added up at a time."""
 _PRODUCT_WARPS, _PRODUCT_STAGES = 8, 3
 _SUM_TILES = ((4, 1024), (64, 64))
 """Sums at a time, and squares of each at a time: where squares lie side by side, and where sums do."""
-_INNER_TILE, _INNER_SUMMED = 64, 32
-"""Products of thin rows with others, by so many of each, that a program sums up, and so many at a time."""
+_INNER_TILE = 64
+"""Products of thin rows with others, by so many of each, that a program sums up."""
 _LEAST_SPLIT, _ENOUGH_PROGRAMS = 512, 264
 """Rows are cut no shorter for such sums, and no more often than two programs for each of 132 processors need."""
-_MOST_ROWS = 128
-"""The most rows of thin matrices that a program multiplies at a time."""
 _WARPS, _INNER_WARPS, _STAGES = 8, 4, 2
 _INPUTS = {"highest": "tf32x3", "high": "tf32", "medium": "tf32"}
 """The parts of a float32 that a tensor core gets: its first 11 bits, or those and the next 11 apart, three products in
@@ -189,21 +189,16 @@ class SpreadMomentum(Momentum):
 
     gradients: Sequence[Tensor]
     """G of each, outputs × inputs; `gradient` is the first of them."""
-    square_sums: list[Tensor] = field(default_factory=list)
-    """The sums of squares of each output of each G, in a row for each, once `rows_times_transposed` has been called."""
-
-    def rows_times_transposed(self, rows: Tensor) -> Tensor:
-        """X M^T (B × r × outputs), for r rows X of each."""
-        return self.start_times_transposed(Start(rows))
+    _sums: list[Tensor] = field(default_factory=list)
 
     def start_times_transposed(self, start: Start) -> Tensor:
         """X M^T (B × r × outputs), for the r rows X of each, which are made of R' wherever they are read."""
         through = inner_products(start, self.carried.right, torch.float32)
         carried = Carried(through, self.carried.left.mT, self.beta1)
         sums = None
-        if not self.square_sums:
+        if not self._sums:
             sums = through.new_empty((len(self.gradients), self.gradients[0].shape[0]))
-            self.square_sums.append(sums)
+            self._sums.append(sums)
         return multiply(start, self.gradients, axis=0, sums=sums, carried=carried, precision=self.precision)
 
     def gram(self, rows: Tensor) -> Tensor:
@@ -215,10 +210,15 @@ class SpreadMomentum(Momentum):
         carried = Carried(times(rows, self.carried.left), self.carried.right, self.beta1)
         return multiply(Start(rows), self.gradients, axis=1, carried=carried, precision=self.precision)
 
+    def square_sums(self) -> Tensor | None:
+        """Return the sums of squares of each output of G; of several blocks B × outputs."""
+        sums = self._sums[0] if self._sums else None
+        return sums[0] if sums is not None and len(sums) == 1 else sums
 
-def square_sums_of(momentum: Momentum) -> Tensor | None:
-    """Return the sums that a `SpreadMomentum` has computed on the way."""
-    return momentum.square_sums[0] if isinstance(momentum, SpreadMomentum) and momentum.square_sums else None
+    def dense(self) -> Tensor:
+        """M itself (B × outputs × inputs)."""
+        whole = torch.stack([*self.gradients]).to(self.carried.left.dtype)
+        return Momentum(whole, self.carried, self.beta1).dense()
 
 
 class Carried(NamedTuple):
@@ -243,11 +243,11 @@ def inner_products(start: Start, others: Tensor, dtype: torch.dtype) -> Tensor:
         dtype: Of the products.
     """
     blocks, rank, length = others.shape
-    tiles = triton.cdiv(rank, _INNER_TILE)
-    splits = min(triton.cdiv(_ENOUGH_PROGRAMS, blocks * tiles**2), triton.cdiv(length, _LEAST_SPLIT))
+    splits = min(
+        triton.cdiv(_ENOUGH_PROGRAMS, blocks * triton.cdiv(rank, _INNER_TILE) ** 2), triton.cdiv(length, _LEAST_SPLIT)
+    )
     products = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=others.device)
-    with _current(others.device):
-        _launch_inner(start, others, products)
+    _launch_product(start, others, products, axis=0)
     return products[0] if len(products) == 1 else products.sum(dim=0)
 
 
@@ -273,76 +273,96 @@ def multiply(
     Returns:
         B × r × m (or n).
     """
-    product = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
-    with _current(product.device):
-        for chosen in _group_by_layout(matrices):
-            addresses = tuple(matrices[index].data_ptr() for index in chosen)
-            matrix, rows, rank = matrices[chosen[0]], start.rows, start.rows.shape[1]
-            shape, steps = matrix.shape, matrix.stride()
-            tile_rows = min(_MOST_ROWS, max(16, triton.next_power_of_2(rank)))
-            tiles, tiles_down = triton.cdiv(shape[axis], _PRODUCT_TILE), triton.cdiv(rank, tile_rows)
-            through, thin, weight = carried or (None, None, 0.0)
-            if tiles > 0:
-                _multiply[(tiles * tiles_down * len(chosen),)](
-                    _on_device((*addresses, *chosen), rows.device),
-                    *start,
-                    product,
-                    sums,
-                    through,
-                    thin,
-                    len(chosen),
-                    tiles,
-                    tiles_down,
-                    rank,
-                    shape[axis],
-                    shape[1 - axis],
-                    *rows.stride(),
-                    _strides(start.sketch)[0],
-                    *_strides(thin),
-                    steps[axis],
-                    steps[1 - axis],
-                    weight,
-                    PRECISION=_INPUTS[precision],
-                    TYPE=_DTYPES[matrix.dtype],
-                    INDEX=_index_type((matrix, rows, start.sketch, product, through, thin)),
-                    IS_ALIGNED=_are_aligned(addresses),
-                    TILE_ROWS=tile_rows,
-                    TILE=_PRODUCT_TILE,
-                    TILE_SUMMED=_PRODUCT_SUMMED,
-                    num_warps=_PRODUCT_WARPS,
-                    num_stages=_PRODUCT_STAGES,
-                )
-    return product
+    product = start.rows.new_empty((1, *start.rows.shape[:2], matrices[0].shape[axis]))
+    _launch_product(start, matrices, product, axis=axis, sums=sums, carried=carried, precision=precision)
+    return product[0]
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
     """Sums of squares, in float32, of each row (axis 0) or column (axis 1) of matrices of one shape: a row for each."""
     sums = torch.empty((len(gradients), gradients[0].shape[axis]), dtype=torch.float32, device=gradients[0].device)
-    with _current(sums.device):
-        for chosen in _group_by_layout(gradients):
-            addresses = tuple(gradients[index].data_ptr() for index in chosen)
-            gradient = gradients[chosen[0]]
-            shape, steps = gradient.shape, gradient.stride()
-            tile = _SUM_TILES[0 if steps[1 - axis] == 1 else 1]
-            tiles = triton.cdiv(shape[axis], tile[0])
-            if tiles > 0:
-                _sum_squares[(tiles * len(chosen),)](
-                    _on_device((*addresses, *chosen), sums.device),
-                    sums,
-                    len(chosen),
-                    tiles,
-                    shape[axis],
-                    shape[1 - axis],
-                    steps[axis],
-                    steps[1 - axis],
-                    TYPE=_DTYPES[gradient.dtype],
-                    INDEX=_index_type([gradient]),
-                    IS_ALIGNED=_are_aligned(addresses),
-                    TILE=tile[0],
-                    TILE_SUMMED=tile[1],
-                    num_warps=_WARPS,
-                )
+    _launch_product(None, gradients, None, axis=axis, sums=sums)
     return sums
+
+
+def _launch_product(
+    start: Start | None,
+    matrices: Sequence[Tensor] | Tensor,
+    products: Tensor | None,
+    *,
+    axis: int,
+    sums: Tensor | None = None,
+    carried: Carried | None = None,
+    precision: str = "highest",
+) -> None:
+    """Fill in products, splits × B × r × m (or n), and sums of squares, B × m (or n); either may be left out.
+
+    Args:
+        start: As for `multiply`; None for sums alone.
+        matrices: Those of `multiply`; or in one tensor, B × m × n, which needs no table of addresses.
+        products: In float32, or float64.
+        axis: As for `multiply`; so are the others.
+    """
+    rows, inverse, sketch = start or (None, None, None)
+    through, thin, weight = carried or (None, None, 0.0)
+    rank = 0 if rows is None else rows.shape[1]
+    device = matrices[0].device
+    with _current(device):
+        for chosen in [range(len(matrices))] if isinstance(matrices, Tensor) else _group_by_layout(matrices):
+            matrix, table, is_aligned, matrix_block = matrices[chosen[0]], None, False, 0
+            if isinstance(matrices, Tensor):
+                matrix_block = matrices.stride(0)
+            else:
+                addresses = tuple(matrices[index].data_ptr() for index in chosen)
+                table, is_aligned = _on_device((*addresses, *chosen), device), _are_aligned(addresses)
+            shape, steps = matrix.shape, matrix.stride()
+            tile_rows = max(16, triton.next_power_of_2(rank))
+            if rows is None:
+                tile, summed, warps, stages = *_SUM_TILES[0 if steps[1 - axis] == 1 else 1], _WARPS, _PRODUCT_STAGES
+            elif table is None:
+                tile = tile_rows = min(_INNER_TILE, tile_rows)
+                summed, warps, stages = _PRODUCT_SUMMED, _INNER_WARPS, _STAGES
+            else:
+                tile, summed, warps, stages = _PRODUCT_TILE, _PRODUCT_SUMMED, _PRODUCT_WARPS, _PRODUCT_STAGES
+                tile_rows = min(_MOST_ROWS, tile_rows)
+            tiles, tiles_down = triton.cdiv(shape[axis], tile), max(1, triton.cdiv(rank, tile_rows))
+            splits = 1 if products is None else len(products)
+            if tiles == 0:
+                continue
+            _multiply[(tiles * tiles_down * len(chosen) * splits,)](
+                table,
+                matrix if table is None else None,
+                rows,
+                inverse,
+                sketch,
+                products,
+                sums,
+                through,
+                thin,
+                len(chosen),
+                tiles,
+                tiles_down,
+                triton.cdiv(triton.cdiv(shape[1 - axis], splits), summed) * summed,
+                rank,
+                shape[axis],
+                shape[1 - axis],
+                matrix_block,
+                *_strides(rows),
+                _strides(sketch)[0],
+                *_strides(thin),
+                steps[axis],
+                steps[1 - axis],
+                weight,
+                PRECISION=_INPUTS[precision],
+                TYPE=_DTYPES[matrix.dtype],
+                INDEX=_index_type((matrix, rows, sketch, products, through, thin)),
+                IS_ALIGNED=is_aligned,
+                TILE_ROWS=tile_rows,
+                TILE=tile,
+                TILE_SUMMED=summed,
+                num_warps=warps,
+                num_stages=stages,
+            )
 
 
 def _group_by_layout(*lists: Sequence[Tensor]) -> list[list[int]]:
@@ -356,32 +376,6 @@ def _group_by_layout(*lists: Sequence[Tensor]) -> list[list[int]]:
 def _current(device: torch.device) -> AbstractContextManager[object]:
     """Triton launches on the current device, whatever device its operands are on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def _launch_inner(start: Start, others: Tensor, products: Tensor) -> None:
-    """Fill in X Y^T, splits × B × r × r."""
-    splits, blocks, rank, _ = products.shape
-    length = others.shape[-1]
-    tile = min(_INNER_TILE, max(16, triton.next_power_of_2(rank)))
-    tiles = triton.cdiv(rank, tile)
-    _inner_products[(blocks * splits * tiles**2,)](
-        *start,
-        others,
-        products,
-        blocks,
-        tiles,
-        triton.cdiv(triton.cdiv(length, splits), _INNER_SUMMED) * _INNER_SUMMED,
-        rank,
-        length,
-        *start.rows.stride(),
-        *others.stride(),
-        _strides(start.sketch)[0],
-        INDEX=_index_type((start.rows, start.sketch, others)),
-        TILE=tile,
-        TILE_SUMMED=_INNER_SUMMED,
-        num_warps=_INNER_WARPS,
-        num_stages=2,
-    )
 
 
 def _are_aligned(addresses: Iterable[int]) -> bool:
@@ -505,130 +499,63 @@ def _move(
             tl.store(averages + places, _to_state(average, STATE), mask=is_there)
             numerator = average * tl.load(numbers + 1)
         elif left is not None:
-            lefts = left + place_of_block * rows * depth + row * depth
-            rights = right + place_of_block * depth * columns + column
-            product = _product_of_thin(
-                lefts, row < rows, rights, column < columns, depth, columns, PRECISION, INDEX, TILE_DEPTH
-            )
+            product = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
+            for begin in range(0, depth, TILE_DEPTH):
+                inner = (begin + tl.arange(0, TILE_DEPTH)).to(INDEX)
+                left_places = place_of_block * rows * depth + row[:, None] * depth + inner[None, :]
+                a = tl.load(left + left_places, mask=row_is_there[:, None] & (inner < depth)[None, :], other=0.0)
+                right_places = place_of_block * depth * columns + inner[:, None] * columns + column[None, :]
+                b = tl.load(
+                    right + right_places, mask=(inner < depth)[:, None] & (column < columns)[None, :], other=0.0
+                )
+                product = tl.dot(a, b, product, input_precision=PRECISION)
             numerator = gradient * tl.load(numbers) + product * tl.load(numbers + 1)
         else:
             numerator = gradient * tl.load(numbers)
 
         if V == "element":
             places = row[:, None] * columns + column[None, :]
-            root = _element_root(moments + places, gradient, is_there, numbers)
+            moment = tl.load(moments + places, mask=is_there, other=0.0).to(tl.float32)
+            moment = moment * tl.load(numbers + 2) + gradient * gradient * tl.load(numbers + 3)
+            tl.store(moments + places, _to_state(moment, STATE), mask=is_there)
+            root = tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5)
         if V == "given":
             places = place_of_block * divisor_block + row[:, None] * divisor_row + column[None, :] * divisor_column
             root = tl.load(divisor + places, mask=is_there, other=1.0)
+
+        bound = tl.load(numbers + 6)
+        update = tl.clamp(tl.div_rn(numerator, root), -bound, bound, propagate_nan=tl.PropagateNan.ALL)
         places = row[:, None] * weight_row + column[None, :] * weight_column
-        position = first_place + row[:, None] * place_row + column[None, :]
-        keys = table + 5 * blocks + block
-        _descend(weights + places, numerator, root, is_there, numbers, position, keys, blocks, BY_CHANCE)
-
-
-@triton.jit
-def _product_of_thin(
-    lefts: tl.tensor,
-    is_row: tl.tensor,
-    rights: tl.tensor,
-    is_column: tl.tensor,
-    depth: tl.tensor,
-    columns: tl.tensor,
-    PRECISION: tl.constexpr,
-    INDEX: tl.constexpr,
-    TILE_DEPTH: tl.constexpr,
-) -> tl.tensor:
-    """Return a tile of A B, for the rows of A and columns of B that begin there."""
-    product = tl.zeros((lefts.shape[0], rights.shape[0]), dtype=tl.float32)
-    for start in range(0, depth, TILE_DEPTH):
-        inner = (start + tl.arange(0, TILE_DEPTH)).to(INDEX)
-        is_left, is_right = is_row[:, None] & (inner < depth)[None, :], (inner < depth)[:, None] & is_column[None, :]
-        a = tl.load(lefts[:, None] + inner[None, :], mask=is_left, other=0.0)
-        b = tl.load(rights[None, :] + inner[:, None] * columns, mask=is_right, other=0.0).to(tl.float32)
-        product = tl.dot(a, b, product, input_precision=PRECISION)
-    return product
-
-
-@triton.jit
-def _element_root(moments: tl.tensor, gradient: tl.tensor, there: tl.tensor, numbers: tl.tensor) -> tl.tensor:
-    """sqrt(v / debias) + eps where each element keeps one v, with v moved on."""
-    moment = tl.load(moments, mask=there, other=0.0).to(tl.float32)
-    moment = moment * tl.load(numbers + 2) + gradient * gradient * tl.load(numbers + 3)
-    tl.store(moments, _to_state(moment, moments.dtype.element_ty), mask=there)
-    return tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5)
-
-
-@triton.jit
-def _descend(
-    weights: tl.tensor,
-    numerator: tl.tensor,
-    root: tl.tensor,
-    there: tl.tensor,
-    numbers: tl.tensor,
-    place: tl.tensor,
-    keys: tl.tensor,
-    blocks: tl.tensor,
-    BY_CHANCE: tl.constexpr,
-) -> None:
-    """Move a tile of weights; `place` is what chances are drawn by, and `keys` where those of the block are."""
-    bound = tl.load(numbers + 6)
-    update = tl.clamp(tl.div_rn(numerator, root), -bound, bound, propagate_nan=tl.PropagateNan.ALL)
-    weight = tl.load(weights, mask=there, other=0.0).to(tl.float32)
-    weight = weight * tl.load(numbers + 7) - update * tl.load(numbers + 8)
-    if BY_CHANCE:
-        factor = tl.load(keys).to(tl.int32)
-        addend = tl.load(keys + blocks).to(tl.int32)
-        bits = _hash(place.to(tl.int32), factor, addend) >> 16 & 0xFFFF
-        tl.store(weights, _round_by_chance(weight, bits), mask=there)
-    else:
-        tl.store(weights, _to_state(weight, weights.dtype.element_ty), mask=there)
-
-
-@triton.jit
-def _sum_squares(
-    table: tl.tensor,
-    sums: tl.tensor,
-    blocks: tl.tensor,
-    tiles: tl.tensor,
-    length: tl.tensor,
-    summed: tl.tensor,
-    step: tl.tensor,
-    step_summed: tl.tensor,
-    TYPE: tl.constexpr,
-    INDEX: tl.constexpr,
-    IS_ALIGNED: tl.constexpr,
-    TILE: tl.constexpr,
-    TILE_SUMMED: tl.constexpr,
-) -> None:
-    """Sum some squares of one matrix, in the same order every time."""
-    block = tl.program_id(0) // tiles
-    index = ((tl.program_id(0) % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
-    matrix = _pointer(table, block, TYPE, IS_ALIGNED)
-    squares = tl.zeros((TILE, TILE_SUMMED), dtype=tl.float32)
-    for start in range(0, summed, TILE_SUMMED):
-        other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        is_there = (index < length)[:, None] & (other < summed)[None, :]
-        value = tl.load(matrix + index[:, None] * step + other[None, :] * step_summed, mask=is_there, other=0.0)
-        squares += value.to(tl.float32) * value.to(tl.float32)
-    tl.store(sums + tl.load(table + blocks + block) * length + index, tl.sum(squares, axis=1), mask=index < length)
+        weight = tl.load(weights + places, mask=is_there, other=0.0).to(tl.float32)
+        weight = weight * tl.load(numbers + 7) - update * tl.load(numbers + 8)
+        if BY_CHANCE:
+            keys = table + 5 * blocks + block
+            position = (first_place + row[:, None] * place_row + column[None, :]).to(tl.int32)
+            bits = _hash(position, tl.load(keys).to(tl.int32), tl.load(keys + blocks).to(tl.int32)) >> 16 & 0xFFFF
+            tl.store(weights + places, _round_by_chance(weight, bits), mask=is_there)
+        else:
+            tl.store(weights + places, _to_state(weight, WEIGHT), mask=is_there)
 
 
 @triton.jit
 def _multiply(
     table: tl.tensor,
+    matrices: tl.tensor,
     rows: tl.tensor,
     inverse: tl.tensor,
     sketch: tl.tensor,
-    found: tl.tensor,
+    products: tl.tensor,
     sums: tl.tensor,
     through: tl.tensor,
     thin: tl.tensor,
     blocks: tl.tensor,
     tiles: tl.tensor,
     tiles_down: tl.tensor,
+    longest: tl.tensor,
     count: tl.tensor,
     length: tl.tensor,
     summed: tl.tensor,
+    matrix_block: tl.tensor,
     rows_block: tl.tensor,
     rows_row: tl.tensor,
     rows_column: tl.tensor,
@@ -647,32 +574,44 @@ def _multiply(
     TILE: tl.constexpr,
     TILE_SUMMED: tl.constexpr,
 ) -> None:
-    """Compute some columns of some rows of one product."""
-    block = tl.program_id(0) // (tiles * tiles_down)
+    """Compute some columns of some rows of one product, over `longest` of what is summed; and sums of squares, in the
+    same order every time."""
     tile = tl.program_id(0) % (tiles * tiles_down)
+    block = tl.program_id(0) // (tiles * tiles_down) % blocks
+    split = tl.program_id(0) // (tiles * tiles_down * blocks)
     column = ((tile // tiles_down) * TILE + tl.arange(0, TILE)).to(INDEX)
     row = ((tile % tiles_down) * TILE_ROWS + tl.arange(0, TILE_ROWS)).to(INDEX)
-    matrix = _pointer(table, block, TYPE, IS_ALIGNED)
-    place_of_block = tl.load(table + blocks + block)
-    xs = rows + place_of_block * rows_block + row * rows_row
-    scale = tl.full((TILE_ROWS,), 1.0, dtype=tl.float32)
-    ss = xs
-    if inverse is not None:
-        scale = tl.load(inverse + place_of_block * count + row, mask=row < count, other=1.0)
-        ss = sketch + place_of_block * sketch_block + row * summed
-    product = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
+    if table is not None:
+        matrix = _pointer(table, block, TYPE, IS_ALIGNED)
+        place_of_block = tl.load(table + blocks + block)
+    else:
+        place_of_block = block.to(tl.int64)
+        matrix = matrices + place_of_block * matrix_block
+    if rows is not None:
+        SUM: tl.constexpr = products.dtype.element_ty
+        xs = rows + place_of_block * rows_block + row * rows_row
+        scale = tl.full((TILE_ROWS,), 1.0, dtype=tl.float32)
+        ss = xs
+        if inverse is not None:
+            scale = tl.load(inverse + place_of_block * count + row, mask=row < count, other=1.0)
+            ss = sketch + place_of_block * sketch_block + row * summed
+        product = tl.zeros((TILE_ROWS, TILE), dtype=SUM)
     squares = tl.zeros((TILE_SUMMED, TILE), dtype=tl.float32)
-    for start in range(0, summed, TILE_SUMMED):
+    for start in range(split * longest, tl.minimum((split + 1) * longest, summed), TILE_SUMMED):
         other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
         is_there = (other < summed)[:, None] & (column < length)[None, :]
         value = tl.load(matrix + other[:, None] * step_summed + column[None, :] * step, mask=is_there, other=0.0)
         value = value.to(tl.float32)
-        is_there = (row < count)[:, None] & (other < summed)[None, :]
-        if inverse is not None:
-            x = _load_start(xs, rows_column, ss, scale, other, is_there)
-        else:
-            x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=is_there, other=0.0)
-        product = tl.dot(x, value, product, input_precision=PRECISION)
+        if rows is not None:
+            is_there = (row < count)[:, None] & (other < summed)[None, :]
+            if inverse is not None:
+                x = _load_start(xs, rows_column, ss, scale, other, is_there)
+            else:
+                x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=is_there, other=0.0)
+            if tl.float64 == SUM:
+                product = tl.dot(x.to(SUM), value.to(SUM), product, input_precision="ieee", out_dtype=SUM)
+            else:
+                product = tl.dot(x, value, product, input_precision=PRECISION)
         if sums is not None:
             squares += value * value
     if thin is not None:
@@ -687,66 +626,13 @@ def _multiply(
             value = tl.load(factor[None, :] + inner[:, None] * thin_row, mask=is_there, other=0.0)
             other_part = tl.dot(t, value, other_part, input_precision="tf32x3")
         product = product * (1.0 - weight) + other_part * weight
-    places = found + place_of_block * count * length + row[:, None] * length + column[None, :]
-    tl.store(places, product, mask=(row < count)[:, None] & (column < length)[None, :])
+    if rows is not None:
+        begin = products + (split * blocks + place_of_block) * count * length
+        is_there = (row < count)[:, None] & (column < length)[None, :]
+        tl.store(begin + row[:, None] * length + column[None, :], product, mask=is_there)
     if sums is not None:
         is_here = (column < length) & (tile % tiles_down == 0)
         tl.store(sums + place_of_block * length + column, tl.sum(squares, axis=0), mask=is_here)
-
-
-@triton.jit
-def _inner_products(
-    rows: tl.tensor,
-    inverse: tl.tensor,
-    sketch: tl.tensor,
-    others: tl.tensor,
-    found: tl.tensor,
-    blocks: tl.tensor,
-    tiles: tl.tensor,
-    longest: tl.tensor,
-    count: tl.tensor,
-    length: tl.tensor,
-    rows_block: tl.tensor,
-    rows_row: tl.tensor,
-    rows_column: tl.tensor,
-    others_block: tl.tensor,
-    others_row: tl.tensor,
-    others_column: tl.tensor,
-    sketch_block: tl.tensor,
-    INDEX: tl.constexpr,
-    TILE: tl.constexpr,
-    TILE_SUMMED: tl.constexpr,
-) -> None:
-    """Compute some products of the rows of one block with others, over `longest` of their elements."""
-    TYPE: tl.constexpr = found.dtype.element_ty
-    tile = tl.program_id(0) % (tiles * tiles)
-    block = (tl.program_id(0) // (tiles * tiles) % blocks).to(tl.int64)
-    split = tl.program_id(0) // (tiles * tiles * blocks)
-    row = ((tile // tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
-    other = ((tile % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
-    xs = rows + block * rows_block + row * rows_row
-    ys = others + block * others_block + other * others_row
-    scale = tl.full((TILE,), 1.0, dtype=tl.float32)
-    ss = xs
-    if inverse is not None:
-        scale = tl.load(inverse + block * count + row, mask=row < count, other=1.0)
-        ss = sketch + block * sketch_block + row * length
-    product = tl.zeros((TILE, TILE), dtype=TYPE)
-    for start in range(split * longest, tl.minimum((split + 1) * longest, length), TILE_SUMMED):
-        column = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        is_there = (row < count)[:, None] & (column < length)[None, :]
-        if inverse is not None:
-            x = _load_start(xs, rows_column, ss, scale, column, is_there)
-        else:
-            x = tl.load(xs[:, None] + column[None, :] * rows_column, mask=is_there, other=0.0)
-        is_there = (column < length)[:, None] & (other < count)[None, :]
-        y = tl.load(ys[None, :] + column[:, None] * others_column, mask=is_there, other=0.0)
-        if tl.float64 == TYPE:
-            product = tl.dot(x.to(TYPE), y.to(TYPE), product, input_precision="ieee", out_dtype=TYPE)
-        else:
-            product = tl.dot(x, y, product, input_precision="tf32x3")
-    places = found + (split * blocks + block) * count * count + row[:, None] * count + other[None, :]
-    tl.store(places, product, mask=(row < count)[:, None] & (other < count)[None, :])
 
 
 @triton.jit

@@ -23,11 +23,10 @@ from ..plan.sharding import is_distributed
 from . import devices
 from .groups import Group, ParamSlice, cut_parameter, hold, hold_together, make_units
 from .sharded import needs_exchange
-from .solvers import DENSE_SOLVER
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
 """The names of a parameter's counter and of the copy of its weight in its state."""
-LAID_OUT_BY = ("master_weights", "bf16_stochastic_round", "capturable", "solver")
+LAID_OUT_BY = ("master_weights", "bf16_stochastic_round", "capturable")
 """Options that a layout depends on."""
 
 
@@ -57,8 +56,7 @@ class Bucket:
     """The counter of any of them."""
     fused: list[Group]
     units: list[list[Group]]
-    shared: list[Group]
-    """Blocks that several processes have to move together, each by itself."""
+    """The last has the blocks that several processes have to move together, each by itself."""
     step: int = 0
     """The counters' value when they were last read: equal ones stay equal in a graph."""
 
@@ -104,7 +102,7 @@ class Layout:
         self.buckets = [_make_bucket(plan, moving, members, compiles) for members in alike.values()]
         for record in moving:  # in the order of the plan, as it is printed and saved
             planned = [
-                block.key(name) for block in plan.by_parameter.get(record.name, ()) for name in block.state_shapes
+                block.key(name) for block in plan.parameter_blocks.get(record.name, ()) for name in block.state_shapes
             ]
             for key in (*planned, MASTER_WEIGHT):
                 if key in record.state:
@@ -165,7 +163,7 @@ def _make_bucket(
     others, shared = list[ParamSlice](), list[Group]()
     for position, trained in members:
         record = moving[position]
-        blocks = plan.by_parameter.get(record.name, ()) if record.parameter.numel() > 0 else ()
+        blocks = plan.parameter_blocks.get(record.name, ()) if record.parameter.numel() > 0 else ()
         for part in cut_parameter(blocks, position, record.parameter, trained, record.state):
             if part.portion is not None and needs_exchange(part.blocks[0], part.portion):
                 shared.append(hold([part], largest, compiles))
@@ -180,13 +178,7 @@ def _make_bucket(
         counters=counters,
         counter=first.state[STEP],
         fused=[hold(parts, largest, compiles, together=False) for parts in fused.values() if parts],
-        units=make_units(
-            others,
-            forms_momentum=first.options["solver"] == DENSE_SOLVER,
-            largest=largest,
-            compiles=compiles,
-        ),
-        shared=shared,
+        units=[*make_units(others, largest=largest, compiles=compiles), *([shared] if shared else [])],
     )
 
 

@@ -2,7 +2,7 @@
 solvers (`solvers.py`) take of it.
 
 Every function here takes one block, or a batch of blocks of one shape with a leading dimension B. Those that take
-sequences take batches of several shapes, of one rank: each r × r matrix of all of them is worked out in one call.
+sequences take batches of several shapes: the r × r matrices of all of them are worked out in one call for each r.
 
 One step of the carried momentum is (paper, algorithm 1, lines 4 and 5)
 
@@ -21,19 +21,18 @@ size 2r.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import devices
-from .devices import cache_tensors, lerp_product, product_of, times, times_transposed
+from .devices import cache_tensors, product_of, times, times_transposed
+from .sharded import Exchange, Groups
 
 Number = float | Tensor
 """A number of a step, or where it is on the device."""
-Sketch = Callable[[], Tensor]
-"""Gives r × n starts, one for each block of the batch or one for all of them; called only where one is needed."""
 
 
 class Factors(NamedTuple):
@@ -77,15 +76,16 @@ class Momentum:
     beta1: float
     precision: str = "highest"
     """The precision of products with G: one of `devices.MATMUL_PRECISIONS`."""
-
-    def rows_times_transposed(self, rows: Tensor) -> Tensor:
-        """X M^T (r × m), for r rows X of length n."""
-        through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
-        return self._lerp_product(through_carried, rows, self.gradient)
+    outputs: Groups = ()
+    """The processes that M's rows are divided among; G and L' are the part that is here, and so are products."""
+    inputs: Groups = ()
+    """Those that its columns are divided among; likewise for G and R'."""
 
     def start_times_transposed(self, start: Start) -> Tensor:
-        """X M^T (r × m), for the r rows X of a start."""
-        return self.rows_times_transposed(start.dense())
+        """X M^T (r × m), for the r rows X of a start, of length n."""
+        rows = start.dense()
+        through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
+        return self._lerp_product(through_carried, rows, self.gradient)
 
     def gram(self, rows: Tensor) -> Tensor:
         """X X^T in float64, for r rows X as those of a product with M^T."""
@@ -97,9 +97,11 @@ class Momentum:
         return self._lerp_product(through_carried, rows, self.gradient.mT)
 
     def _lerp_product(self, through_carried: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
-        if devices.is_accelerator(rows.device):  # whose own library has it in one launch
-            return lerp_product(through_carried, rows, matrix, 1.0 - self.beta1, precision=self.precision)
         return times_transposed(rows, matrix, precision=self.precision).lerp_(through_carried, self.beta1)
+
+    def square_sums(self) -> Tensor | None:
+        """Return the sums of squares of each output of G that a product has found on the way, if one has."""
+        return None
 
     def dense(self) -> Tensor:
         """M itself."""
@@ -158,30 +160,9 @@ def gaussian_sketch(seed: int, step: int, block: str, like: Tensor) -> Tensor:
     return drawn.to(like.dtype)
 
 
-def draw_sketch(seed: int, step: int, blocks: Sequence[str], like: Tensor, *, fresh: bool) -> Tensor:
-    """Return the rows that R' of these blocks is replaced by at a refresh, and that its weak rows start from at other
-    steps.
-
-    An accelerator cannot see whether any row is weak, and would have to draw at every step for nothing: between
-    refreshes, blocks of one shape share a sketch there.
-
-    Args:
-        seed: The optimizer's.
-        step: t.
-        blocks: Their names.
-        like: r × n for a single one, or B × r × n.
-        fresh: Whether it is a refresh.
-    """
-    if devices.is_accelerator(like.device) and not fresh:
-        return spare_sketch(seed, *like.shape[-2:], like.dtype, like.device)
-    matrix = like if like.ndim == 2 else like[0]
-    drawn = [gaussian_sketch(seed, step, block, matrix) for block in blocks]
-    return drawn[0] if like.ndim == 2 else torch.stack(drawn)
-
-
 @cache_tensors(maxsize=32)
 def spare_sketch(seed: int, rank: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the shared r × n rows, drawn once; not to be written to.
+    """Return the r × n rows that weak rows of R' start from, drawn once for all blocks; not to be written to.
 
     What a block had left out needs some part in every direction, not another one in each block or at each step.
     """
@@ -195,118 +176,70 @@ def add_product(base: Tensor, matrix: Tensor, other: Tensor, *, beta: float, alp
     return total
 
 
-def scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows at ordinary size, and what they were divided by: no square of theirs leaves the range of floats.
+def starts_of(
+    rows: Sequence[Tensor], spares: Sequence[Tensor], among: Sequence[Groups], exchange: Exchange
+) -> list[Start]:
+    """R' at ordinary size for subspace iteration, with rows of a sketch in the places of weak ones.
 
-    A block whose gradient is zero, such as an expert that no token reaches, has a momentum that shrinks by b1 a step;
-    after some 180 steps the squares of a norm are 0.
-
-    Args:
-        rows: r rows, or a batch of such.
-
-    Returns:
-        Rows whose largest element is 1, as they are where it is negligible; and the divisors, r × 1.
-    """
-    size = rows.abs().amax(dim=-1, keepdim=True)
-    size.masked_fill_(size < _negligible_size(rows.dtype), 1.0)
-    return rows / size, size
-
-
-def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Sequence[Sketch]) -> list[Start]:
-    """R' at ordinary size for subspace iteration: a sketch where asked for, and row by row where R' is weak.
-
-    So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long.
+    So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long. Nobody looks
+    whether a row is weak: the host would have to wait for a device.
 
     Args:
-        rows: R' of batches of several shapes, of one rank.
-        fresh: Whether a sketch is asked for.
-        sketches: One a batch.
+        rows: R' of batches of several shapes.
+        spares: A sketch for each.
+        among: The processes that each batch's rows are divided among.
+        exchange: Of those processes.
     """
-    if fresh:
-        return [Start(scaled_rows(sketch())[0]) for sketch in sketches]
-    if not devices.is_accelerator(rows[0].device):
-        return [Start(_rows_unless_weak(batch, sketch)) for batch, sketch in zip(rows, sketches, strict=True)]
-    # Nobody looks whether a row is weak: the host would have to wait.
-    dtype = rows[0].dtype
-    wide = [torch.linalg.vector_norm(batch, dim=-1, keepdim=True, dtype=_gram_dtype(batch)) for batch in rows]
-    lengths = _join_blocks(wide)
-    weak = are_weak(lengths.square(), dtype)
+    lengths = [torch.linalg.vector_norm(part, dim=-1, keepdim=True, dtype=_gram_dtype(part)) for part in rows]
+    if any(among):
+        lengths = [square.sqrt_() for square in exchange.total([part.square_() for part in lengths], among)]
+    inverses = _of_each_size(partial(_inverse_of_strong, dtype=rows[0].dtype), lengths)
+    return [Start(*parts) for parts in zip(rows, inverses, spares, strict=True)]
+
+
+def _inverse_of_strong(lengths: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the factors that bring rows of these lengths to length 1; 0 for weak ones."""
+    squares = lengths.square()
+    weak = squares <= (_WEAK**2 * squares.amax(dim=-2, keepdim=True)).clamp_min_(_negligible_size(dtype) ** 2)
     # Of rows near the end of the range the inverse is none of the ordinary numbers.
-    inverse = lengths.reciprocal_().to(dtype).clamp_min_(torch.finfo(dtype).tiny).masked_fill_(weak, 0.0)
-    parts = zip(rows, _split_blocks(inverse, rows), sketches, strict=True)
-    return [Start(batch, part, sketch()) for batch, part, sketch in parts]
+    return lengths.reciprocal_().to(dtype).clamp_min_(torch.finfo(dtype).tiny).masked_fill_(weak, 0.0)
 
 
-def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
-    """Return the sketch is drawn only where a row is seen to be weak."""
-    least = _negligible_size(rows.dtype)
-    size = rows.abs().amax(dim=-1, keepdim=True).clamp_min_(least)
-    even = rows / size
-    lengths = torch.linalg.vector_norm(even, dim=-1, keepdim=True).mul_(size)
-    if bool((lengths > (2.0 * _WEAK * lengths.amax(dim=-2, keepdim=True)).clamp_min_(2.0 * least)).all()):
-        return even  # so nearly always
-    squares = rows.to(_gram_dtype(rows)).square().sum(dim=-1, keepdim=True)
-    return torch.where(are_weak(squares, rows.dtype), sketch(), even)
-
-
-def orthonormal_rows(rows: Sequence[Tensor], gram: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def orthonormal_rows(
+    rows: Sequence[Tensor], grams_of: Sequence[Callable[[Tensor], Tensor]], among: Sequence[Groups], exchange: Exchange
+) -> list[Tensor]:
     """Orthonormal bases of the spans of r rows, by Cholesky QR, twice; with rows of zeros where they span less.
 
-    On an accelerator, which would have to wait for the host to look at a value, the r × r matrices of all batches are
-    worked out in one call. The first pass is that for rows of any size that may depend on each other: with Gram
-    matrices in float64 it is as exact as the other, and no other is needed.
+    Nobody looks at a value, which the host would have to wait for: the r × r matrices of all batches are worked out in
+    one call for each r. The first pass is for rows of any size that may depend on each other, with Gram matrices in
+    float64; the second makes up for its rounding.
 
     Args:
-        rows: Batches of several shapes and one rank.
-        gram: Gives X X^T in float64; on a CPU it is not asked.
+        rows: Batches of several shapes.
+        grams_of: Give X X^T of each in float64.
+        among: The processes that each batch's rows are divided among.
+        exchange: Of those processes.
     """
-    if not devices.is_accelerator(rows[0].device):
-        return [_orthonormal_rows_seen(one) for one in rows]
-    # No square of a float32 leaves the range of float64; rows of the widest type are scaled instead.
-    even = [scaled_rows(one)[0] if one.dtype is _gram_dtype(one) else one for one in rows]
-    grams = _join_blocks([gram(one) for one in even])
-    negligible = are_negligible(grams.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
-    transforms = _split_blocks(spanning_transform(grams, negligible).to(rows[0].dtype), rows)
-    first = [product_of(transform, one) for transform, one in zip(transforms, even, strict=True)]
-    inverses = _split_blocks(inverse_of(second_factor(_join_blocks([product_of(one, one.mT) for one in first]))), rows)
-    return [product_of(inverse, one) for inverse, one in zip(inverses, first, strict=True)]
+    grams = exchange.total([gram(part) for gram, part in zip(grams_of, rows, strict=True)], among)
+    transforms = _of_each_size(partial(spanning_transform, dtype=rows[0].dtype), grams)
+    first = [product_of(transform, part) for transform, part in zip(transforms, rows, strict=True)]
+    again = exchange.total([product_of(part, part.mT) for part in first], among)
+    return [
+        product_of(inverse, part) for inverse, part in zip(_of_each_size(second_inverse, again), first, strict=True)
+    ]
 
 
-def _orthonormal_rows_seen(rows: Tensor) -> Tensor:
-    """Orthonormalise one batch, if the host sees whether rows are weak.
-
-    The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix.
-    Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds
-    from above (Yamamoto et al., "Roundoff error analysis of the CholeskyQR2 algorithm", 2015). Where one is too small,
-    or the factorisation breaks down (rows that depend on each other, are zero or not finite), `spanning_transform` has
-    the first pass.
-    """
-    even, size = scaled_rows(rows)
-    # No row whose largest element is 1 is shorter than 1.
-    unit = even / torch.linalg.vector_norm(even, dim=-1, keepdim=True).clamp_min_(1.0)
-    lower, failed = torch.linalg.cholesky_ex(unit @ unit.mT)
-    bound = max(100.0 * torch.finfo(rows.dtype).eps, _WEAK**2) ** 0.5
-    good = (failed == 0) & (lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1) > bound)
-    first = inverse_of(lower) @ unit
-    if not bool(good.all()):
-        if rows.ndim == 2:
-            first = _spanning_rows(even, size)
-        else:
-            bad = ~good
-            first[bad] = _spanning_rows(even[bad], size[bad])
-    basis: Tensor = inverse_of(second_factor(first @ first.mT)) @ first
-    return basis
-
-
-def _join_blocks(values: Sequence[Tensor]) -> Tensor:
-    """Return the tensors of one shape of all blocks of all batches, one behind the other."""
-    return torch.cat([batch if batch.ndim > 2 else batch[None] for batch in values])
-
-
-def _split_blocks(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return each batch's part; undoes `_join_blocks`."""
-    parts = torch.split(values, [batch.shape[0] if batch.ndim > 2 else 1 for batch in like])
-    return [part if batch.ndim > 2 else part[0] for part, batch in zip(parts, like, strict=True)]
+def _of_each_size(function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+    """Return the values of a function of a batch of matrices; those with as many rows in one call."""
+    sizes: dict[int, list[int]] = {}
+    for index, part in enumerate(parts):
+        sizes.setdefault(part.shape[-2], []).append(index)
+    values: dict[int, Tensor] = {}
+    for indices in sizes.values():
+        batches = [parts[index] if parts[index].ndim > 2 else parts[index][None] for index in indices]
+        pieces = torch.split(function(torch.cat(batches)), [len(batch) for batch in batches])
+        values |= {index: piece.view_as(parts[index]) for index, piece in zip(indices, pieces, strict=True)}
+    return [values[index] for index in range(len(parts))]
 
 
 _WEAK = 1e-3
@@ -317,7 +250,7 @@ float32 between machines that sum in another order; and by ever more once the gr
 """
 
 
-def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
+def spanning_transform(gram: Tensor, dtype: torch.dtype) -> Tensor:
     """T, so that the rows of T X are orthonormal, or zeros, and span what the rows of X do.
 
     A row that is negligible, or depends on those before it, has zeros for its row of T, and no part in the others. One
@@ -325,13 +258,14 @@ def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
 
     Args:
         gram: X X^T, in float64 where the device has it: in float32 it would not tell weak directions from rounding.
-        negligible: Which rows of X are, r × 1.
+        dtype: Of X, and of T.
 
     Returns:
         r × r, lower triangular; NaN where the Gram matrix is not finite, so that a bad gradient shows.
     """
     spoilt = (gram * 0.0).sum(dim=(-2, -1), keepdim=True)
-    inverse = gram.diagonal(dim1=-2, dim2=-1)[..., None].rsqrt().masked_fill_(negligible, 0.0)
+    squares = gram.diagonal(dim1=-2, dim2=-1)[..., None]
+    inverse = squares.rsqrt().masked_fill_(squares <= _negligible_size(dtype) ** 2, 0.0)
     unit = gram * inverse * inverse.mT
     identity = _identity(gram.shape[-1], gram.dtype, gram.device)
     # What Cholesky needs to succeed on a singular matrix of this size (Fukaya et al., "Shifted Cholesky QR", 2020).
@@ -340,18 +274,18 @@ def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
     is_independent = pivots.square() > max(_WEAK**2, 100.0 * rounding)
     both = is_independent & is_independent.mT
     lower = torch.linalg.cholesky_ex(torch.where(both, unit, identity)).L
-    return torch.where(both, inverse_of(lower) * inverse.mT, 0.0) + spoilt
+    return (torch.where(both, _inverse_of(lower) * inverse.mT, 0.0) + spoilt).to(dtype)
 
 
-def second_factor(gram: Tensor) -> Tensor:
-    """Return the Cholesky factor of the Gram matrix of rows that are orthonormal but for rounding, or zeros."""
+def second_inverse(gram: Tensor) -> Tensor:
+    """Return the inverse of the Cholesky factor of the Gram matrix of rows that are orthonormal but for rounding, or
+    zeros."""
     lengths = gram.diagonal(dim1=-2, dim2=-1)
     lengths.add_(lengths < 0.5)  # so that rows of zeros stay
-    lower: Tensor = torch.linalg.cholesky_ex(gram).L
-    return lower
+    return _inverse_of(torch.linalg.cholesky_ex(gram).L)
 
 
-def inverse_of(lower: Tensor) -> Tensor:
+def _inverse_of(lower: Tensor) -> Tensor:
     """Return the inverse of a lower triangle r × r: a product with it is faster than a triangular system of long rows.
 
     It costs nothing in accuracy that the second pass of Cholesky QR would not restore.
@@ -365,24 +299,6 @@ def inverse_of(lower: Tensor) -> Tensor:
 def _identity(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Made once; not to be written to."""
     return torch.eye(rank, dtype=dtype, device=device)
-
-
-def are_negligible(squares: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask of negligible rows of that type, by their squared lengths in float64."""
-    return squares <= _negligible_size(dtype) ** 2
-
-
-def are_weak(squares: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask of rows of R' of that type that are negligible, or weak beside the longest: by their squared
-    lengths in float64."""
-    return squares <= (_WEAK**2 * squares.amax(dim=-2, keepdim=True)).clamp_min_(_negligible_size(dtype) ** 2)
-
-
-def _spanning_rows(even: Tensor, size: Tensor) -> Tensor:
-    """Return the first pass for rows whose `scaled_rows` these are."""
-    gram = gram_matrix(even)
-    squares = gram.diagonal(dim1=-2, dim2=-1)[..., None] * size.to(gram.dtype).square()
-    return (spanning_transform(gram, are_negligible(squares, even.dtype)) @ even.to(gram.dtype)).to(even.dtype)
 
 
 def gram_matrix(rows: Tensor) -> Tensor:

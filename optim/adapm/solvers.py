@@ -19,24 +19,18 @@ via Scaled Gradient Descent", 2021): five were no worse than two or three iterat
 better, at twice the products with G (`docs/LOG.md`).
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, rows_to_iterate_from
+from .low_rank import Factors, Momentum, Start, orthonormal_rows, starts_of
+from .sharded import Exchange
 
 
-class Solver(Protocol):
-    """Finds the factors of each M = (1 - b1) G + b1 L' R'."""
-
-    def __call__(
-        self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
-    ) -> list[Factors]: ...
-
-
-def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]) -> list[Factors]:
+def subspace(
+    momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Tensor], exchange: Exchange
+) -> list[Factors]:
     """Warm-started subspace iteration: repeat Q = orth(M R^T), R = Q^T M; then L = Q.
 
     One iteration a step is nearly as good as the exact SVD, if n counts the layer's inputs. Then R' spans input
@@ -47,28 +41,42 @@ def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketc
         momenta: M; G is outputs × inputs for the reason above, L' and R' are zeros at the first step.
         iterations: Subspace iterations, at least 1.
         fresh: Start from sketches instead of R' (first step, and every refresh).
-        sketches: Draw those starts. Also drawn where rows of R' are zero, from which no iteration moves.
+        sketches: Those starts, r × n of each block or of all of a batch; at other steps what weak rows of R' start
+            from, since no iteration moves from zero.
+        exchange: Of the processes that share the blocks.
 
     Returns:
         L with orthonormal columns, and R. Where M has fewer than r directions, the columns and rows that are left over
         are zero, and start from a sketch at the next step.
     """
-    rows, bases = [momentum.carried.right for momentum in momenta], list[Tensor]()
+    bases = list[Tensor]()
+    outputs, inputs = [momentum.outputs for momentum in momenta], [momentum.inputs for momentum in momenta]
+    rows = [momentum.carried.right for momentum in momenta]
     for k in range(iterations):
         # From rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
-        starts = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketches=sketches)
+        starts = (
+            [Start(sketch) for sketch in sketches] if fresh and k == 0 else starts_of(rows, sketches, inputs, exchange)
+        )
         products = [momentum.start_times_transposed(start) for momentum, start in zip(momenta, starts, strict=True)]
         del starts
-        bases = orthonormal_rows(products, gram=momenta[0].gram)
+        bases = orthonormal_rows(exchange.total(products, inputs), [part.gram for part in momenta], outputs, exchange)
         del products
         rows = [momentum.rows_times(basis) for momentum, basis in zip(momenta, bases, strict=True)]
+        rows = exchange.total(rows, outputs)
     return [Factors(basis.mT, right) for basis, right in zip(bases, rows, strict=True)]
 
 
-def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]) -> list[Factors]:
+def svd(
+    momenta: Sequence[Momentum],
+    *,
+    iterations: int,
+    fresh: bool,
+    sketches: Sequence[Tensor],
+    exchange: Exchange | None = None,
+) -> list[Factors]:
     """Return the exact minimiser, by a singular value decomposition of M: L = U_r, R = S_r V_r^T (Eckart–Young).
 
-    The reference: it forms M and costs O(m n min(m, n)). `iterations`, `fresh` and `sketches` have no meaning here.
+    The reference: it forms M and costs O(m n min(m, n)). All else than `momenta` has no meaning here.
     """
     factors = []
     for momentum in momenta:
@@ -81,7 +89,8 @@ def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: 
     return factors
 
 
-SOLVERS: dict[str, Solver] = {"subspace": subspace, "svd": svd}
+SOLVERS: dict[str, Callable[..., list[Factors]]] = {"subspace": subspace, "svd": svd}
+"""Each finds the factors of every M = (1 - b1) G + b1 L' R'."""
 DENSE_SOLVER = "svd"
 """The solver that needs M itself, whole and as large as the gradient, whose decomposition by torch waits for the
 device."""

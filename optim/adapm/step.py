@@ -18,7 +18,6 @@ for an accelerator.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from math import inf
 from typing import TypeVar
 
@@ -30,9 +29,10 @@ from . import compiled, devices, groups
 from .devices import Rows, cache_tensors, constant, pack, row_chunks, times
 from .eight_bit import EightBit, Stored
 from .groups import Group, ParamSlice
-from .low_rank import Factors, Momentum, add_product, draw_sketch, mixed_factors
+from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors, spare_sketch
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
+from .sharded import Exchange, Sum
 from .solvers import SOLVERS
 
 _Kept = TypeVar("_Kept", Tensor, Stored)
@@ -40,35 +40,32 @@ _FACTORS = ("momentum_left", "momentum_right")
 
 
 def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSettings) -> None:
-    """Move the weights and the state of groups that are worked out together: low-rank ones of one rank, or one.
+    """Move the weights and the state of groups that are worked out together.
+
+    Every process that holds a part of one must call it, with its own part of the same groups in the same order.
 
     Args:
         unit: The groups.
         gradients: Of the parameters that move.
         settings: Of their step.
     """
+    exchange = Exchange()
     given = [_gather(group, gradients) for group in unit]
-    if unit[0].block.first_moment is not FirstMoment.LOW_RANK:
-        for group, own in zip(unit, given, strict=True):
-            move(group, own, settings)
-        return
-    carried, kernels = [read_factors(group) for group in unit], unit[0].kernels
-    if kernels is not None:
-        carried = [Factors(*(factor if factor.ndim > 2 else factor[None] for factor in factors)) for factors in carried]
-    momentum = momentum_of if kernels is None else _spread_momentum
-    momenta = [momentum(*of_group, settings) for of_group in zip(unit, given, carried, strict=True)]
-    found = SOLVERS[settings.solver](
-        momenta,
-        iterations=settings.iterations,
-        fresh=settings.fresh,
-        sketches=[partial(_sketch_of, *of_group, settings) for of_group in zip(unit, carried, strict=True)],
-    )
-    squares = [None if kernels is None else kernels.square_sums_of(momentum) for momentum in momenta]
-    momenta.clear()  # and with them copies of gradients
+    sums = [_shared_sums(group, own, exchange) for group, own in zip(unit, given, strict=True)]
+    found = _find_factors([*zip(unit, given, strict=True)], settings, exchange)
+    exchange.settle()
     for group in reversed(unit):
-        mixed = keep_factors(group, carried.pop(), found.pop(), settings)
-        move(group, given.pop(), settings, mixed, squares=squares.pop())
-        del mixed  # before those of the next group are made
+        own, total, factors = given.pop(), sums.pop(), None
+        squares = None if total is None else total.value.to(group.compute)
+        if group.block.first_moment is FirstMoment.LOW_RANK:
+            carried, current, squares_of_outputs = found.pop()
+            factors = _keep_factors(group, carried, current, settings)
+            if squares_of_outputs is not None:
+                squares = sums_of_groups(group, squares_of_outputs)
+            del carried, current
+        if own[0].numel() > 0:
+            move(group, own, settings, factors, squares)
+        del factors  # before those of the next group are made
 
 
 def _gather(group: Group, gradients: Sequence[Tensor]) -> list[Tensor]:
@@ -76,49 +73,79 @@ def _gather(group: Group, gradients: Sequence[Tensor]) -> list[Tensor]:
     return group.singles.gather(gradients) if group.kernels is not None else [join(group.gather(gradients))]
 
 
-def read_factors(group: Group) -> Factors:
-    """L' and R' of the step before, in the type of the arithmetic; where they have that type, the state itself."""
-    return Factors(*(read(group.state[name], group.compute) for name in _FACTORS))
-
-
-def momentum_of(group: Group, gradients: Sequence[Tensor], carried: Factors, settings: StepSettings) -> Momentum:
-    """M, outputs × inputs, of all gradients in one tensor."""
-    packed = pack(gradients[0].to(group.compute), rows=group.block.rank)
-    if group.block.output_axis == 1:
-        packed, carried = packed.mT, carried.transpose()
-    return Momentum(packed, carried, settings.beta1, settings.matmul_precision)
-
-
-def _spread_momentum(group: Group, gradients: Sequence[Tensor], carried: Factors, settings: StepSettings) -> Momentum:
-    """Return the momentum of `momentum_of` without a copy of the blocks' gradients."""
-    assert group.kernels is not None
-    if group.block.output_axis == 1:
-        gradients, carried = [gradient.mT for gradient in gradients], carried.transpose()
-    momentum: Momentum = group.kernels.SpreadMomentum(
-        gradients[0], carried, settings.beta1, settings.matmul_precision, gradients=gradients
+def _find_factors(
+    given: Sequence[tuple[Group, list[Tensor]]], settings: StepSettings, exchange: Exchange
+) -> list[tuple[Factors, Factors, Tensor | None]]:
+    """Return L' and R', L and R, and sums of squares that were found on the way, for the low-rank groups among
+    these."""
+    low_rank = [pair for pair in given if pair[0].block.first_moment is FirstMoment.LOW_RANK]
+    if not low_rank:
+        return []
+    momenta = [_momentum_of(group, gradients, settings) for group, gradients in low_rank]
+    factors = SOLVERS[settings.solver](
+        momenta,
+        iterations=settings.iterations,
+        fresh=settings.fresh,
+        sketches=[
+            _sketch_of(group, momentum, settings) for (group, _), momentum in zip(low_rank, momenta, strict=True)
+        ],
+        exchange=exchange,
     )
-    return momentum
+    return [
+        (momentum.carried, current, momentum.square_sums()) for momentum, current in zip(momenta, factors, strict=True)
+    ]
 
 
-def keep_factors(group: Group, carried: Factors, factors: Factors, settings: StepSettings) -> Factors:
+def _momentum_of(group: Group, gradients: Sequence[Tensor], settings: StepSettings) -> Momentum:
+    """M, outputs × inputs; L' and R' of the step before in the type of the arithmetic, or where they have it the state
+    itself."""
+    block, portion, is_turned = group.block, group.portion, group.block.output_axis == 1
+    outputs, inputs = ((), ()) if portion is None else portion.groups
+    if is_turned:
+        outputs, inputs = inputs, outputs
+    carried = Factors(*(read(group.state[name], group.compute) for name in _FACTORS))
+    if group.kernels is not None and not outputs and not inputs:  # which read gradients where they lie
+        carried = Factors(*(factor if factor.ndim > 2 else factor[None] for factor in carried))
+        if is_turned:
+            gradients, carried = [gradient.mT for gradient in gradients], carried.transpose()
+        spread: Momentum = group.kernels.SpreadMomentum(
+            gradients[0], carried, settings.beta1, settings.matmul_precision, gradients=gradients
+        )
+        return spread
+    gradient = pack(gradients[0].to(group.compute), rows=block.rank)
+    if is_turned:
+        gradient, carried = gradient.mT, carried.transpose()
+    return Momentum(gradient, carried, settings.beta1, settings.matmul_precision, outputs, inputs)
+
+
+def _keep_factors(group: Group, carried: Factors, factors: Factors, settings: StepSettings) -> Factors:
     """Return a and B, so that m is A B and the gradient's part; and let the factors that were found be the state.
 
     They are rounded to the state's type first: the bias correction then makes up for the rounding as well.
     """
-    own = factors.transpose() if group.block.output_axis == 1 else factors
-    current = Factors(*(round_as_stored(group.state[name], factor) for name, factor in zip(_FACTORS, own, strict=True)))
+    if group.block.output_axis == 1:
+        carried, factors = carried.transpose(), factors.transpose()
+    current = Factors(
+        *(round_as_stored(group.state[name], factor) for name, factor in zip(_FACTORS, factors, strict=True))
+    )
     mixed = mixed_factors(carried, current, settings.mixture)
     for name, factor in zip(_FACTORS, current, strict=True):
         round_into(group.state[name], factor[0] if len(group.blocks) == 1 < factor.ndim - 1 else factor)
     return mixed
 
 
-def _sketch_of(group: Group, carried: Factors, settings: StepSettings) -> Tensor:
-    block, names = group.block, [block.name for block in group.blocks]
-    like = carried.left.new_empty((*carried.left.shape[:-2], block.rank, block.shape[1 - block.output_axis]))
-    if settings.fresh and settings.counter is not None:  # later ones are used in graphs, which cannot draw them
-        draw_sketch(settings.seed, settings.step, names, like, fresh=False)
-    return draw_sketch(settings.seed, settings.step, names, like, fresh=settings.fresh)
+def _sketch_of(group: Group, momentum: Momentum, settings: StepSettings) -> Tensor:
+    """Return what R' of these blocks is replaced by at a refresh, and what its weak rows start from at other steps."""
+    block, portion, right = group.block, group.portion, momentum.carried.right
+    inputs = block.shape[1 - block.output_axis]
+    sketch = spare_sketch(settings.seed, block.rank, inputs, right.dtype, right.device)  # later graphs cannot draw it
+    if settings.fresh:
+        drawn = [gaussian_sketch(settings.seed, settings.step, every.name, sketch) for every in group.blocks]
+        sketch = torch.stack(drawn) if right.ndim > 2 else drawn[0]
+    if portion is None:
+        return sketch
+    own_range = portion.ranges[1 - block.output_axis]
+    return sketch[..., own_range.start : own_range.stop]
 
 
 def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettings) -> None:
@@ -154,7 +181,6 @@ def move(
     gradients: Sequence[Tensor],
     settings: StepSettings,
     factors: Factors | None = None,
-    divisor: Tensor | None = None,
     squares: Tensor | None = None,
 ) -> None:
     """Work out moments, and move weights.
@@ -164,18 +190,15 @@ def move(
         gradients: G of each block, for a kernel; else of all in one tensor, B × m × n, or m × n of a single one.
         settings: Of their step.
         factors: A and B of low-rank blocks, so that m is A B and the gradient's part.
-        divisor: Of blocks that keep one v a group, where it has been worked out before.
-        squares: The sums of squares of each output of each G, where they have.
+        squares: The sums of G's squares over everything that shares a v, where they have been worked out before.
     """
-    block = group.block
-    if divisor is None and block.second_moment is not SecondMoment.ELEMENT:
+    block, divisor = group.block, None
+    if block.second_moment is not SecondMoment.ELEMENT:
         is_found_on_the_way = group.kernels is not None and factors is None and block.output_axis == 0
-        if not is_found_on_the_way or block.head_size > 1:
+        if squares is not None or not is_found_on_the_way or block.head_size > 1:
             if squares is None:
-                squares = _square_sums(group, gradients)
-            elif len(squares) == 1:
-                squares = squares[0]
-            divisor = shared_divisor(block, group.state["exp_avg_sq"], squares, settings)
+                squares = sums_of_groups(group, _square_sums(group, gradients))
+            divisor = shared_divisor(group, squares, settings)
             del squares
     if group.kernels is not None:
         _move_by_kernel(group, gradients, settings, factors, divisor)
@@ -316,20 +339,51 @@ def element_divisor(stored: Sequence[Stored], gradient: Tensor, settings: StepSe
     return _root(moment, settings)
 
 
-def shared_divisor(block: Block, stored: Sequence[Stored], squares: Tensor, settings: StepSettings) -> Tensor:
+def shared_divisor(group: Group, squares: Tensor, settings: StepSettings) -> Tensor:
     """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that keep one v a group.
 
     Args:
-        block: Any of them.
-        stored: v of each, one value a group, changed in place.
-        squares: The sums of squares of each output of G, of one block or a batch of them.
+        group: The blocks, of which v is changed in place.
+        squares: The sums of G's squares over everything that shares a v, of one block or a batch of them.
         settings: Of their step.
     """
+    block, axis = group.block, group.block.output_axis
+    mean_weight = (1.0 - settings.beta2) / (block.head_size * block.shape[1 - axis])
+    moment = read(group.state["exp_avg_sq"], squares.dtype)
+    # Once v is infinite it stays so, and the group at rest, as in Adam; `lerp` would make NaN of it.
+    torch.add(squares * mean_weight, moment, alpha=settings.beta2, out=moment)
+    round_into(group.state["exp_avg_sq"], moment)
+    root = _root(moment, settings)
     if block.head_size > 1:
-        squares = squares.view(*squares.shape[:-1], -1, block.head_size).mean(dim=-1)
-    root = move_shared_moment(stored, squares * ((1.0 - settings.beta2) / block.shape[1 - block.output_axis]), settings)
-    neurons = root.repeat_interleave(block.head_size, dim=-1) if block.head_size > 1 else root
-    return neurons.unsqueeze(-1 if block.output_axis == 0 else -2)
+        root = root.repeat_interleave(block.head_size, dim=-1)
+        if group.portion is not None:  # of all heads: one may lie on several processes
+            root = root[..., group.portion.ranges[axis].start : group.portion.ranges[axis].stop]
+    return root.unsqueeze(-1 if axis == 0 else -2)
+
+
+def _shared_sums(group: Group, gradients: Sequence[Tensor], exchange: Exchange) -> Sum | None:
+    """Ask for the sums of G's squares that this process has a part of."""
+    block, portion = group.block, group.portion
+    if portion is None or block.second_moment is SecondMoment.ELEMENT:
+        return None
+    outputs = block.output_axis
+    groups = (*portion.groups[1 - outputs], *(portion.groups[outputs] if block.head_size > 1 else ()))
+    if not groups:
+        return None
+    return exchange.ask(sums_of_groups(group, _square_sums(group, gradients)).double(), groups)
+
+
+def sums_of_groups(group: Group, squares: Tensor) -> Tensor:
+    """Return the sums over everything that shares a v, from the sums of squares of each output that is here."""
+    block, portion = group.block, group.portion
+    if block.head_size == 1:
+        return squares
+    if portion is None:
+        return squares.view(*squares.shape[:-1], -1, block.head_size).sum(dim=-1)
+    own_range = portion.ranges[block.output_axis]
+    heads = torch.arange(own_range.start, own_range.stop, device=squares.device) // block.head_size
+    sums = squares.new_zeros((*squares.shape[:-1], block.shape[block.output_axis] // block.head_size))
+    return sums.index_add_(-1, heads, squares)
 
 
 def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
@@ -337,21 +391,10 @@ def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
     gradient, axis = gradients[0], group.block.output_axis
     if group.kernels is not None:
         sums: Tensor = group.kernels.square_sums(gradients, axis=axis)
-        return sums if len(sums) > 1 else sums[0]
+        return sums if len(group.blocks) > 1 else sums[0]
     if axis == 1 and gradient.ndim == 2 and group.is_compiled(gradient):
         return compiled.column_square_sums(gradient)
     return row_square_sums(gradient) if axis == 0 else column_square_sums(gradient)
-
-
-def move_shared_moment(stored: Sequence[Stored], added: Tensor, settings: StepSettings) -> Tensor:
-    """sqrt(v / debias) + eps of each group, with v <- b2 v + added: (1 - b2) times the mean of its squares.
-
-    Once v is infinite it stays so, and the group at rest, as in Adam; `lerp` would make NaN of it.
-    """
-    moment = read(stored, added.dtype)
-    torch.add(added, moment, alpha=settings.beta2, out=moment)
-    round_into(stored, moment)
-    return _root(moment, settings)
 
 
 def _root(moment: Tensor, settings: StepSettings) -> Tensor:

@@ -61,7 +61,7 @@ def _decaying(make: Factory, decay: str = "weight_decay") -> Factory:
     return factory
 
 
-def _of_library(name: str, *, decays: bool = True, matrices: bool = False, plain_root: bool = False) -> Factory:
+def _library_factory(name: str, *, decays: bool = True, matrices: bool = False, plain_root: bool = False) -> Factory:
     """Return a factory that builds that class of `pytorch_optimizer` with the missing parts.
 
     Args:
@@ -73,9 +73,9 @@ def _of_library(name: str, *, decays: bool = True, matrices: bool = False, plain
     decay = "weight_decay" if decays else "decoupled_weight_decay"
 
     def factory(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.Optimizer:
-        made = complete_class(name, decay=not decays, matrices=matrices, plain_root=plain_root)
+        optimizer_class = complete_class(name, decay=not decays, matrices=matrices, plain_root=plain_root)
         groups = decay_groups(model, weight_decay, decay, stacks=matrices)
-        return made(groups, lr=lr, **_join_betas(options))
+        return optimizer_class(groups, lr=lr, **_join_betas(options))
 
     return factory
 
@@ -84,20 +84,20 @@ def _without_lists(factory: Factory) -> Factory:
     """Return the same, which on a CPU works on one tensor at a time: there lists of tensors save no launch, and their
     temporaries are as large as the model, mapped anew at each step."""
 
-    def made(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
+    def factory_by_device(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
         on_cpu = all(value.is_cpu for value in model.parameters())
         return factory(model, foreach=False if on_cpu else None, **options)
 
-    return made
+    return factory_by_device
 
 
 adapm, adapm_mini, adam_mini = _planned(AdaPM), _planned(AdaPMMini), _planned(AdamMini)
 sgd = _decaying(DecoupledSGD, "decoupled_weight_decay")
 asgd, ademamix, adopt = _decaying(AcceleratedSGD), _decaying(AdEMAMix), _decaying(Adopt)
-lion, signsgd = _without_lists(_of_library("Lion")), _without_lists(_of_library("SignSGD"))
-schedule_free_adamw = _without_lists(_of_library("ScheduleFreeAdamW", plain_root=True))
-came, soap = _of_library("CAME", matrices=True), _of_library("SOAP", matrices=True)
-sm3 = _of_library("SM3", matrices=True, decays=False)
+lion, signsgd = _without_lists(_library_factory("Lion")), _without_lists(_library_factory("SignSGD"))
+schedule_free_adamw = _without_lists(_library_factory("ScheduleFreeAdamW", plain_root=True))
+came, soap = _library_factory("CAME", matrices=True), _library_factory("SOAP", matrices=True)
+sm3 = _library_factory("SM3", matrices=True, decays=False)
 
 
 def adamw(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.AdamW:
@@ -119,7 +119,7 @@ def adafactor(model: nn.Module, *, beta1: float, **options: Any) -> torch.optim.
     decays by lr, which at the default of 0.1 sets weights 13 to 41 % of their way apart.
     """
     # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
-    return _of_library("AdaFactor", matrices=True)(
+    return _library_factory("AdaFactor", matrices=True)(
         model,
         betas=(beta1, 1.0 - 1e-12),
         relative_step=False,

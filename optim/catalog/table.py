@@ -76,11 +76,11 @@ _UNKNOWN = _choice(
 _STOCHASTIC_ROUNDING = _flag("bf16_stochastic_round", False, "round bfloat16 weights up or down by chance")
 
 _TORCH = "BSD-3-Clause (PyTorch)"
-_ours = partial(OptimizerEntry, licence="Apache-2.0")
-_of_library = partial(
+_own_entry = partial(OptimizerEntry, licence="Apache-2.0")
+_library_entry = partial(
     OptimizerEntry, licence="Apache-2.0 (pytorch_optimizer)", package="pytorch_optimizer", extra="baselines"
 )
-_of_torchao = partial(OptimizerEntry, licence="BSD-3-Clause (torchao)", package="torchao", extra="low-bit")
+_torchao_entry = partial(OptimizerEntry, licence="BSD-3-Clause (torchao)", package="torchao", extra="low-bit")
 
 
 def _projection_options(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
@@ -154,7 +154,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         elementwise=True,
     ),
-    _ours(
+    _own_entry(
         name="adapm",
         title="AdaPM",
         factory=".catalog.factories:adapm",
@@ -164,7 +164,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper=_ADAPM_PAPER,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="adapm-mini",
         title="AdaPM-mini",
         factory=".catalog.factories:adapm_mini",
@@ -174,7 +174,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper=_ADAPM_PAPER,
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="adam-mini",
         title="Adam-mini",
         factory=".catalog.factories:adam_mini",
@@ -184,7 +184,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Zhang et al.: Adam-mini, Use Fewer Learning Rates To Gain More, arXiv 2406.16793",
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START, Claim.NEURONS_APART}),
     ),
-    _of_torchao(
+    _torchao_entry(
         name="adamw-8bit",
         title="AdamW 8-bit",
         factory=".baselines.low_bit:adamw_8bit",
@@ -194,7 +194,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Dettmers et al.: 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861",
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _of_torchao(
+    _torchao_entry(
         name="adamw-4bit",
         title="AdamW 4-bit",
         factory=".baselines.low_bit:adamw_4bit",
@@ -204,7 +204,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Li et al.: Memory Efficient Optimizers with 4-bit States, arXiv 2309.01507",
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _of_library(
+    _library_entry(
         name="adafactor",
         title="Adafactor",
         factory=".catalog.factories:adafactor",
@@ -222,7 +222,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Shazeer, Stern: Adafactor, Adaptive Learning Rates with Sublinear Memory Cost, arXiv 1804.04235",
         claims=frozenset({Claim.SCALE_FREE}),
     ),
-    _of_library(
+    _library_entry(
         name="came",
         title="CAME",
         factory=".catalog.factories:came",
@@ -238,7 +238,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Luo et al.: CAME, Confidence-guided Adaptive Memory Efficient Optimization, arXiv 2307.02047",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _of_library(
+    _library_entry(
         name="sm3",
         title="SM3",
         factory=".catalog.factories:sm3",
@@ -248,7 +248,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Anil et al.: Memory-Efficient Adaptive Optimization, arXiv 1901.11150",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="galore",
         title="GaLore",
         factory=".catalog.factories:galore",
@@ -258,7 +258,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="golore",
         title="GoLore",
         factory=".catalog.factories:golore",
@@ -268,7 +268,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="fira",
         title="Fira",
         factory=".catalog.factories:fira",
@@ -278,7 +278,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="apollo",
         title="APOLLO",
         factory=".catalog.factories:apollo",
@@ -288,7 +288,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="apollo-mini",
         title="APOLLO-mini",
         factory=".catalog.factories:apollo_mini",
@@ -300,7 +300,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="scale",
         title="SCALE",
         factory=".catalog.factories:scale",
@@ -310,7 +310,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Glentis et al.: A Minimalist Optimizer Design for LLM Pretraining, arXiv 2506.16659",
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START, Claim.NEURONS_APART}),
     ),
-    _ours(
+    _own_entry(
         name="muon",
         title="Muon",
         factory=".catalog.factories:muon",
@@ -332,7 +332,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Jordan et al.: Muon, kellerjordan.github.io/posts/muon; Liu et al., arXiv 2502.16982",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="normuon",
         title="NorMuon",
         factory=".catalog.factories:normuon",
@@ -347,7 +347,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Li et al.: NorMuon, Making Muon more efficient and scalable, arXiv 2510.05491",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _of_library(
+    _library_entry(
         name="soap",
         title="SOAP",
         factory=".catalog.factories:soap",
@@ -363,7 +363,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
         paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
     ),
-    _ours(
+    _own_entry(
         name="shampoo",
         title="Shampoo",
         factory=".catalog.factories:shampoo",
@@ -378,7 +378,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Gupta et al., arXiv 1802.09568; Anil et al.: Scalable Second Order Optimization, arXiv 2002.09018",
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _of_library(
+    _library_entry(
         name="lion",
         title="Lion",
         factory=".catalog.factories:lion",
@@ -394,7 +394,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         elementwise=True,
     ),
-    _of_library(
+    _library_entry(
         name="signsgd",
         title="Signum",
         factory=".catalog.factories:signsgd",
@@ -408,7 +408,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         elementwise=True,
     ),
-    _ours(
+    _own_entry(
         name="ademamix",
         title="AdEMAMix",
         factory=".catalog.factories:ademamix",
@@ -426,7 +426,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Pagliardini, Ablin, Grangier: The AdEMAMix Optimizer, Better, Faster, Older, arXiv 2409.03137",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="adopt",
         title="ADOPT",
         factory=".catalog.factories:adopt",
@@ -441,7 +441,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Taniguchi et al.: ADOPT, Modified Adam Can Converge with Any b2, arXiv 2411.02853",
         claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
-    _ours(
+    _own_entry(
         name="mars",
         title="MARS",
         factory=".catalog.factories:mars",
@@ -457,7 +457,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         paper="Yuan et al.: MARS, Unleashing the Power of Variance Reduction, arXiv 2411.10438",
         claims=frozenset({Claim.FRESH_START}),
     ),
-    _of_library(
+    _library_entry(
         name="schedule-free-adamw",
         title="Schedule-Free AdamW",
         factory=".catalog.factories:schedule_free_adamw",
@@ -500,7 +500,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         claims=frozenset({Claim.FRESH_START}),
         elementwise=True,
     ),
-    _ours(
+    _own_entry(
         name="asgd",
         title="Accelerated SGD",
         factory=".catalog.factories:asgd",
@@ -538,7 +538,7 @@ def unchecked(name: str) -> OptimizerEntry | None:
     """
     if (match := _CLASS.fullmatch(name)) is None:
         return None
-    return _of_library(
+    return _library_entry(
         name=name,
         title=f"{match[1]} (unchecked)",
         factory=f".baselines.unchecked:{match[1]}",

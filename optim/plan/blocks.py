@@ -231,7 +231,7 @@ class BlockPlan:
     blocks: tuple[Block, ...]
 
     @cached_property
-    def by_parameter(self) -> Mapping[str, tuple[Block, ...]]:
+    def parameter_blocks(self) -> Mapping[str, tuple[Block, ...]]:
         """Parameter name → its blocks."""
         blocks_by_parameter: dict[str, tuple[Block, ...]] = {}
         for block in self.blocks:
@@ -241,7 +241,7 @@ class BlockPlan:
     @cached_property
     def elements(self) -> Mapping[str, int]:
         """Parameter name → elements of its blocks, which are all of its own."""
-        return {name: sum(prod(block.shape) for block in blocks) for name, blocks in self.by_parameter.items()}
+        return {name: sum(prod(block.shape) for block in blocks) for name, blocks in self.parameter_blocks.items()}
 
     @cached_property
     def largest(self) -> int:

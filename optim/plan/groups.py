@@ -100,7 +100,7 @@ def matrix_groups(model: nn.Module) -> MatrixGroups:
 def weights(model: nn.Module) -> list[Weight]:
     """Return the trainable parameters of a model in their order, as the block plan sees them; without any that are
     empty."""
-    blocks = plan_blocks(model, unknown="full").by_parameter
+    blocks = plan_blocks(model, unknown="full").parameter_blocks
     return [
         Weight(
             name=plain_name(name),

@@ -31,7 +31,6 @@ OPTIMIZERS = (
     "adafactor", "lion", "adamw-8bit", "came", "asgd",
 )  # fmt: skip
 """The optimizers that the catalog has."""
-BOTH_BRANCHES = ("adapm", "adapm-mini", "galore", "muon")
 ADAPM_OPTIONS: tuple[dict[str, object], ...] = (
     {"solver": "svd"}, {"inner_iterations": 2}, {"refresh_interval": 3}, {"clip": None},
     {"bias_correction": False}, {"debias_moments": True}, {"state_dtype": "bfloat16"}, {"rank_ratio": 0.5},
@@ -156,10 +155,6 @@ def losses() -> Files:
     trainings["adapm bfloat16"] = _trained("adapm", lambda: product.tiny_gpt2(dtype=torch.bfloat16))
     for name in ("adapm", "adapm-mini"):
         trainings[f"{name} mixtral"] = _trained(name, _mixtral)
-    with product.devices.simulate_accelerator():
-        for name in BOTH_BRANCHES:
-            trainings[f"{name} accelerator"] = _trained(name, _gpt2)
-        trainings["adapm mixtral accelerator"] = _trained("adapm", _mixtral)
     yield "losses.json", pretty(trainings)
 
 

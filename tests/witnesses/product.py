@@ -20,7 +20,6 @@ from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.cli import main as command_line
-from optim.adapm import devices
 from optim.builder import build
 from optim.catalog import entries
 from orchestrator.kinds.registry import validate_spec
@@ -42,7 +41,6 @@ __all__ = [
     "build",
     "client_of",
     "command_line",
-    "devices",
     "entries",
     "fields_of",
     "fixed_clock",

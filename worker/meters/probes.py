@@ -54,7 +54,7 @@ class Probing:
         plan = optimizer.plan if isinstance(optimizer, HasPlan) else plan_blocks(model, unknown="full")
         self._blocks = tuple(block for block in plan if len(block.shape) == 2 and block.decays)
         names = {block.parameter for block in self._blocks}
-        self._by_parameter = {name: blocks for name, blocks in plan.by_parameter.items() if name in names}
+        self._by_parameter = {name: blocks for name, blocks in plan.parameter_blocks.items() if name in names}
         self._parameters = {name: model.get_parameter(name) for name in self._by_parameter}
         self._momenta = Momenta(optimizer, self._parameters)
         self._optimizer = optimizer

@@ -1,15 +1,12 @@
-"""Every optimizer of the catalog keeps every promise, on an accelerator too where it takes other ways there."""
+"""Every optimizer of the catalog keeps every promise."""
 
 from collections.abc import Iterable
 
 import pytest
-import torch
 
-from optim.adapm import devices
 from optim.catalog import names
 from worker.checks.optimizer_contract import promises_of
 from worker.checks.subject import USUAL_RATE, Promise, Subject
-from worker.checks.tiny_models import tiny_gpt2, train
 
 RATES = {"adafactor": 0.1, "sm3": 0.05, "muon": 0.01, "normuon": 0.01, "sgd": 0.3, "nesterov": 0.1, "asgd": 0.1}
 """Rates at which 40 steps teach the tiny models something, where that is not the usual one."""
@@ -17,9 +14,6 @@ RATES = {"adafactor": 0.1, "sm3": 0.05, "muon": 0.01, "normuon": 0.01, "sgd": 0.
 COASTING = {"adafactor", "asgd", "schedule-free-adamw"}
 """The optimizers that move on at rate 0: Adafactor's momentum is of steps, rates included; the others' averages catch
 up."""
-
-ASKING = {"adapm", "adapm-mini", "adam-mini"}
-"""The optimizers whose steps differ on an accelerator (`optim/adapm/devices.py`)."""
 
 
 def subject(name: str) -> Subject:
@@ -38,23 +32,3 @@ def promises(among: Iterable[str]) -> list[object]:
 @pytest.mark.parametrize(("name", "promise"), promises(names()))
 def test_an_optimizer_keeps_its_promise(name: str, promise: Promise):
     promise(subject(name))
-
-
-@pytest.mark.parametrize(("name", "promise"), promises(sorted(ASKING)))
-def test_it_keeps_its_promise_on_an_accelerator(name: str, promise: Promise):
-    with devices.simulate_accelerator():
-        promise(subject(name))
-
-
-@pytest.mark.parametrize("name", names())
-def test_no_other_optimizer_asks_whether_it_is_on_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch):
-    asked: list[torch.device] = []
-
-    def answer(device: torch.device) -> bool:
-        asked.append(device)
-        return False
-
-    monkeypatch.setattr(devices, "is_accelerator", answer)
-    model = tiny_gpt2()
-    train(model, subject(name).build_on(model), range(2))
-    assert bool(asked) is (name in ASKING)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from optim.adapm import AdaPM, AdaPMMini, devices
+from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.low_rank import gaussian_sketch, spare_sketch
 from optim.adapm.solvers import SOLVERS
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
@@ -16,8 +16,6 @@ from optim.plan.placement import plan_blocks
 from tests.factories.architectures import mixtral
 from tests.twins.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
 from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
-
-pytestmark = pytest.mark.usefixtures("branch")
 
 SHAPES = [(24, 40), (40, 24)]
 LR = 1e-2
@@ -101,7 +99,7 @@ def test_fifty_steps_of_the_subspace_solver_are_algorithm_1(shape, dtype, tolera
     weights = fast(
         block, start, stream, solver="subspace", inner_iterations=iterations, refresh_interval=interval, seed=7
     )
-    spare = spare_sketch(7, *like.shape, dtype, like.device) if devices.is_simulated() else None
+    spare = spare_sketch(7, *like.shape, dtype, like.device)
     argmin = subspace_iteration(iterations, interval, lambda step: gaussian_sketch(7, step, "w", like), spare=spare)
     expected = literal(start, stream, argmin=on_transposed(argmin) if output_axis else argmin, rank=block.rank)
     assert relative_error(weights, expected, start) < tolerance
@@ -167,7 +165,6 @@ def test_a_block_of_many_row_chunks_is_updated_like_a_small_one(monkeypatch, fir
         shape, torch.float32, first_moment=first_moment, second_moment=second_moment, output_axis=output_axis
     )
     whole = fast(block, start, stream)
-    monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", 200)
     monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", 200)  # five rows a chunk, four in the last
     assert relative_error(fast(block, start, stream), whole, start) < 1e-5
 

@@ -4,7 +4,7 @@ That a graph really captures and repeats them, `tests/gpu/test_one_device.py` sh
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -20,12 +20,6 @@ from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 RATE = 2.0**-10
 """A float32, as a tensor has it."""
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-
-
-@pytest.fixture
-def on_an_accelerator() -> Iterator[None]:
-    with devices.simulate_accelerator():
-        yield
 
 
 def give_gradients(model: nn.Module, step: int) -> None:
@@ -48,7 +42,7 @@ def difference(model: nn.Module, other: nn.Module) -> float:
         (AdaPM, tiny_llama, {"bias_correction": False}, 1e-8),
     ],
 )
-def test_the_numbers_are_those_of_an_ordinary_step(on_an_accelerator, cls, tiny, options, rounding):
+def test_the_numbers_are_those_of_an_ordinary_step(cls, tiny, options, rounding):
     """Outside of graphs and as captured, refreshes between; weights of some 0.1 differ by their last bit at most."""
     ordinary, eager, captured = (tiny() for _ in range(3))
     plain = cls.for_model(ordinary, RATE, refresh_interval=3, **options)
@@ -126,7 +120,7 @@ def test_a_captured_step_is_the_same_work_every_time_and_nothing_comes_from_the_
     assert not any(repr(cpu) in operand for operand in operands)
 
 
-def test_what_a_graph_reads_stays_though_much_is_made_after_it(on_an_accelerator):
+def test_what_a_graph_reads_stays_though_much_is_made_after_it():
     model = tiny_gpt2()
     optimizer = AdaPM.for_model(model, RATE, capturable=True)
     give_gradients(model, 0)
@@ -151,7 +145,7 @@ def test_what_is_made_while_a_graph_records_is_that_graphs_alone():
     assert devices.constant(0.123, torch.float32, torch.device("cpu")) is not made
 
 
-def test_a_capture_before_its_time_is_refused(on_an_accelerator):
+def test_a_capture_before_its_time_is_refused():
     model = tiny_gpt2()
     give_gradients(model, 0)
     with as_captured(), pytest.raises(RuntimeError, match="only with capturable=True"):
@@ -178,7 +172,7 @@ def test_what_a_graph_cannot_repeat_is_refused(options, message):
         AdaPM.for_model(tiny_gpt2(), RATE, capturable=True, **options)
 
 
-def test_a_schedule_writes_the_rate_where_a_graph_reads_it_and_master_weights_stay_where_they_are(on_an_accelerator):
+def test_a_schedule_writes_the_rate_where_a_graph_reads_it_and_master_weights_stay_where_they_are():
     model = tiny_gpt2(dtype=torch.bfloat16)
     rate = torch.tensor(RATE)
     optimizer = AdaPM.for_model(model, rate, capturable=True, master_weights=True)
@@ -200,7 +194,7 @@ def test_a_schedule_writes_the_rate_where_a_graph_reads_it_and_master_weights_st
 
 
 @pytest.mark.parametrize("saves", [False, True])
-def test_a_state_goes_from_a_capturable_training_to_another_kind_and_back(on_an_accelerator, saves):
+def test_a_state_goes_from_a_capturable_training_to_another_kind_and_back(saves):
     """And whether graphs capture it, the one says that loads."""
     model = tiny_gpt2()
     optimizer = AdaPM.for_model(model, RATE, capturable=saves)
@@ -219,7 +213,7 @@ def test_a_state_goes_from_a_capturable_training_to_another_kind_and_back(on_an_
     assert difference(model, other) <= 1e-8
 
 
-def test_parameters_that_are_behind_have_their_own_corrections_in_a_graph(on_an_accelerator):
+def test_parameters_that_are_behind_have_their_own_corrections_in_a_graph():
     """A frozen block is thawed: its counter is another, and so are its 1 - b^t."""
     models = [tiny_gpt2() for _ in range(2)]
     optimizers = [AdaPM.for_model(model, RATE, capturable=True, debias_moments=True) for model in models]

@@ -54,7 +54,7 @@ def test_groups_without_names_find_them_in_the_model():
     assert [len(group["params"]) for group in optimizer.param_groups] == [10, 5]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]
     assert {name for group in optimizer.param_groups for name in group["param_names"]} == set(
-        plan_blocks(model).by_parameter
+        plan_blocks(model).parameter_blocks
     )
 
 
@@ -87,7 +87,7 @@ def test_parameters_added_late_are_planned_by_names_and_the_others_keep_their_bl
     before = optimizer.plan
     optimizer.add_param_group({"params": late.items()})
     assert optimizer.plan.blocks[: len(before)] == before.blocks
-    assert optimizer.plan.by_parameter == plan_blocks(model).by_parameter
+    assert optimizer.plan.parameter_blocks == plan_blocks(model).parameter_blocks
     train(model, optimizer, range(2))
     train(whole, AdaPM.for_model(whole, LR), range(2))
     for weight, other in zip(model.parameters(), whole.parameters(), strict=True):
@@ -114,7 +114,7 @@ def test_frozen_parameters_are_planned_when_they_thaw():
     weight.requires_grad_(True)
     train(model, optimizer, range(2, 3))
     assert not torch.equal(weight, start)
-    assert optimizer.plan.by_parameter == AdaPM.for_model(whole, LR).plan.by_parameter
+    assert optimizer.plan.parameter_blocks == AdaPM.for_model(whole, LR).plan.parameter_blocks
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -130,7 +130,7 @@ def test_for_model_looks_at_the_model_again_when_layers_thaw(cls: type[AdaPM]):
     before = {name: value.detach().clone() for name, value in late.items()}
     train(model, optimizer, range(2, 4))
     assert not any(torch.equal(value, before[name]) for name, value in late.items())
-    assert optimizer.plan.by_parameter == cls.for_model(model, LR).plan.by_parameter
+    assert optimizer.plan.parameter_blocks == cls.for_model(model, LR).plan.parameter_blocks
 
 
 def test_with_a_plan_that_lacks_them_they_are_refused_when_they_thaw():

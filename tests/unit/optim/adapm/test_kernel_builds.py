@@ -176,9 +176,10 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
         "step" if turned else "step_summed": 1,
         "rows_column": 1,
         "PRECISION": precision,
+        "matrices": None,
         **({} if has_sketch else {"inverse": None, "sketch": None}),
     }
-    floats = ("rows", "inverse", "sketch", "found", "sums", "through", "thin")
+    floats = ("rows", "inverse", "sketch", "products", "sums", "through", "thin")
     types = {"table": "*i64", "weight": "fp32", **dict.fromkeys(floats, "*fp32")}
     how = {"warps": kernels._PRODUCT_WARPS, "stages": kernels._PRODUCT_STAGES}
     made = build_for(capability, kernels._multiply, constants, types, unaligned="", **how)
@@ -197,19 +198,24 @@ def test_inner_products_are_compiled(tmp_path, monkeypatch, capability, turned, 
     from optim.adapm import kernels
 
     is_gram = kind == "gram"
-    steps = ("rows_row", "others_row") if turned else ("rows_column", "others_column")
     constants = {
+        "TYPE": triton.language.float32,
         "INDEX": triton.language.int32,
+        "IS_ALIGNED": False,
+        "TILE_ROWS": kernels._INNER_TILE,
         "TILE": kernels._INNER_TILE,
-        "TILE_SUMMED": kernels._INNER_SUMMED,
-        **dict.fromkeys(steps, 1),
+        "TILE_SUMMED": kernels._PRODUCT_SUMMED,
+        "PRECISION": "tf32x3",
+        **dict.fromkeys(("rows_row", "step") if turned else ("rows_column", "step_summed"), 1),
+        **dict.fromkeys(("table", "sums", "through", "thin")),
         **({"inverse": None, "sketch": None} if is_gram else {}),
     }
     types = {
-        **dict.fromkeys(("rows", "inverse", "sketch", "others"), "*fp32"),
-        "found": "*fp64" if is_gram else "*fp32",
+        **dict.fromkeys(("rows", "inverse", "sketch", "matrices"), "*fp32"),
+        "weight": "fp32",
+        "products": "*fp64" if is_gram else "*fp32",
     }
-    made = build_for(capability, kernels._inner_products, constants, types, unaligned="", warps=kernels._INNER_WARPS)
+    made = build_for(capability, kernels._multiply, constants, types, unaligned="", warps=kernels._INNER_WARPS)
     assert made.asm["cubin"]
     assert "mma" in made.asm["ptx"] or (is_gram and capability == 100), "there it has none for float64"
     assert stack_bytes(made, tmp_path) == 0

@@ -1,14 +1,11 @@
 """The factor solvers: optimal, harmless on degenerate input, and never needing M."""
 
-from functools import partial
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from optim.adapm import devices
 from optim.adapm.low_rank import (
     Factors,
     Momentum,
@@ -18,9 +15,8 @@ from optim.adapm.low_rank import (
     mixture,
     orthonormal_rows,
 )
+from optim.adapm.sharded import Exchange
 from optim.adapm.solvers import SOLVERS
-
-pytestmark = pytest.mark.usefixtures("branch")
 
 BETA1 = 0.9
 
@@ -32,8 +28,8 @@ def sketch_for(carried: Factors) -> Tensor:
 
 
 def solve(solver: str, gradient: Tensor, carried: Factors, *, iterations: int = 1, fresh: bool = False) -> Factors:
-    momentum, sketch = Momentum(gradient, carried, BETA1), partial(sketch_for, carried)
-    (found,) = SOLVERS[solver]([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
+    momentum, sketch = Momentum(gradient, carried, BETA1), sketch_for(carried)
+    (found,) = SOLVERS[solver]([momentum], iterations=iterations, fresh=fresh, sketches=[sketch], exchange=Exchange())
     return found
 
 
@@ -61,6 +57,7 @@ def dimension(basis: Tensor) -> int:
 @settings(deadline=None, max_examples=50)
 @given(rows=sizes, columns=sizes, share=st.floats(0.01, 1.0), seed=st.integers(0, 10**6))
 def test_the_svd_is_the_best_and_many_subspace_iterations_reach_it_on_every_shape(rows, columns, share, seed):
+    """But for directions of 1e-3 of the largest or less, which `subspace` leaves out."""
     rank = max(1, round(share * min(rows, columns)))
     carried = Factors(draw(seed, rows, rank), draw(seed + 1, rank, columns))
     gradient = draw(seed + 2, rows, columns)
@@ -71,7 +68,8 @@ def test_the_svd_is_the_best_and_many_subspace_iterations_reach_it_on_every_shap
     factors = solve("subspace", gradient, carried, iterations=60)
     scale = torch.linalg.norm(target)
     assert torch.linalg.norm(exact.left @ exact.right - target) <= best + 1e-10 * scale
-    assert torch.linalg.norm(factors.left @ factors.right - target) <= 1.05 * best + 1e-10 * scale
+    best_of_strong = torch.linalg.norm(values[min(rank, int((values > 1e-3 * values[0]).sum())) :])
+    assert torch.linalg.norm(factors.left @ factors.right - target) <= 1.05 * best_of_strong + 1e-10 * scale
     assert exact.left.shape == factors.left.shape == (rows, rank)
     assert exact.right.shape == factors.right.shape == (rank, columns)
 
@@ -180,17 +178,6 @@ def test_a_sketch_depends_on_seed_step_and_block_alone():
     assert sketch.std().item() == pytest.approx(1.0, abs=0.2)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-12)])
-def test_a_healthy_block_gets_the_same_factors_on_an_accelerator(dtype, tolerance):
-    gradient, carried = draw(0, 4, 40, 30), Factors(draw(1, 4, 40, 5), draw(2, 4, 5, 30))
-    gradient, carried = gradient.to(dtype), Factors(*(factor.to(dtype) for factor in carried))
-    expected = solve("subspace", gradient, carried)
-    with devices.simulate_accelerator():
-        factors = solve("subspace", gradient, carried)
-    torch.testing.assert_close(factors.left, expected.left, rtol=0.0, atol=tolerance)
-    torch.testing.assert_close(factors.right, expected.right, rtol=0.0, atol=10 * tolerance)
-
-
 @pytest.mark.parametrize("fresh", [False, True])
 def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
     """A batch of two blocks, a single block and a batch that has weak rows and a block of zeros."""
@@ -203,10 +190,10 @@ def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
     ]
     momenta[2].carried.right[0, 1:3] *= 1e-5
     momenta[2].carried.right[1] = 0.0
-    sketches = [partial(draw, 90 + k, 4, n) for k, (_, _, n) in enumerate(shapes)]
-    how = {"iterations": 2, "fresh": fresh}
+    sketches = [draw(90 + k, 4, n) for k, (_, _, n) in enumerate(shapes)]
+    how = {"iterations": 2, "fresh": fresh, "exchange": Exchange()}
     if fresh:
-        sketches = [partial(draw, 90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
+        sketches = [draw(90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
     found = SOLVERS["subspace"](momenta, **how, sketches=sketches)
     for solution, momentum, sketch in zip(found, momenta, sketches, strict=True):
         (alone,) = SOLVERS["subspace"]([momentum], **how, sketches=[sketch])
@@ -231,6 +218,11 @@ def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
     assert [dimension(left.mT) for left in factors.left[:3]] == [5, 2, 0]
 
 
+def basis_of(rows: Tensor) -> Tensor:
+    (basis,) = orthonormal_rows([rows], [gram_matrix], [()], Exchange())
+    return basis
+
+
 HARD: dict[str, tuple[Tensor, int]] = {
     "zero": (torch.zeros(3, 50), 0),
     "denormal": (torch.full((3, 50), 1e-42), 0),
@@ -253,14 +245,14 @@ HARD: dict[str, tuple[Tensor, int]] = {
 @pytest.mark.parametrize(("rows", "directions"), HARD.values(), ids=HARD)
 def test_rows_of_any_size_get_an_orthonormal_basis_of_their_span(rows, directions):
     """Alone, and beside a healthy block and one that is not a number, whose bits do not depend on them."""
-    (basis,) = orthonormal_rows([rows], gram_matrix)
+    basis = basis_of(rows)
     assert dimension(basis) == directions
     lengths = rows.double().norm(dim=-1, keepdim=True)
     unit = torch.where(lengths > 3.5e-29, rows.double() / lengths, 0.0)
     torch.testing.assert_close(unit @ basis.double().mT @ basis.double(), unit, rtol=0.0, atol=1e-4)
     healthy = torch.eye(rows.shape[1])[: len(rows)] + 0.1
-    (batch,) = orthonormal_rows([torch.stack((rows, healthy, torch.full_like(rows, torch.nan)))], gram_matrix)
-    (alone,) = orthonormal_rows([healthy], gram_matrix)
+    batch = basis_of(torch.stack((rows, healthy, torch.full_like(rows, torch.nan))))
+    alone = basis_of(healthy)
     torch.testing.assert_close(batch[1], alone, rtol=0.0, atol=1e-6)
     assert dimension(batch[0]) == directions and batch[2].isnan().all()
 

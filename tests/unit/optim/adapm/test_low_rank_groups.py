@@ -1,25 +1,18 @@
-"""Groups of low-rank blocks on an accelerator: cut by their factors, with their state side by side, moved as alone."""
+"""Groups of low-rank blocks: cut by their factors, with their state side by side, moved as alone."""
 
 import copy
 import io
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from benchmarks.transient_memory import peak_transient_bytes
-from optim.adapm import AdaPM, AdaPMMini, devices, groups
+from optim.adapm import AdaPM, AdaPMMini, groups
 from optim.plan.blocks import FirstMoment
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-
-
-@pytest.fixture(autouse=True)
-def on_an_accelerator() -> Iterator[None]:
-    with devices.simulate_accelerator():
-        yield
 
 
 @pytest.fixture

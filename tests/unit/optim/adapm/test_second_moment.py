@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
+from optim.adapm.groups import Group, ParamSlice
 from optim.adapm.options import StepSettings
-from optim.adapm.step import element_divisor, shared_divisor
+from optim.adapm.step import element_divisor, shared_divisor, sums_of_groups
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
 
 G = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
@@ -33,8 +34,9 @@ def after_one_step(block: Block, **options: Any) -> tuple[Tensor, Tensor]:
     settings = StepSettings.from_group(optimizer.param_groups[0], 1)
     if block.second_moment is SecondMoment.ELEMENT:
         return stored, element_divisor([stored], G, settings)
-    squares = G.square().sum(dim=1 - block.output_axis)
-    return stored, shared_divisor(block, [stored], squares, settings).expand(2, 4)
+    group = Group([ParamSlice((block,), 0, torch.zeros(2, 4), {})], {"exp_avg_sq": [stored]}, largest=8, compiles=False)
+    squares = sums_of_groups(group, G.square().sum(dim=1 - block.output_axis))
+    return stored, shared_divisor(group, squares, settings).expand(2, 4)
 
 
 @pytest.mark.parametrize(

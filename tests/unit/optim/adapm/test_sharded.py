@@ -1,10 +1,9 @@
 """One process, several that share a block, and the literal twin find the same factors, whatever the gradients' rank.
 
-The processes are generators here, driven side by side: `tests/integration/optim/test_sharded.py` has real ones.
+The processes' parts are solved side by side here: `tests/integration/optim/test_sharded.py` has real processes.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from optim.adapm import sharded
 from optim.adapm.low_rank import Factors, Momentum, gaussian_sketch
-from optim.adapm.sharded import Exchange
+from optim.adapm.sharded import Exchange, Groups
 from optim.adapm.solvers import subspace
 from tests.twins.adapm import subspace_iteration
 
@@ -54,9 +52,9 @@ def found_alone(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
     rows, columns = stream[0].shape
     carried = zeros(rows, columns, rank, stream[0].dtype)
     for step, gradient in enumerate(stream, 1):
-        drawn = partial(sketch, step, rank, columns, gradient.dtype)
-        momentum = Momentum(gradient, carried, BETA1)
-        (carried,) = subspace([momentum], iterations=1, fresh=is_fresh(step), sketches=[drawn])
+        drawn = sketch(step, rank, columns, gradient.dtype)
+        how: dict[str, Any] = {"iterations": 1, "fresh": is_fresh(step), "exchange": Exchange()}
+        (carried,) = subspace([Momentum(gradient, carried, BETA1)], **how, sketches=[drawn])
         yield carried
 
 
@@ -83,36 +81,25 @@ def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -
         left = [whole.left] * parts
     for step, gradient in enumerate(stream, 1):
         drawn = torch.tensor_split(sketch(step, rank, columns, gradient.dtype), parts if axis == 1 else 1, dim=1)
-        work = [
-            sharded.subspace(
-                Momentum(part, Factors(left[k], right[k]), BETA1),
-                outputs=outputs,
-                inputs=inputs,
-                iterations=1,
-                fresh=is_fresh(step),
-                sketch=partial(torch.clone, drawn[k if axis == 1 else 0]),
-            )
+        momenta = [
+            Momentum(part, Factors(left[k], right[k]), BETA1, outputs=outputs, inputs=inputs)
             for k, part in enumerate(torch.tensor_split(gradient, parts, dim=axis))
         ]
-        left, right = (list(factors) for factors in zip(*exchange(work), strict=True))
+        sketches = [drawn[k if axis == 1 else 0] for k in range(parts)]
+        factors = subspace(momenta, iterations=1, fresh=is_fresh(step), sketches=sketches, exchange=SideBySide())
+        left, right = [part.left for part in factors], [part.right for part in factors]
         yield Factors(torch.cat(left) if axis == 0 else left[0], right[0] if axis == 0 else torch.cat(right, dim=1))
 
 
-def exchange(work: Sequence[Exchange[Factors]]) -> list[Factors]:
-    """Return the end of each; all ask for a sum, or none does."""
-    sent: list[Tensor | None] = [None] * len(work)
-    while True:
-        requests, ended = [], []
-        for generator, value in zip(work, sent, strict=True):
-            try:
-                requests.append(next(generator) if value is None else generator.send(value))
-            except StopIteration as stop:
-                ended.append(stop.value)
-        if ended:
-            assert not requests
-            return ended
-        total = torch.stack([request.part for request in requests]).sum(dim=0)
-        sent = [total.clone() for _ in work]
+class SideBySide(Exchange):
+    """The sums over processes whose parts are all here: in one list, in the place of one process's own."""
+
+    def total(self, parts: Sequence[Tensor], among: Sequence[Groups]) -> list[Tensor]:
+        """Return the sum for each of them, if they have it in common."""
+        if not any(among):
+            return [*parts]
+        whole = torch.stack([*parts]).sum(dim=0)
+        return [whole.clone() for _ in parts]
 
 
 def require_agreement(stream: Sequence[Tensor], rank: int, parts: int, axis: int, tolerance: float) -> None:

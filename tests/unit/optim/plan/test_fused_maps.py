@@ -30,7 +30,7 @@ def fused_parameters(plan: BlockPlan) -> list[str]:
     """Parameters of several blocks, a query, key or value among them."""
     return [
         name
-        for name, blocks in plan.by_parameter.items()
+        for name, blocks in plan.parameter_blocks.items()
         if len(blocks) > 1 and any(block.kind in (QUERY, KEY, VALUE) for block in blocks)
     ]
 
@@ -135,7 +135,7 @@ def test_the_keys_and_values_of_experts_of_attention_are_the_models_own():
     model = real_model("jetmoe")
     plan = plan_blocks(model, second_moments=ADAM_MINI_SECOND_MOMENTS)
     attention = "model.layers.0.self_attention"
-    blocks = plan.by_parameter[f"{attention}.kv_proj.weight"]
+    blocks = plan.parameter_blocks[f"{attention}.kv_proj.weight"]
     fused, observed = (model.get_submodule(f"{attention}.{name}") for name in ("kv_proj", "experts.output_linear"))
     probe = Probe(model, fused, observed)
     size = next(block.head_size for block in blocks if block.kind is KEY)
@@ -155,7 +155,7 @@ def test_the_rows_of_a_head_are_the_models_own(name: str):
     model = real_model(name)
     plan = plan_blocks(model, second_moments=ADAM_MINI_SECOND_MOMENTS)
     parameter = fused_parameters(plan)[0]
-    blocks = plan.by_parameter[parameter]
+    blocks = plan.parameter_blocks[parameter]
     probe = probe_of(name, model, plan, parameter)
     size = next(block.head_size for block in blocks if block.kind is QUERY)
     number = len(rows_of(blocks, QUERY)) // size

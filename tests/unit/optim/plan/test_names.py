@@ -68,7 +68,7 @@ def test_nanochats_names_are_known_and_never_turned():
 
 def test_a_grouped_fused_map_is_divided_by_the_width_of_what_the_heads_give():
     plan = plan_blocks(shapes(self_attn__qkv_proj=(64, 32), self_attn__o_proj=(32, 32)))
-    assert [block.part for block in plan.by_parameter["self_attn.qkv_proj.weight"]] == [
+    assert [block.part for block in plan.parameter_blocks["self_attn.qkv_proj.weight"]] == [
         Slice(axis=0, start=0, length=32),
         Slice(axis=0, start=32, length=16),
         Slice(axis=0, start=48, length=16),
@@ -85,7 +85,7 @@ def test_fused_maps_in_another_order_are_refused(name: str, weight: str):
     with pytest.raises(UnplacedWeightsError, match=rf"{weight}\.weight \(96, 32\)"):
         plan_blocks(named, unknown="error")
     plan = plan_blocks(named, unknown="full")
-    (fused,) = next(blocks for full, blocks in plan.by_parameter.items() if full.endswith(f"{weight}.weight"))
+    (fused,) = next(blocks for full, blocks in plan.parameter_blocks.items() if full.endswith(f"{weight}.weight"))
     assert (fused.kind, fused.part, fused.first_moment) == (BlockKind.OTHER, None, FirstMoment.FULL)
 
 

@@ -15,7 +15,7 @@ from worker.checks.tiny_models import tiny_gpt2
 def test_heads_wider_than_the_model_are_measured_by_their_own_size():
     with torch.device("meta"):
         plan = plan_blocks(causal("llama", head_dim=24)(), second_moments=ADAM_MINI_SECOND_MOMENTS)
-    query, key = plan.by_parameter["model.layers.0.self_attn.q_proj.weight"][0], plan.blocks[2]
+    query, key = plan.parameter_blocks["model.layers.0.self_attn.q_proj.weight"][0], plan.blocks[2]
     assert (query.shape, query.head_size, query.state_shapes["exp_avg_sq"]) == ((96, 32), 24, (4,))
     assert (key.shape, key.head_size, key.state_shapes["exp_avg_sq"]) == ((48, 32), 24, (2,))
 

@@ -82,7 +82,7 @@ def test_per_layer_head_counts_are_read_from_the_maps():
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_trainable_number_lies_in_exactly_one_block(name: str):
-    blocks = plan(name).by_parameter
+    blocks = plan(name).parameter_blocks
     for parameter, value in outline(name).named_parameters():
         covered = torch.zeros(value.shape)
         for block in blocks.get(parameter, ()):

@@ -96,7 +96,7 @@ def test_a_role_that_says_nothing_or_repeats_never_is_refused(kinds, repeats):
 
 def test_a_class_of_a_common_name_is_litgpts_only_with_its_query_groups():
     older = CausalSelfAttention("attn")
-    assert len(plan_blocks(older).by_parameter["attn.weight"]) == 6
+    assert len(plan_blocks(older).parameter_blocks["attn.weight"]) == 6
     del older.config.n_query_groups
     with pytest.raises(UnplacedWeightsError, match=r"attn\.weight \(64, 32\)"):
         plan_blocks(older, unknown="error")
