@@ -77,7 +77,7 @@ def test_the_catalogs_ranges_are_written_out():
         ({"algorithm": "grid", "trials": None}, "/candidates/1/space", "a grid of 25 points, the first"),
         (one(space={"lr": {"kind": "catalog"}}) | {"algorithm": "grid", "trials": 3}, "/trials", "at least 7"),
         ({"trials": 501}, "/trials", "makes 1002 trials over all candidates; at most 1000"),
-        ({"candidates": [{"optimizer": "adamw"}] * 2}, "/candidates/1/label", "give a label"),
+        ({"candidates": [{"optimizer": "adamw"}] * 2}, "/candidates/1/label", "give it a label"),
         ({"kind": "swep"}, "/kind", "did you mean sweep? It must be one of comparison, scaling, sweep"),
         ({"algorithm": "bayes"}, "/algorithm", "must be 'random', 'grid', 'tpe', 'asha' or 'tpe-hyperband'"),
     ],
