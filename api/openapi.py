@@ -57,19 +57,19 @@ def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[],
 
     @cache
     def describe() -> dict[str, Any]:
-        made = document()
-        made["paths"][POINTS]["post"]["requestBody"] = batch_body()
-        components = made.setdefault("components", {})
+        openapi_document = document()
+        openapi_document["paths"][POINTS]["post"]["requestBody"] = batch_body()
+        components = openapi_document.setdefault("components", {})
         components.setdefault("securitySchemes", {}).update(SCHEMES)
         problem = Problem.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
         components.setdefault("schemas", {}).update(problem.pop("$defs"), Problem=problem)  # as `problems` refers to it
-        for path, operations in made["paths"].items():
+        for path, operations in openapi_document["paths"].items():
             for method, operation in operations.items():
                 _describe(operation, method, path)
         for name in NOT_OURS:
             components["schemas"].pop(name, None)
-        describe_specs(made)
-        return made
+        describe_specs(openapi_document)
+        return openapi_document
 
     def describe_below_root() -> dict[str, Any]:
         root = ROOT_PATH.get()

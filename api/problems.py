@@ -124,8 +124,8 @@ def negotiate(problem: Response, scope: Scope) -> Response:
     fields = json.loads(bytes(problem.body))
     heading = HEADINGS.get(problem.status_code, fields["title"])
     page = refused_page(problem.status_code, heading, fields["detail"])
-    own = ("content-length", "content-type", "cache-control")
-    page.raw_headers += [(name, value) for name, value in problem.raw_headers if name.decode() not in own]
+    replaced_headers = ("content-length", "content-type", "cache-control")
+    page.raw_headers += [(name, value) for name, value in problem.raw_headers if name.decode() not in replaced_headers]
     return page
 
 
@@ -199,10 +199,10 @@ def _orchestrator_error(request: Request, error: OrchestratorError) -> Response:
         if ancestor in KINDS:
             status, kind = KINDS[ancestor]
             headers = {"Retry-After": "1"} if status == 503 else {"Retry-After": "10"} if status == 507 else None
-            more: dict[str, Any] = {}
+            members: dict[str, Any] = {}
             if isinstance(error, NotFoundError) and error.near:
-                more = {"asked": error.asked, "near": error.near, "meant": error.meant}
-            return problem_response(status, kind, str(error), headers=headers, **more)
+                members = {"asked": error.asked, "near": error.near, "meant": error.meant}
+            return problem_response(status, kind, str(error), headers=headers, **members)
     return internal_error(error, request.method, request.url.path)
 
 

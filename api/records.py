@@ -163,8 +163,8 @@ def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) ->
         )
         prepared.setdefault(text.recipe.dataset, []).append(info)
     catalog = {entry.name: (entry.summary, entry.licence) for entry in entries}
-    own = dict.fromkeys(sorted(prepared.keys() - catalog), ("your own files", "yours to know"))
+    own_datasets = dict.fromkeys(sorted(prepared.keys() - catalog), ("your own files", "yours to know"))
     return tuple(
         DatasetInfo(name=name, summary=summary, licence=licence, prepared=tuple(prepared.get(name, ())))
-        for name, (summary, licence) in (catalog | own).items()
+        for name, (summary, licence) in (catalog | own_datasets).items()
     )

@@ -56,7 +56,7 @@ PYTHON = {
 
 
 def pages() -> dict[str, str]:
-    """File name → Markdown."""
+    """Return file name → Markdown."""
     writers = {
         "cli": verbs,
         "rest": routes,
@@ -95,11 +95,11 @@ def verbs() -> Iterator[str]:
             for name, p in zip(usage, arguments, strict=True)
             if p.help and (name, p.help) not in explained
         ]
-        own = [p for p in options if p.help and shared.get(_flag(p)) != p.help]
-        rows += [(_flag(p), p.help + _default(p.default)) for p in own]
+        own_options = [p for p in options if p.help and shared.get(_flag(p)) != p.help]
+        rows += [(_flag(p), p.help + _default(p.default)) for p in own_options]
         yield from _table(("", "meaning"), rows)
-        if also := [_flag(p) for p in options if p.help and p not in own]:
-            yield from (f"Also {', '.join(also)}.", "")
+        if shared_options := [_flag(p) for p in options if p.help and p not in own_options]:
+            yield from (f"Also {', '.join(shared_options)}.", "")
 
 
 def _commands(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -157,12 +157,12 @@ def specifications() -> Iterator[str]:
             if name in written or "properties" not in part:
                 continue
             fields = part["properties"]
-            also = {
-                other: [f for f in fields if fields[f] == other_fields.get(f)]
-                for other, other_fields in written.items()
+            shared_fields = {
+                other_name: [f for f in fields if fields[f] == other_fields.get(f)]
+                for other_name, other_fields in written.items()
             }
-            other = max(also, key=lambda other: len(also[other]), default="")
-            shared = also[other] if other and len(also[other]) >= SHARED_FIELDS else []
+            other_name = max(shared_fields, key=lambda other_name: len(shared_fields[other_name]), default="")
+            shared = shared_fields[other_name] if other_name and len(shared_fields[other_name]) >= SHARED_FIELDS else []
             written[name] = fields
             required = part.get("required", ())
             rows = [
@@ -170,14 +170,17 @@ def specifications() -> Iterator[str]:
                  definition.get("description", ""))
                 for field, definition in fields.items() if field not in shared and "const" not in definition
             ]  # fmt: skip
-            about = " ".join(part.get("description", "").split("\n\n")[0].split())
+            description = " ".join(part.get("description", "").split("\n\n")[0].split())
             constants = "".join(
                 f" `{field}: {definition['const']}`." for field, definition in fields.items() if "const" in definition
             )
-            yield from (f"## {name}", "", about + constants, "")
+            yield from (f"## {name}", "", description + constants, "")
             yield from _table(("field", "value", "default", "meaning"), rows)
             if shared:
-                yield from (f"As in [{other}](#{other.lower()}): {', '.join(f'`{field}`' for field in shared)}.", "")
+                yield from (
+                    f"As in [{other_name}](#{other_name.lower()}): {', '.join(f'`{field}`' for field in shared)}.",
+                    "",
+                )
 
 
 def _kind(field: Mapping[str, Any]) -> str:
@@ -219,15 +222,15 @@ def optimizers() -> Iterator[str]:
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "")
         rate = f"Usual rate: {entry.learning_rate:g}."
         yield from (f"{entry.paper}. Licence: {entry.licence}. {rate}", "")
-        own = [option for option in entry.options if _option_row(option) not in shared]
-        if own and entry.options in explained:
+        own_options = [option for option in entry.options if _option_row(option) not in shared]
+        if own_options and entry.options in explained:
             yield from (f"Options: those of [`{explained[entry.options]}`](#{explained[entry.options]}).", "")
             continue
         explained[entry.options] = entry.name
-        rows = [(f"`{o.name}`", o.allowed_values(), _value(o.default), o.meaning) for o in own]
+        rows = [(f"`{o.name}`", o.allowed_values(), _value(o.default), o.meaning) for o in own_options]
         yield from _table(("option", "value", "default", "meaning"), rows)
-        if also := [f"`{o.name}` ({_value(o.default)})" for o in entry.options if o not in own]:
-            yield from (f"{'Also' if own else 'Options:'} {', '.join(also)}.", "")
+        if shared_options := [f"`{o.name}` ({_value(o.default)})" for o in entry.options if o not in own_options]:
+            yield from (f"{'Also' if own_options else 'Options:'} {', '.join(shared_options)}.", "")
 
 
 def _option_row(option: Option) -> tuple[str, str, str]:
@@ -251,7 +254,7 @@ def settings() -> Iterator[str]:
 
 
 def python() -> Iterator[str]:
-    """Directives that the site replaces by signatures and docstrings."""
+    """Yield directives that the site replaces by signatures and docstrings."""
     yield from ("# Python", "", WRITTEN + " The site shows signatures and docstrings here.", "")
     for title, names in PYTHON.items():
         yield from (f"## {title}", "")

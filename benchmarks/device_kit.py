@@ -231,11 +231,11 @@ def page(device: Mapping[str, str], findings: Sequence[Finding], seconds: float)
 
 def _step_table(figures: Mapping[str, Any]) -> list[str]:
     lines = ["| optimizer | median ms | × fused AdamW | first step s | state GB |", "|---|--:|--:|--:|--:|"]
-    for together in figures["measured_together"]:
-        fused = _median(together["adamw"]["step_seconds"])
-        for name, row in together.items():
+    for group in figures["measured_together"]:
+        fused = _median(group["adamw"]["step_seconds"])
+        for name, row in group.items():
             middle = _median(row["step_seconds"])
-            if name != "adamw" or together is figures["measured_together"][0]:
+            if name != "adamw" or group is figures["measured_together"][0]:
                 lines.append(
                     f"| {name} | {1e3 * middle:.3f} | {middle / fused:.2f} | {row['first_step_seconds']:.2f} "
                     f"| {row['state_bytes'] / 1e9:.3f} |"
@@ -312,8 +312,8 @@ def main() -> None:
     if device == "cpu":
         print("No GPU is used: the CPU takes its place with small models.", flush=True)
     findings = run_all(stages(device), chosen.began + chosen.seconds)
-    about = device_of(device)
-    write_results(chosen.results, about, findings, time.time() - chosen.began)
+    facts = device_of(device)
+    write_results(chosen.results, facts, findings, time.time() - chosen.began)
     if any(finding.outcome != "passed" for finding in findings):
         raise SystemExit(1)
 
@@ -332,13 +332,13 @@ def run_all(chosen: Sequence[Stage], end: float) -> list[Finding]:
     return findings
 
 
-def write_results(folder: Path, about: Mapping[str, str], findings: Sequence[Finding], seconds: float) -> None:
+def write_results(folder: Path, facts: Mapping[str, str], findings: Sequence[Finding], seconds: float) -> None:
     """Write one JSON and one page, named by the device."""
-    slug = "cpu" if about["kind"] == "cpu" else "-".join(about["name"].lower().split())
+    slug = "cpu" if facts["kind"] == "cpu" else "-".join(facts["name"].lower().split())
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"device": about, "seconds": round(seconds), "stages": [asdict(finding) for finding in findings]}
+    figures = {"device": facts, "seconds": round(seconds), "stages": [asdict(finding) for finding in findings]}
     write_result(folder / f"device-{slug}.json", "device_kit", figures)
-    (folder / f"device-{slug}.md").write_text(page(about, findings, seconds))
+    (folder / f"device-{slug}.md").write_text(page(facts, findings, seconds))
     print(f"written: {folder / f'device-{slug}.json'} and .md")
 
 

@@ -111,26 +111,26 @@ class Runs:
         ranges = [BEST_PLACES.get(basin, (-1.0, 1.0)) for basin in world.basins]
         self._best = [random.uniform(low, high) if world.tuning_seeds else 0.0 for low, high in ranges]
         middle = random.uniform(-0.6, 0.6, len(self._priors))
-        away = {"alike": 0.0, "near": 0.2, "apart": 0.6}.get(world.basins[0], 0.0)
-        start = 0.0 if away > 0.5 else middle
-        self._best_setting = [middle, *(start + random.uniform(-away, away, len(middle)) for _ in world.basins[1:])]
+        gap = {"alike": 0.0, "near": 0.2, "apart": 0.6}.get(world.basins[0], 0.0)
+        start = 0.0 if gap > 0.5 else middle
+        self._best_setting = [middle, *(start + random.uniform(-gap, gap, len(middle)) for _ in world.basins[1:])]
 
     def losses(self, index: int, setting: Setting, seeds: Sequence[int]) -> list[float]:
         """Final losses of a candidate at a setting; infinite where a run diverges."""
         world, risk = self._world, 0.0
         if self._priors:
             places = [position_of(setting, axis, prior) for axis, prior in self._priors.items()]
-            above = float(np.square(places - self._best_setting[index]) @ [COSTS[axis] for axis in self._priors])
+            excess = float(np.square(places - self._best_setting[index]) @ [COSTS[axis] for axis in self._priors])
         else:
             x = math.log2(rate_of(setting) / OWN_RATE) - self._best[index]
-            above = BASINS[world.basins[index]](x)
+            excess = BASINS[world.basins[index]](x)
             risk = 1 / (1 + 19 * math.exp(-max(10 * x, -50.0))) if world.basins[index] == "chance" else 0.0
         sd, losses = world.run_sd * (world.noisier if index else 1.0), []
         for seed, noise in zip(seeds, _noise(world.noise, self._random, len(seeds)).tolist(), strict=True):
             if seed not in self._seed_effects:
                 self._seed_effects[seed] = self._random.normal(0, SEED_SD)
             is_lost = risk > 0 and self._random.random() < risk
-            losses.append(math.inf if is_lost else LOSS + above + self._seed_effects[seed] + sd * noise)
+            losses.append(math.inf if is_lost else LOSS + excess + self._seed_effects[seed] + sd * noise)
         return losses
 
 
@@ -147,8 +147,8 @@ def _noise(kind: str, random: np.random.Generator, size: int) -> Array:
 def tune(tuner: Tuner, runs: Runs, index: int, seeds: Sequence[int]) -> dict[float, float]:
     """All trials of a candidate, with their mean losses."""
     tried: dict[float, float] = {}
-    while asked := tuner.ask(tried):
-        tried |= {rate_of(setting): fmean(runs.losses(index, setting, seeds)) for setting in asked}
+    while settings := tuner.ask(tried):
+        tried |= {rate_of(setting): fmean(runs.losses(index, setting, seeds)) for setting in settings}
     return tried
 
 
@@ -238,16 +238,16 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=1000, help="in each world")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
-    given = parser.parse_args()
+    options = parser.parse_args()
     results = []
     print(f"{'':90}" + "".join(f"{name.replace('falsely', 'false'):>14}" for name in (*FIGURES, "runs")), flush=True)
     for world in worlds():
-        figures = simulate(world, given.experiments, given.seed)
+        figures = simulate(world, options.experiments, options.seed)
         results.append(asdict(world) | figures)
         shares = "".join(f"{100 * figures[name]:14.1f}" for name in FIGURES)
         print(f"{world.name():90}{shares}{figures['runs']:14.0f}", flush=True)
-    if given.json:
-        write_result(given.json, "error_rates", {"experiments": given.experiments, "worlds": results})
+    if options.json:
+        write_result(options.json, "error_rates", {"experiments": options.experiments, "worlds": results})
 
 
 if __name__ == "__main__":

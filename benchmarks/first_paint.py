@@ -157,9 +157,9 @@ def million_points(browser: Browser, folder: Path, url: str, shown: Shown, times
             with running_service(folder, url) as service:
                 looks.append(looked(browser, _address(service, path), again=times))
         cold = [visit[0].figures[figure] for visit in looks]
-        again = median(look.figures[figure] for visit in looks for look in visit[1:])
+        warm_seconds = median(look.figures[figure] for visit in looks for look in visit[1:])
         yield _seconds(
-            f"1e6 points, server to pixels, {name}", cold, 1.0, note=f"of a fresh service; again {again:.2f} s"
+            f"1e6 points, server to pixels, {name}", cold, 1.0, note=f"of a fresh service; again {warm_seconds:.2f} s"
         )
 
 
@@ -193,14 +193,14 @@ Part = Callable[[Browser, Path, str, Shown, int], Iterator[Figure]]
 PARTS: dict[str, Part] = {"paint": painting, "points": million_points, "live": live_update}
 
 
-def _seconds(path: str, seconds: Sequence[float], most: float | None = None, note: str = "") -> Figure:
+def _seconds(path: str, seconds: Sequence[float], limit: float | None = None, note: str = "") -> Figure:
     spread = f"{min(seconds):.2f} to {max(seconds):.2f} s, {len(seconds)} times"
     return Figure(
         path=path,
         measured=median(seconds),
         unit="s",
-        target="" if most is None else f"≤ {most:g}",
-        met=None if most is None else median(seconds) <= most,
+        target="" if limit is None else f"≤ {limit:g}",
+        met=None if limit is None else median(seconds) <= limit,
         note="; ".join(filter(None, (spread, note))),
     )
 

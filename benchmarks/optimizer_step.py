@@ -172,8 +172,8 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     config = CONFIGS[chosen.model]
-    asked = catalog.names() if chosen.optimizers == ["all"] else chosen.optimizers
-    names = [_FOREACH, *(name for name in asked if name != _BASELINE)]
+    wanted_names = catalog.names() if chosen.optimizers == ["all"] else chosen.optimizers
+    names = [_FOREACH, *(name for name in wanted_names if name != _BASELINE)]
     groups = [[_BASELINE, name] for name in names] if chosen.pairs else [[_BASELINE, *names]]
     largest = _largest_block_bytes(config)
     print(HEADER)
@@ -193,7 +193,7 @@ def main() -> None:
                 print(line(name, measurement, measured[_BASELINE], largest), flush=True)
         results.append({name: asdict(measurement) for name, measurement in measured.items()})
     if chosen.json is not None:
-        about = {
+        facts = {
             "model": chosen.model,
             "device": str(chosen.device),
             "machine": torch.cuda.get_device_name(chosen.device) if chosen.device.type == "cuda" else processor(),
@@ -205,7 +205,7 @@ def main() -> None:
             "largest_block_bytes": largest,
         }
         chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps({**about, "measured_together": results}, indent=2) + "\n")
+        chosen.json.write_text(json.dumps({**facts, "measured_together": results}, indent=2) + "\n")
 
 
 def _prepared(

@@ -49,11 +49,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--url", help="a service that answers")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logging.disable(logging.WARNING)
-    ways = {"offline": None, **({"sending": asked.url} if asked.url else {}), "service away": "http://127.0.0.1:9"}
-    timed = {name: timed_calls(asked.calls, url) for name, url in ways.items()}
-    for name, times in (timed | {"callback": timed_callback_calls(asked.calls)}).items():
+    ways = {"offline": None, **({"sending": options.url} if options.url else {}), "service away": "http://127.0.0.1:9"}
+    timed = {name: timed_calls(options.calls, url) for name, url in ways.items()}
+    for name, times in (timed | {"callback": timed_callback_calls(options.calls)}).items():
         slow = quantiles(times, n=100)[98]
         print(f"{name:>13}: median {median(times):.1f} us, p99 {slow:.1f} us of {len(times):,} calls")
 

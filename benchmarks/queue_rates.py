@@ -153,15 +153,15 @@ def measure_all(runs: int, workers: int, rounds: int) -> list[Rate]:
         add_round(sqlite, partial(on_sqlite, runs=runs, workers=workers))
     if programs is None:
         return sqlite
-    ours = [Rate(name=f"PostgreSQL, {name}") for name in KINDS]
+    rates = [Rate(name=f"PostgreSQL, {name}") for name in KINDS]
     peer = Rate(name="procrastinate, fetch + finish")
     with postgresql_server(programs, durable=True) as server:
         for _ in range(rounds):
-            add_round(ours, partial(on_postgresql, server, runs=runs, workers=workers))
+            add_round(rates, partial(on_postgresql, server, runs=runs, workers=workers))
             with suppress(ModuleNotFoundError):
                 url = server.url(server.create_database())
                 peer.per_second.append(asyncio.run(procrastinate_jobs(url, runs, workers)))
-    return [*sqlite, *ours, *([peer] if peer.per_second else [])]
+    return [*sqlite, *rates, *([peer] if peer.per_second else [])]
 
 
 def add_round(rates: list[Rate], measured: Callable[[Callable[[Database, int, int], float]], float]) -> None:

@@ -104,8 +104,8 @@ def planted(world: World, datasets: int, seed: int = 0) -> Iterator[list[Experim
             ended = []
             for run in runs:
                 of_cell = errors[int(run.candidate == "adapm")]
-                off = float(np.exp(common[run.seed] + random.normal(0, OWN_NOISE) + of_cell))
-                loss = world.loss(parameters, tokens, run.candidate) * off + of_text * (run.candidate == "adapm")
+                factor = float(np.exp(common[run.seed] + random.normal(0, OWN_NOISE) + of_cell))
+                loss = world.loss(parameters, tokens, run.candidate) * factor + of_text * (run.candidate == "adapm")
                 fields = {"final_val_loss": loss, "parameters": parameters, "tokens": tokens}
                 ended.append(run.model_copy(update={"result": result().model_copy(update=fields)}))
             measured.append((experiment, tuple(ended)))
@@ -126,9 +126,9 @@ def held(report: FitReport, world: World) -> Iterator[tuple[str, bool]]:
             "predicted loss",
             holds(prediction.loss.low, world.loss(prediction.parameters, prediction.tokens), prediction.loss.high),
         )
-    for apart in adapm.loss_differences:
-        true = world.loss(apart.parameters, apart.tokens, "adapm") - world.loss(apart.parameters, apart.tokens)
-        yield "difference", holds(apart.difference.low, true, apart.difference.high)
+    for point in adapm.loss_differences:
+        true = world.loss(point.parameters, point.tokens, "adapm") - world.loss(point.parameters, point.tokens)
+        yield "difference", holds(point.difference.low, true, point.difference.high)
     if adapm.change is not None:
         yield "change", holds(adapm.change.low, world.gap, adapm.change.high)
 
@@ -171,24 +171,24 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=200, help="bootstrap draws of each of these fits")
     parser.add_argument("--seed", type=int, default=0, help="of the data sets")
     parser.add_argument("--json", type=Path, help="write the result here")
-    given = parser.parse_args()
+    options = parser.parse_args()
     worlds = []
     for name, world in WORLDS.items():
-        equal = covered(world, given.datasets, given.draws, given.seed)
-        with_gap = covered(World(**(vars(world) | {"gap": GAP})), given.datasets, given.draws, given.seed)
+        equal = covered(world, options.datasets, options.draws, options.seed)
+        with_gap = covered(World(**(vars(world) | {"gap": GAP})), options.datasets, options.draws, options.seed)
         coverage = {"world": name, "form": FORMS[world.form].formula, "equal": equal, "gap": with_gap}
         worlds.append(coverage | {"seconds_of_a_fit": seconds(world)})
         print(worlds[-1], flush=True)
-    if given.json:
+    if options.json:
         figures = {
             "machine": {"processor": processor(), "cores": os.cpu_count(), "cores_used": 1},
             "errors": {"seeds": NOISE, "own": OWN_NOISE, "shared_by_a_cell": SHARED, "gap_nats": GAP},
-            "datasets": given.datasets,
-            "draws": given.draws,
+            "datasets": options.datasets,
+            "draws": options.draws,
             "draws_of_a_timed_fit": DRAWS,
             "worlds": worlds,
         }
-        write_result(given.json, "scaling_fit", figures)
+        write_result(options.json, "scaling_fit", figures)
 
 
 if __name__ == "__main__":

@@ -49,11 +49,11 @@ def _on_seeds(judged: JudgedRuns, seeds: Sequence[int]) -> JudgedRuns:
 
 
 def _can_decide(design: ComparisonDesign, difference: Difference | None) -> bool:
-    looks, most = design_looks(design, design.comparisons) or {}, len(design.seeds)
-    if difference is None or difference.sd is None or difference.n >= most or most not in looks:
+    looks, limit = design_looks(design, design.comparisons) or {}, len(design.seeds)
+    if difference is None or difference.sd is None or difference.n >= limit or limit not in looks:
         return True
-    level, margin = looks[most].level, difference.margin
-    return chance_of_verdict(difference.mean, difference.sd, difference.n, most, level, margin=margin) >= FUTILE
+    level, margin = looks[limit].level, difference.margin
+    return chance_of_verdict(difference.mean, difference.sd, difference.n, limit, level, margin=margin) >= FUTILE
 
 
 def conduct(spec: ComparisonSpec, judged: Sequence[JudgedRuns]) -> tuple[list[Conclusion], int]:
@@ -122,11 +122,11 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=1000, help="in each world; a fifth of ten candidates")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
-    given = parser.parse_args()
+    options = parser.parse_args()
     begun, rows = perf_counter(), []
     for world in worlds():
-        experiments = given.experiments // (5 if world.basins == TEN else 1)
-        for design, figures in simulate(world, experiments, given.seed).items():
+        experiments = options.experiments // (5 if world.basins == TEN else 1)
+        for design, figures in simulate(world, experiments, options.seed).items():
             rows.append(asdict(world) | {"design": design, "experiments": experiments} | figures)
             shares = "".join(
                 f"  {name} {value:g}" if name.startswith("runs") else f"  {name} {100 * value:.1f}"
@@ -134,8 +134,8 @@ def main() -> None:
             )
             print(f"{world.name():70}{design:12}{shares}", flush=True)
     print(f"{perf_counter() - begun:.0f} s")
-    if given.json:
-        write_result(given.json, "sequential", {"margin": MARGIN, "worlds": rows})
+    if options.json:
+        write_result(options.json, "sequential", {"margin": MARGIN, "worlds": rows})
 
 
 if __name__ == "__main__":

@@ -129,14 +129,14 @@ def charts(service: Service) -> Iterator[Figure]:
     busy = service.cpu_seconds()
     cold = 1000 * timed(lambda: call(connection, "GET", path))
     busy = 1000 * (service.cpu_seconds() - busy)
-    again = [1000 * timed(lambda: call(connection, "GET", path)) for _ in range(9)]
+    milliseconds = [1000 * timed(lambda: call(connection, "GET", path)) for _ in range(9)]
     yield Figure(
         path="chart of 1e6 points, cold",
         measured=cold,
         unit="ms",
         target="≤ 150",
         met=cold <= 150,
-        note=f"{busy:.0f} ms of processor time; again: median {median(again):.0f} ms",
+        note=f"{busy:.0f} ms of processor time; again: median {median(milliseconds):.0f} ms",
     )
 
 
@@ -221,12 +221,12 @@ def peer(figures: list[Figure], folder: Path) -> Iterator[Figure]:
             return json.loads(call(connection, "POST", "/api/2.0/mlflow/runs/create", new))  # type: ignore[no-any-return]
 
         run_id = create(connections[0])["run"]["info"]["run_id"]
-        alone = 50 / timed(lambda: [create(connections[0]) for _ in range(50)])
+        single = 50 / timed(lambda: [create(connections[0]) for _ in range(50)])
         several = [
             threading.Thread(target=lambda connection=connection: [create(connection) for _ in range(5)])
             for connection in connections
         ]
-        together = 5 * CLIENTS / timed(lambda: _together(several))
+        joint = 5 * CLIENTS / timed(lambda: _together(several))
         metrics = [
             json.dumps({"run_id": run_id, "metrics": [_metric(part, row) for row in range(1_000)]}).encode()
             for part in range(20)
@@ -235,15 +235,15 @@ def peer(figures: list[Figure], folder: Path) -> Iterator[Figure]:
             lambda: [call(connections[0], "POST", "/api/2.0/mlflow/runs/log-batch", body) for body in metrics]
         )
     yield Figure(path="MLflow log_batch(1000) over HTTP", measured=20_000 / seconds, unit="metrics/s")
-    note = f"{alone:.0f}/s by one client, {together:.0f}/s by {CLIENTS}: the better one"
-    yield Figure(path="MLflow create_run over HTTP", measured=max(alone, together), unit="requests/s", note=note)
-    ours = [figure.measured for figure in figures if figure.path.startswith("points through HTTP")]
-    if ours:
-        more = "a point holds up to a dozen metrics; the slower of our two rates"
-        yield _ratio("our points/s by MLflow's metrics/s", min(ours) / (20_000 / seconds), more)
+    note = f"{single:.0f}/s by one client, {joint:.0f}/s by {CLIENTS}: the better one"
+    yield Figure(path="MLflow create_run over HTTP", measured=max(single, joint), unit="requests/s", note=note)
+    rates = [figure.measured for figure in figures if figure.path.startswith("points through HTTP")]
+    if rates:
+        caveat = "a point holds up to a dozen metrics; the slower of our two rates"
+        yield _ratio("our points/s by MLflow's metrics/s", min(rates) / (20_000 / seconds), caveat)
     for figure in figures:
         if figure.path.startswith("submit a small"):
-            yield _ratio("our submissions/s by MLflow's create_run/s", figure.measured / max(alone, together), "")
+            yield _ratio("our submissions/s by MLflow's create_run/s", figure.measured / max(single, joint), "")
 
 
 def _ratio(path: str, ratio: float, note: str) -> Figure:

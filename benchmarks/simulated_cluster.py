@@ -62,9 +62,9 @@ Word = tuple[str, int, str]
 class SimulatedRunner:
     """A runner of so many slots; its attempts are carried out by `crowd`."""
 
-    def __init__(self, slots: int, orders: Any, done: Any) -> None:
+    def __init__(self, slots: int, orders: Any, reports: Any) -> None:
         self._nodes = tuple(Node(id=NodeId(f"n{n}"), cpus=SLOTS_A_NODE, gpus=0) for n in range(slots // SLOTS_A_NODE))
-        self._orders, self._done = orders, done
+        self._orders, self._done = orders, reports
         self.started = self.in_use = 0
 
     def nodes(self) -> Sequence[Node]:
@@ -104,7 +104,7 @@ class SimulatedRunner:
         return ()
 
 
-def crowd(url: str, orders: Any, done: Any, hold_seconds: float) -> None:
+def crowd(url: str, orders: Any, reports: Any, hold_seconds: float) -> None:
     """Answer every order in a process of its own: say hello, hold the slot, finish. It ends at an order of None."""
     database = Database(url)
     services = make_services(database)
@@ -118,7 +118,7 @@ def crowd(url: str, orders: Any, done: Any, hold_seconds: float) -> None:
 
     def end(order: Word) -> None:
         services.attempts.finish(*order, report)
-        done.put(order[:2])
+        reports.put(order[:2])
 
     with ThreadPoolExecutor(TALKERS) as pool:
         while True:
@@ -154,10 +154,10 @@ def dispatch(url: str, slots: int, runs: int, hold_seconds: float, most_seconds:
     for first in range(0, runs, RUNS_AN_EXPERIMENT):
         services.experiments.submit(comparison_spec(seeds=tuple(range(min(RUNS_AN_EXPERIMENT, runs - first)))))
     context = multiprocessing.get_context("spawn")
-    orders, done = context.Queue(), context.Queue()
-    people = context.Process(target=crowd, args=(url, orders, done, hold_seconds))
+    orders, reports = context.Queue(), context.Queue()
+    people = context.Process(target=crowd, args=(url, orders, reports, hold_seconds))
     people.start()
-    queue, runner, ticks = Queue(database, LeasePolicy()), SimulatedRunner(slots, orders, done), Ticks()
+    queue, runner, ticks = Queue(database, LeasePolicy()), SimulatedRunner(slots, orders, reports), Ticks()
     _time_claims(queue, ticks)
     loop = LeaderLoop(Dispatcher(queue, runner, Leadership(database, "benchmark")))
     process, cpu_before, started = psutil.Process(), _cpu_seconds(), time.monotonic()
@@ -225,9 +225,9 @@ def talk(url: str, folder: Path, slots: int, seconds: float, kind: str) -> dict[
             leases += claim(service.queue, cpus=slots, limit=250)
         with ThreadPoolExecutor(TALKERS) as pool:
             list(pool.map(lambda lease: services.attempts.hello(lease.run_id, lease.attempt, lease.token), leases))
-        before = service.cpu_seconds()
+        cpu_start = service.cpu_seconds()
         waits, elapsed = _talk(service, leases, seconds, kind)
-        cpu = service.cpu_seconds() - before
+        cpu = service.cpu_seconds() - cpu_start
     needed = {"heartbeats": slots / LeasePolicy().heartbeat_seconds, "points": slots}[kind]
     return {
         "live_attempts": slots,

@@ -162,16 +162,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=400, help="in each world; half as many with tuning")
     parser.add_argument("--json", type=Path, help="write the result here")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     begun, raced = perf_counter(), []
     for race in races():
-        experiments = given.experiments // 2 if race.tuning_seeds else given.experiments
+        experiments = options.experiments // 2 if race.tuning_seeds else options.experiments
         figures = simulate_race(race, experiments).shares()
         raced.append(asdict(race) | {"experiments": experiments} | figures)
         print(asdict(race), figures, flush=True)
     print(f"{perf_counter() - begun:.0f} s")
-    if given.json:
-        write_result(given.json, "speed_ups", {"experiments": given.experiments, "races": raced})
+    if options.json:
+        write_result(options.json, "speed_ups", {"experiments": options.experiments, "races": raced})
 
 
 if __name__ == "__main__":

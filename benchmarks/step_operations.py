@@ -69,8 +69,8 @@ class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  #
         # torch has no meta kernel for that one.
         result = None if func is torch.ops.aten._fused_adamw_.tensor_lr else func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
-        given = _tensors((args, kwargs))
-        storages = {tensor.untyped_storage()._cdata for tensor in given}
+        inputs = _tensors((args, kwargs))
+        storages = {tensor.untyped_storage()._cdata for tensor in inputs}
         new = [tensor for tensor in _tensors(result) if tensor.untyped_storage()._cdata not in storages]
         values = [*args, *(kwargs.get(argument.name) for argument in func._schema.arguments[len(args) :])]
         changed = [
@@ -88,7 +88,7 @@ class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  #
         # What is given twice, as X of X X^T, is read once.
         unlike = {
             (tensor.untyped_storage()._cdata, tensor.storage_offset(), *sorted(_layout(tensor))): tensor
-            for tensor in given
+            for tensor in inputs
         }
         read = [
             tensor
@@ -98,7 +98,7 @@ class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  #
         lists = [_tensors(value) for value in args if isinstance(value, list | tuple)]
         launches = len(lists[0]) if name.startswith("_foreach_") and not _are_alike(lists) else 1
         self.found.add(name, sum(_extent(tensor) for tensor in (*read, *written)), launches=launches)
-        if name in ("_to_copy", "copy_") and any(not tensor.is_meta for tensor in given):
+        if name in ("_to_copy", "copy_") and any(not tensor.is_meta for tensor in inputs):
             self.found.copies_from_host += 1
         return result
 

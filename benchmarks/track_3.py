@@ -89,11 +89,11 @@ def read_records(folder: Path) -> tuple[list[Record], StepWorth, int]:
     for line in (folder / "README.md").read_text(encoding="utf-8").splitlines():
         if match := ROW.match(line):
             number, steps, mark, mean, seeds, log = match.groups()
-            own = _runs_of(runs, log)
+            entry_runs = _runs_of(runs, log)
             records.append(
                 Record(
                     number=int(number), steps=int(steps), is_record=mark is not None, board_mean=float(mean),
-                    board_seeds=int(seeds), losses=final_losses(own, int(steps)),
+                    board_seeds=int(seeds), losses=final_losses(entry_runs, int(steps)),
                 )
             )  # fmt: skip
     long, short = (final_losses(_runs_of(runs, f"{name}.txt"), steps) for name, steps in WORTH_LOGS)

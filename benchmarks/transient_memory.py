@@ -25,7 +25,7 @@ def peak_transient_bytes(call: Callable[[], object], device: torch.device) -> in
 def _cuda_peak(call: Callable[[], object], device: torch.device) -> int:
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
+    base_bytes = torch.cuda.memory_allocated(device)
     call()
     torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+    return torch.cuda.max_memory_allocated(device) - base_bytes

@@ -89,9 +89,9 @@ def main() -> None:
         figures = measure(spec, Path(folder), device, chosen.rounds)
     print(table(figures))
     if chosen.json is not None:
-        about = {"arguments": {k: v for k, v in vars(chosen).items() if k != "json"}, "torch": torch.__version__}
+        facts = {"arguments": {k: v for k, v in vars(chosen).items() if k != "json"}, "torch": torch.__version__}
         chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps({**about, **figures}, indent=2) + "\n")
+        chosen.json.write_text(json.dumps({**facts, **figures}, indent=2) + "\n")
 
 
 def measure(spec: RunSpec, folder: Path, device: torch.device, rounds: int) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def table(figures: dict[str, Any]) -> str:
         cpu = statistics.fmean(loop_times["cpu_seconds"])
         lines.append(f"{name:<10}{1e3 * median:>12.2f}{tokens / median:>12.0f}{1e3 * cpu:>16.2f}")
     share: float = figures["checkpoint_share"]
-    for against in ("bare", "plain"):
-        cpu, wall = (_ratio(times, kind, against) + share for kind in ("cpu_seconds", "wall_seconds"))
-        lines.append(f"worker / {against}: {cpu:.4f} in CPU time, {wall:.4f} in wall-clock time")
+    for peer in ("bare", "plain"):
+        cpu, wall = (_ratio(times, kind, peer) + share for kind in ("cpu_seconds", "wall_seconds"))
+        lines.append(f"worker / {peer}: {cpu:.4f} in CPU time, {wall:.4f} in wall-clock time")
     lines.append(f"of it checkpoints: {share:.4f}, {figures['checkpoint_seconds']:.3f} s each")
     lines.append(f"data: {100 * figures['data_share']:.3f} % of the step time")
     lines.append(f"resume: {figures['resume_seconds']:.3f} s beyond {figures['read_seconds']:.3f} s of reading")
@@ -141,10 +141,10 @@ def table(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _ratio(times: dict[str, dict[str, list[float]]], kind: str, against: str) -> float:
+def _ratio(times: dict[str, dict[str, list[float]]], kind: str, peer: str) -> float:
     """The worker's time by another loop's in the same round: the median over the rounds."""
-    pairs = zip(times["worker"][kind], times[against][kind], strict=True)
-    return statistics.median(worker_time / other for worker_time, other in pairs)
+    pairs = zip(times["worker"][kind], times[peer][kind], strict=True)
+    return statistics.median(worker_time / peer_time for worker_time, peer_time in pairs)
 
 
 def _checkpoint_seconds(worker: Training) -> float:
@@ -178,7 +178,7 @@ def _training(spec: RunSpec, dataset: TokenDataset, folder: Path, device: torch.
     optimizer = build(spec.optimizer.name, model, lr=spec.optimizer.lr, options={})
     batch = spec.workload.budget.batch_sequences
     stepper = Stepper(Pretraining(model, dataset, spec), optimizer, spec.workload, device, batch)
-    around = TrainingContext(
+    context = TrainingContext(
         device=device,
         reporter=FileReporter(folder),
         checkpoints=CheckpointStore(folder / CHECKPOINT_FOLDER, spec.content_hash()),
@@ -188,7 +188,7 @@ def _training(spec: RunSpec, dataset: TokenDataset, folder: Path, device: torch.
         termination=Termination(),
         cap=MemoryCap(device, None),
     )
-    return Training(stepper, spec.workload, TrainingProgress(steps=spec.workload.budget.steps), around)
+    return Training(stepper, spec.workload, TrainingProgress(steps=spec.workload.budget.steps), context)
 
 
 def _bare(

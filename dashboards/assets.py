@@ -37,7 +37,8 @@ class Asset:
 
     @cached_property
     def gzipped_body(self) -> bytes:
-        """Made when it is first sent: a page that only names Plotly does not wait for it."""
+        """Return the compressed body, made when it is first sent: a page that only names Plotly does not wait for
+        it."""
         return gzip.compress(self.body, compresslevel=6, mtime=0)
 
 
@@ -59,7 +60,7 @@ def url(name: str) -> str:
 
 
 def plotly_script() -> str:
-    """Plotly.js as pages load it, to stand between `<script>` and `</script>`."""
+    """Return Plotly.js for use between `<script>` and `</script>`."""
     return asset(PLOTLY).body.decode().replace("</script", "<\\/script")
 
 

@@ -119,12 +119,13 @@ def style(optimizer: str) -> Style:
 
 
 def styles(candidates: Iterable[tuple[str, str]]) -> dict[str, Style]:
-    """Styles by candidate name, from (candidate, optimizer) pairs; a second candidate of an optimizer is dashed."""
-    seen: dict[str, int] = {}
+    """Return styles by candidate name, from (candidate, optimizer) pairs; a second candidate of an optimizer is
+    dashed."""
+    counts: dict[str, int] = {}
     chosen: dict[str, Style] = {}
     for candidate, optimizer in candidates:
-        nth = seen.get(optimizer, 0)
-        seen[optimizer] = nth + 1
+        nth = counts.get(optimizer, 0)
+        counts[optimizer] = nth + 1
         chosen[candidate] = variant(style(optimizer), nth)
     return chosen
 
@@ -137,8 +138,7 @@ def variant(base: Style, nth: int) -> Style:
 
 
 def numbered_style(index: int, hues: Sequence[str] = NUMBERED_HUES) -> Style:
-    """Return the look of what has no optimizer's own: the first, the second …, up to twice as many as there are
-    hues."""
+    """Return the look number `index`, for lines without an optimizer; looks repeat after twice the number of hues."""
     dash = DASHES[index // len(hues) % len(DASHES)]
     return Style(hue=hues[index % len(hues)], dash=dash, symbol=SYMBOLS[index % len(SYMBOLS)])
 

@@ -107,33 +107,39 @@ def missing_page(sentence: str) -> HTMLResponse:
     return page("missing.html", status=404, what=sentence[:1].upper() + sentence[1:])
 
 
-def refused_page(status: int, heading: str, why: str) -> HTMLResponse:
+def refused_page(status: int, heading: str, reason: str) -> HTMLResponse:
     """Return the page for people in place of one that there cannot be; `why` says in a sentence what is in the way."""
-    sentence = why[:1].upper() + why[1:]
+    sentence = reason[:1].upper() + reason[1:]
     return page("missing.html", status=status, code=status, heading=heading, what=sentence)
 
 
 @cache
 def environment() -> Environment:
     """Return the one environment; an undefined name in a template is an error, never an empty string."""
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("dashboards"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= FILTERS | {
+    templates.filters |= FILTERS | {
         "sentence": formats.page_sentence,
         "markdown": markdown,
         "note": note,
         "code_spans": code_spans,
     }
-    made.filters["pluralize"] = pluralize
-    made.filters["age"] = lambda then: formats.age(then, time.time())
-    made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    made.globals |= {"view_choices": words.view_choices}
-    made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": words, "measured": costs, "style": style}
-    made.globals |= {"answers": answers}
-    made.globals |= {"visitor": visitor, "may_change": may_change, "may_administer": may_administer}
-    return made
+    templates.filters["pluralize"] = pluralize
+    templates.filters["age"] = lambda moment: formats.age(moment, time.time())
+    templates.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    templates.globals |= {"view_choices": words.view_choices}
+    templates.globals |= {
+        "asset": assets.url,
+        "plotly": assets.PLOTLY,
+        "views": words,
+        "measured": costs,
+        "style": style,
+    }
+    templates.globals |= {"answers": answers}
+    templates.globals |= {"visitor": visitor, "may_change": may_change, "may_administer": may_administer}
+    return templates

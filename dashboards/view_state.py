@@ -45,15 +45,15 @@ class ViewState:
     def parse(cls, query: Iterable[tuple[str, str]]) -> "ViewState":
         """Read the query of a URL."""
         pairs = list(query)
-        given = dict(pairs)
+        fields = dict(pairs)
         return cls(
-            x=_choice(given.get("x"), tuple(AXIS_TITLES), "steps"),
+            x=_choice(fields.get("x"), tuple(AXIS_TITLES), "steps"),
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
-            cell=given.get("cell", ""),
-            baseline=given.get("baseline", "")[:LONGEST_NAME],
-            all_columns=given.get("columns") == "all",
+            cell=fields.get("cell", ""),
+            baseline=fields.get("baseline", "")[:LONGEST_NAME],
+            all_columns=fields.get("columns") == "all",
             panels=panel_words(pairs),
-            log=given.get("log") == "1",
+            log=fields.get("log") == "1",
         )
 
     def query(self) -> str:
@@ -92,7 +92,7 @@ def panel_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def state_filter(value: str | None, states: tuple[Word, ...], default: Word) -> Word:
-    """Return the state that a table is narrowed to. Raises `FilterError` for one that there is none of."""
+    """Return the state that a table is filtered by. Raises `FilterError` for an unknown state."""
     if value and value not in states:
         raise FilterError(f"there is no state {value[:LONGEST_STATE]!r}; there are {', '.join(states)}")
     return _choice(value, states, default)

@@ -45,8 +45,8 @@ def build(
         ShardedParametersError: the model is sharded, in a way that this optimizer cannot train.
     """
     entry = catalog.entry(name)
-    given = dict(options or {})
-    faults = [f"{option}={given[option]!r} {allowed}" for option, allowed in entry.faults(given)]
+    overrides = dict(options or {})
+    faults = [f"{option}={overrides[option]!r} {allowed}" for option, allowed in entry.faults(overrides)]
     if not (isfinite(lr) and lr >= 0.0):
         faults.insert(0, f"lr={lr!r} must be a number in [0, inf)")
     if rules and not entry.has_plan:
@@ -59,7 +59,7 @@ def build(
         )
     # With a block plan it is AdaPM or Adam-mini, which look at each parameter themselves.
     refuse_sharded(model.named_parameters(), name, elementwise=entry.elementwise or entry.has_plan)
-    more = {"rules": rules} if rules else {}
+    rule_options = {"rules": rules} if rules else {}
     module, _, attribute = entry.factory.partition(":")
     factory: Callable[..., torch.optim.Optimizer] = getattr(import_module(module, __package__), attribute)
-    return factory(model, lr=lr, **{**entry.defaults(), **given}, **more)
+    return factory(model, lr=lr, **{**entry.defaults(), **overrides}, **rule_options)

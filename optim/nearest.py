@@ -25,12 +25,12 @@ def _likeness(name: str, other: str) -> tuple[float, int]:
 
 
 def hint(name: object, known_names: Iterable[str]) -> str:
-    """`did you mean adamw? Known: adamw, adapm`; without the question where nothing looks like it."""
+    """Return `did you mean adamw? Known: adamw, adapm`; without the question if no name is similar."""
     names = tuple(known_names)
     meant = nearest(name, names)
     return f"{f'did you mean {meant}? Known' if meant else 'known'}: {', '.join(names)}"
 
 
 def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
-    """`unknown optimizer 'adamm'; did you mean adamw? Known: adamw, adapm`."""
+    """Return `unknown optimizer 'adamm'; did you mean adamw? Known: adamw, adapm`."""
     return f"unknown {kind} {name!r}; {hint(name, known_names)}"

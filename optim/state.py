@@ -103,14 +103,14 @@ def allocated_state_bytes(
 
 
 def _examples(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
-    """Parameter → the one whose state tells its own: the second of its group, shape and type, for all after that."""
+    """Return parameter → representative: the second one of equal group, shape and type stands for all later ones."""
     examples: dict[Tensor, Tensor] = {}
     alike: dict[object, list[Tensor]] = {}
     for index, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
-            same = alike.setdefault((index, parameter.shape, parameter.stride(), parameter.dtype), [])
-            same.append(parameter)
-            examples[parameter] = same[:2][-1]
+            peers = alike.setdefault((index, parameter.shape, parameter.stride(), parameter.dtype), [])
+            peers.append(parameter)
+            examples[parameter] = peers[:2][-1]
     return examples
 
 
@@ -126,12 +126,12 @@ def _count(
     unseen_bytes = _unseen_bytes(
         tensor for _, example in counted for tensor in _tensors(optimizer.state.get(example, {}))
     )
-    seen: set[tuple[int, int, int]] = set()
+    locations: set[tuple[int, int, int]] = set()
     for parameter, example in counted:
         state = optimizer.state.get(example, {})
         if example not in sizes:
             sizes[example] = {
-                key: sum(_new_bytes(tensor, seen, unseen_bytes) for tensor in _tensors(value))
+                key: sum(_new_bytes(tensor, locations, unseen_bytes) for tensor in _tensors(value))
                 for key, value in state.items()
             }
         for key, value in state.items():
@@ -172,7 +172,7 @@ class _Kinds:
             self._blocks = {id(value): plan.get(plain_name(name), ()) for name, value in model.named_parameters()}
 
     def shares(self, parameter: Tensor, key: str, value: object, held: int) -> dict[str, int]:
-        """Block kind → bytes of that state; empty for counters, and where no block is known."""
+        """Return block kind → bytes of that state; empty for counters, and if no block is known."""
         exact = self._exact.get((self._names.get(id(parameter), ""), key))
         if exact is not None:
             return {exact: held}
@@ -215,28 +215,28 @@ def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _storage_range(tensor: Tensor) -> tuple[int, int, int]:
-    """Storage, where the tensor begins in it, and its bytes."""
+    """Return the tensor's storage, its offset there, and its bytes."""
     # The storage's own identity: its data pointer is 0 on `meta`.
     return tensor.untyped_storage()._cdata, int(tensor.storage_offset()) * tensor.itemsize, tensor.nbytes
 
 
 def _unseen_bytes(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Storage → its bytes that none of the tensors looks into, which count as the first tensor's."""
+    """Return storage → bytes that no tensor covers, which are counted with the first tensor."""
     unseen_bytes: dict[int, int] = {}
-    seen: set[tuple[int, int, int]] = set()
+    locations: set[tuple[int, int, int]] = set()
     for tensor in tensors:
-        if (location := _storage_range(tensor)) not in seen:
-            seen.add(location)
+        if (location := _storage_range(tensor)) not in locations:
+            locations.add(location)
             unseen_bytes[location[0]] = unseen_bytes.get(location[0], tensor.untyped_storage().nbytes()) - tensor.nbytes
     return unseen_bytes
 
 
-def _new_bytes(tensor: Tensor, seen: set[tuple[int, int, int]], unseen_bytes: dict[int, int]) -> int:
-    """Bytes of the tensor; 0 where it was counted before."""
+def _new_bytes(tensor: Tensor, locations: set[tuple[int, int, int]], unseen_bytes: dict[int, int]) -> int:
+    """Return the bytes of the tensor; 0 if it was counted before."""
     location = _storage_range(tensor)
-    if location in seen:
+    if location in locations:
         return 0
-    seen.add(location)
+    locations.add(location)
     return tensor.nbytes + unseen_bytes.pop(location[0], 0)
 
 

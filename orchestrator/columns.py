@@ -140,7 +140,7 @@ def _starts(key: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _last_known_values(values: Array, starts: NDArray[np.int64]) -> Array:
-    """Return the last value of each group that is not NaN; NaN where the group has none."""
+    """Return the last value of each group that is not NaN; NaN if the group has none."""
     index = np.where(np.isnan(values), -1, np.arange(values.size))
     last = np.maximum.reduceat(index, starts)
     last_values: Array = np.where(last >= starts, values[last], np.nan)

@@ -93,8 +93,8 @@ class ComparisonDesign:
     @property
     def comparisons(self) -> int:
         """Return the number of tested differences, whose intervals are simultaneous."""
-        others = len(self.candidates) - 1
-        return others * len(self.candidates) // 2 if self.all_pairs else others
+        rivals = len(self.candidates) - 1
+        return rivals * len(self.candidates) // 2 if self.all_pairs else rivals
 
     def replicate_tuning_seeds(self, replicate: int) -> tuple[int, ...]:
         """Return the tuning seeds that are dealt to a replicate."""

@@ -25,13 +25,13 @@ refuse a pattern with these."""
 
 
 def plain_name(text: str) -> str:
-    """Return a name as it is kept. Raises `ValueError` for one with a character that is not seen, which it names."""
+    """Return a name in its stored form. Raises `ValueError` that names the first invisible character."""
     if is_stored():
         return text
     for index, letter in enumerate(text):
         if is_unseen(letter):
-            which = f"U+{ord(letter):04X}, {unicodedata.name(letter, 'a control character')}"
-            raise ValueError(f"must be visible text; character {index + 1} is {which}; take it out")
+            letter_name = f"U+{ord(letter):04X}, {unicodedata.name(letter, 'a control character')}"
+            raise ValueError(f"must be visible text; character {index + 1} is {letter_name}; take it out")
     if text != text.strip():
         raise ValueError("must have no blank at either end")
     return text

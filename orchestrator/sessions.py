@@ -37,7 +37,7 @@ def join_sessions(
     was_counted = True
     for session in _without_others(sessions, notes, is_one_training=is_one_training):
         names = _names(session)
-        alike = [curves.setdefault(names, []), *(curves[other] for other in curves if other & names and other != names)]
+        alike = [curves.setdefault(names, []), *(curves[key] for key in curves if key & names and key != names)]
         for stretch in _stretches(session):
             first, last = stretch[0].step, max(points[-1].step if points else -1 for points in alike)
             is_counted = counts_steps and _is_counted(stretch)
@@ -61,16 +61,16 @@ def join_sessions(
 
 def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
     """Yield the points, those of one step as one where none of their metrics is the same."""
-    for step, together in groupby(points, attrgetter("step")):
+    for step, step_points in groupby(points, attrgetter("step")):
         merged: dict[str, float] = {}
-        at = 0.0
-        for point in together:
+        moment = 0.0
+        for point in step_points:
             if merged.keys() & point.metrics.keys():
-                yield SourcePoint(at=at, step=step, metrics=merged)
+                yield SourcePoint(at=moment, step=step, metrics=merged)
                 merged = {}
-            at = at if merged else point.at
+            moment = moment if merged else point.at
             merged.update(point.metrics)
-        yield SourcePoint(at=at, step=step, metrics=merged)
+        yield SourcePoint(at=moment, step=step, metrics=merged)
 
 
 def _without_others(
@@ -83,11 +83,11 @@ def _without_others(
     overlaps = 0
     for session in sorted((session for session in sessions if session), key=lambda session: session[0].at):
         points, names, end = [*session], _names(session), max(point.at for point in session)
-        together = [span for span in spans if span[2] > points[0].at and span[1] & names]
-        if together and not is_one_training:
+        shared_spans = [span for span in spans if span[2] > points[0].at and span[1] & names]
+        if shared_spans and not is_one_training:
             overlaps += 1
             continue
-        for span in together:
+        for span in shared_spans:
             spans.remove(span)
             points = sorted([*span[0], *points], key=attrgetter("at"))
             names, end = names | span[1], max(end, span[2])
@@ -109,14 +109,14 @@ def _stretches(session: Iterable[SourcePoint]) -> Iterator[list[SourcePoint]]:
     step before its last; a step that is filled in later, as by an evaluation of old checkpoints, begins none."""
     part: list[SourcePoint] = []
     last: dict[str, int] = {}
-    seen: set[tuple[str, int]] = set()
+    logged_steps: set[tuple[str, int]] = set()
     for point in session:
-        if any(point.step < last.get(name, 0) and (name, point.step) in seen for name in point.metrics):
+        if any(point.step < last.get(name, 0) and (name, point.step) in logged_steps for name in point.metrics):
             yield sorted(part, key=attrgetter("step"))
-            part, last, seen = [], {}, set()
+            part, last, logged_steps = [], {}, set()
         for name in point.metrics:
             last[name] = max(last.get(name, 0), point.step)
-            seen.add((name, point.step))
+            logged_steps.add((name, point.step))
         part.append(point)
     if part:
         yield sorted(part, key=attrgetter("step"))

@@ -127,14 +127,14 @@ def _carry_out(
 
 
 def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
-    """The result is recorded: its checkpoints will never be resumed, and would fill the disk. Logs stay, and the best
-    one where it is to be kept."""
+    """Delete the checkpoints of a run with a recorded result, which would fill the disk. Logs stay, and with
+    `keep_best` the best checkpoint."""
     for path in run_folder.iterdir():
         if path.name == FOLDER:
             continue
         if keep_best and path.is_dir() and any(path.glob(BEST_FILES)):
-            for other in set(path.iterdir()) - set(path.glob(BEST_FILES)):
-                other.unlink(missing_ok=True)
+            for file in set(path.iterdir()) - set(path.glob(BEST_FILES)):
+                file.unlink(missing_ok=True)
             continue
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -174,7 +174,8 @@ def describe_failure(error: Exception, device_seconds: float) -> Failure:
 
 
 def failure_kind(error: Exception) -> FailureKind:
-    """Disk, network and memory trouble may pass, a full disk without blame; any other fault would meet the next too."""
+    """Return the kind of a failure: disk, network and memory errors may pass, a full disk is not the run's fault; any
+    other error would recur."""
     if isinstance(error, WorkerError):
         return error.kind
     if is_disk_full(error):

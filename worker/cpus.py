@@ -10,7 +10,7 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def usable_cpus(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """CPUs that this process may use at once, 1 at least; of a quota the whole ones count."""
+    """Return the CPUs that this process may use at once, at least 1; a quota is rounded down."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([bound, *_quotas(cgroups, membership)])))
 

@@ -129,7 +129,7 @@ class _Relay:
             self._send(process)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGTERM."""
+        """Handle SIGTERM."""
         self._is_due = True
         if self._process is not None:
             self._send(self._process)
@@ -201,8 +201,8 @@ def _address() -> Path:
     if len(bytes(address)) > LONGEST_ADDRESS:
         address = Path("/tmp", name)  # noqa: S108 - whose folder it is is looked at
     address.parent.mkdir(mode=0o700, exist_ok=True)
-    about = address.parent.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+    status = address.parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise PermissionError(f"{address.parent} is not a folder of this user alone")
     return address
 
@@ -299,10 +299,10 @@ class _ForkServer:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._selector.close()
             self._listener.close()
-            for other in self._children.values():
-                other.close()
-            for output, ours in zip(outputs, (1, 2), strict=True):
-                os.dup2(output, ours)
+            for child in self._children.values():
+                child.close()
+            for output, descriptor in zip(outputs, (1, 2), strict=True):
+                os.dup2(output, descriptor)
             os.environ.clear()
             os.environ.update(request.environment)
             os.chdir(request.folder)

@@ -142,7 +142,7 @@ def outline_model(name: str, device: str = "meta", *, layers: int | None = None)
 
 
 def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
-    """(parameters, their bytes); tied weights are counted once."""
+    """Return (parameters, their bytes); tied weights are counted once."""
     parameters = list(model.parameters())
     return sum(p.numel() for p in parameters), sum(p.numel() * p.element_size() for p in parameters)
 
@@ -156,13 +156,20 @@ def make_model(chosen: ModelPreset) -> "PreTrainedModel":
     """Return the model of a preset, its weights drawn by torch's global generator."""
     config_class, model_class = family_classes(chosen.family)
     sizes = (chosen.max_positions, chosen.hidden_size, chosen.layers, chosen.heads)
-    own: dict[str, Any] = dict(zip(GPT2_SIZES if chosen.family == "gpt2" else LLAMA_SIZES, sizes, strict=True))
+    config_fields: dict[str, Any] = dict(
+        zip(GPT2_SIZES if chosen.family == "gpt2" else LLAMA_SIZES, sizes, strict=True)
+    )
     if chosen.family == "gpt2":
         # GPT-2's own tanh approximation as one kernel; the configuration's default, "gelu_new", computes it in eight.
-        own |= {"activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        config_fields |= {
+            "activation_function": "gelu_pytorch_tanh",
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+        }
     # No key-value cache, and no special tokens, whose default ids exceed 256.
     tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    fields = {**own, "attn_implementation": "sdpa", "use_cache": False, **tokens, **chosen.extra}
+    fields = {**config_fields, "attn_implementation": "sdpa", "use_cache": False, **tokens, **chosen.extra}
     model: PreTrainedModel = model_class(config_class(vocab_size=chosen.vocabulary_size, **fields))
     return model
 

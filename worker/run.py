@@ -294,12 +294,12 @@ class _Execution:
         training.train()
         group = self._context.group
         state = state_bytes(self._stepper.optimizer).total_bytes
-        own = self._context.memory.measurements().model_copy(
+        own_measurements = self._context.memory.measurements().model_copy(
             update={"optimizer_state_bytes": state, "memory_breakdown": self._progress.memory}
         )
         logger.info("rank %d: %d bytes of optimizer state; %s", group.rank, state, self._progress.memory)
-        everybody = group.all_gather(own.model_dump_json())
-        self._measured = combine_measurements([Measurements.model_validate_json(text) for text in everybody])
+        rank_texts = group.all_gather(own_measurements.model_dump_json())
+        self._measured = combine_measurements([Measurements.model_validate_json(text) for text in rank_texts])
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
         """Return the micro-batch: as an earlier attempt's end says, as the spec says, as the checkpoint says, or the
@@ -307,9 +307,9 @@ class _Execution:
         if self._cut_down_to is not None:
             return self._cut_down_to
         workload = self._spec.workload
-        asked = workload.execution.micro_batch_sequences
-        if asked != "auto":
-            return asked or workload.budget.batch_sequences // self._context.group.size
+        micro_batch = workload.execution.micro_batch_sequences
+        if micro_batch != "auto":
+            return micro_batch or workload.budget.batch_sequences // self._context.group.size
         state = self._context.checkpoints.newest(checkpoint)
         if state is not None:
             return int(state["progress"]["micro_batch_sequences"])
@@ -317,7 +317,7 @@ class _Execution:
         return trials.largest_micro_batch(workload.budget.batch_sequences)
 
     def _build(self) -> Stepper:
-        """Model, task and optimizer, fresh from the spec and on the device."""
+        """Return model, task and optimizer, fresh from the spec and on the device."""
         spec, device = self._spec, self._context.device
         model = self._entry.model(spec, self._data, self._weights)
         parts: ModuleType | None = None
@@ -342,13 +342,13 @@ class _Execution:
         )
 
     def _may_be_smaller(self) -> bool:
-        """Return whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
-        asked, now = self._spec.workload.execution, self._progress.micro_batch_sequences
+        """Return whether to try half the micro-batch; one chosen by trials is already the smallest."""
+        execution, micro_batch = self._spec.workload.execution, self._progress.micro_batch_sequences
         return (
-            asked.retry_out_of_memory
-            and asked.micro_batch_sequences != "auto"
-            and now is not None
-            and now > 1
+            execution.retry_out_of_memory
+            and execution.micro_batch_sequences != "auto"
+            and micro_batch is not None
+            and micro_batch > 1
             and self._stepper is not None
         )
 
@@ -397,7 +397,7 @@ class _Execution:
         )
 
     def _speed(self) -> dict[str, float | None]:
-        """Tokens and model FLOPs by the time of the steps; no FLOPs where a step is more than the passes they count."""
+        """Return tokens and model FLOPs per second of steps; no FLOPs if a step does more than the counted passes."""
         workload = self._spec.workload
         steps_per_second = self._progress.steps_per_second()
         tokens_per_second = None if steps_per_second is None else steps_per_second * self._tokens_per_step()
@@ -427,5 +427,5 @@ class _Execution:
     def _verdict(self) -> tuple[Verdict, str]:
         if self._out_of_memory is None:
             return self._progress.verdict()
-        where = f"The device ran out of memory after step {self._progress.step}"
-        return Verdict.OUT_OF_MEMORY, f"{where}: {self._out_of_memory}"
+        summary = f"The device ran out of memory after step {self._progress.step}"
+        return Verdict.OUT_OF_MEMORY, f"{summary}: {self._out_of_memory}"

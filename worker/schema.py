@@ -59,14 +59,14 @@ def _docs_in(module: str) -> dict[str, dict[str, str]]:
     except (KeyError, OSError, TypeError):
         return {}
     return {
-        each.name: dict(_docs_under(each)) for each in ast.walk(ast.parse(source)) if isinstance(each, ast.ClassDef)
+        node.name: dict(_docs_under(node)) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)
     }
 
 
 def _docs_under(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, after in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
-            docstring = after.value.value if isinstance(after.value, ast.Constant) else None
+    for field, statement in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(statement, ast.Expr):
+            docstring = statement.value.value if isinstance(statement.value, ast.Constant) else None
             if isinstance(docstring, str):
                 yield field.target.id, inspect.cleandoc(docstring)
 
@@ -109,16 +109,16 @@ class Spec(DescribedRecord):
 
 @contextmanager
 def trust_stored_names() -> Iterator[None]:
-    """Read what was valid once as it is: the catalog may have lost a name since, and a rule may be newer."""
-    before = _STORED.set(True)
+    """Accept stored names without checks: the catalog may have lost a name since, and a rule may be newer."""
+    token = _STORED.set(True)
     try:
         yield
     finally:
-        _STORED.reset(before)
+        _STORED.reset(token)
 
 
 def is_stored() -> bool:
-    """Return whether what is read now is taken `trust_stored_names`: then no fault is looked for."""
+    """Return whether stored data is being read (`trust_stored_names`), which skips checks for faults."""
     return _STORED.get()
 
 
@@ -152,7 +152,7 @@ _STORED = ContextVar("stored", default=False)
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and no spaces, as UTF-8."""
+    """Return JSON with sorted keys and no spaces, as UTF-8."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -173,9 +173,9 @@ def raise_faults(title: str, faults: list[SpecFault]) -> None:
         return
     details = [
         InitErrorDetails(
-            type=PydanticCustomError("not_allowed", "{allowed}", {"allowed": allowed}), loc=where, input=value
+            type=PydanticCustomError("not_allowed", "{allowed}", {"allowed": allowed}), loc=location, input=value
         )
-        for where, value, allowed in faults
+        for location, value, allowed in faults
     ]
     raise ValidationError.from_exception_data(title, details)
 

@@ -115,7 +115,7 @@ class Callers:
                 del self._right[next(iter(self._right))]
 
     def forget(self) -> None:
-        """Believe nothing of before: a key was made or revoked, or a session ended."""
+        """Discard the cache: a key was made or revoked, or a session ended."""
         self._generation += 1
         self._believed.clear()
         self._asked_at = float("-inf")

@@ -26,7 +26,7 @@ def own_key(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def check_key(key: str, source: str) -> str:
-    """`key` if it can be sent in a header; `source` says where it is from."""
+    """Return `key` if it can be sent in a header; `source` names its origin in the error."""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise KeyUnreadableError(f"{source} does not hold a key; one looks like adapm_k3v9mpd27x_…, on a single line")
     return key

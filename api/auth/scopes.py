@@ -199,8 +199,7 @@ def find_route(method: str, path: str) -> GuardedRoute | None:
 
 
 def methods_at(path: str) -> str:
-    """Return the methods that an address takes, as the header `Allow` has them; a word that a route names is no
-    parameter of another one."""
+    """Return the methods of an address, for the header `Allow`; a literal segment takes precedence over a parameter."""
     routes = routes_at(path)
     fewest_parameters = min((guarded.route.count("{") for guarded in routes), default=0)
     nearest = [guarded for guarded in routes if guarded.route.count("{") == fewest_parameters]

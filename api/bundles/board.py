@@ -36,17 +36,17 @@ class BoardLine:
 
     @property
     def baseline(self) -> str:
-        """The title of the candidate that it is held against."""
+        """Return the title of the baseline of the comparison."""
         return next(row.title for row in self.comparison.rows if row.is_baseline)
 
     @property
     def difference(self) -> str:
-        """The candidate's loss less the baseline's, with its interval."""
+        """Return the candidate's loss minus the baseline's, with its interval."""
         return formats.UNKNOWN if self.row.difference is None else difference_text(self.row.difference)
 
     @property
     def cost(self) -> str:
-        """The device time of all runs of the candidate, and the bytes of its optimizer state."""
+        """Return the device time of all runs of the candidate, and the bytes of its optimizer state."""
         unit = formats.device_time_title(self.comparison.device).lower()
         state = formats.size(self.row.optimizer_state_bytes)
         return f"{formats.device_time(self.row.device_hours)} {unit}, {state} of state"

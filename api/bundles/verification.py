@@ -55,8 +55,12 @@ def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
     bundle = read_bundle(files)
     if statement != predicate(bundle.document.provenance):
         raise BundleError("statement", "it says something else of the experiment than its files do")
-    bundle_version, ours = bundle.document.provenance.bench_version, version("adapm-bench")
-    hint = "" if ours == bundle_version else f"; it was written by version {bundle_version}, and this is {ours}"
+    bundle_version, own_version = bundle.document.provenance.bench_version, version("adapm-bench")
+    hint = (
+        ""
+        if own_version == bundle_version
+        else f"; it was written by version {bundle_version}, and this is {own_version}"
+    )
     try:
         recomputed = recompute(bundle)
     except DAMAGE as error:
@@ -82,18 +86,18 @@ def recompute(bundle: Bundle) -> ExperimentDocument:
     return recomputed.model_copy(update={"provenance": provenance})
 
 
-def _pair_figures(stored: Any, recomputed: Any, where: str = "") -> Iterator[FigureDifference]:
+def _pair_figures(stored: Any, recomputed: Any, path: str = "") -> Iterator[FigureDifference]:
     """Yield each stored value with its recomputed one. Fields that only one version of the bench has are left out."""
     match stored, recomputed:
         case dict(), dict():
             for name in recomputed:
                 if name in stored:
-                    yield from _pair_figures(stored[name], recomputed[name], f"{where}.{name}".lstrip("."))
+                    yield from _pair_figures(stored[name], recomputed[name], f"{path}.{name}".lstrip("."))
         case list(), list() if len(stored) == len(recomputed):
-            for index, (value, other) in enumerate(zip(stored, recomputed, strict=True)):
-                yield from _pair_figures(value, other, f"{where}.{index}")
+            for index, (value, recomputed_value) in enumerate(zip(stored, recomputed, strict=True)):
+                yield from _pair_figures(value, recomputed_value, f"{path}.{index}")
         case _:
-            yield FigureDifference(figure=where, stored=stored, recomputed=recomputed)
+            yield FigureDifference(figure=path, stored=stored, recomputed=recomputed)
 
 
 def _is_same(figure: FigureDifference) -> bool:

@@ -85,8 +85,8 @@ class Campaign(Spec):
     @model_validator(mode="after")
     def _require_one_rate(self) -> Self:
         if len(rates := self.baseline.learning_rates) > 1:
-            where = ("baseline", "learning_rates")
-            raise_faults(type(self).__name__, [(where, list(rates), "must be one rate: campaigns tune nothing")])
+            location = ("baseline", "learning_rates")
+            raise_faults(type(self).__name__, [(location, list(rates), "must be one rate: campaigns tune nothing")])
         return self
 
     def label(self) -> str:

@@ -165,10 +165,10 @@ def make_ledger(campaign: Campaign, experiments: Iterable[AnyExperiment], answer
 
 
 def _labelled(client: Client, campaign: Campaign, *, deleted: bool) -> Iterator[AnyExperiment]:
-    before: str | None = None
-    while page := client.experiments(labels=[campaign.label()], limit=PAGE, before=before, deleted=deleted):
+    cursor: str | None = None
+    while page := client.experiments(labels=[campaign.label()], limit=PAGE, before=cursor, deleted=deleted):
         yield from page
-        before = page[-1].id
+        cursor = page[-1].id
 
 
 def _is_step(campaign: Campaign, step: Step, spec: ComparisonSpec) -> bool:

@@ -82,7 +82,7 @@ def exit_on_errors() -> Iterator[None]:
 
 
 def plain(text: str) -> str:
-    """`text` without control characters: a name that somebody else chose must not move this terminal's cursor."""
+    """Return `text` without control characters: a name from somebody else must not move this terminal's cursor."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -149,14 +149,14 @@ def text_table(columns: Sequence[str], rows: Iterable[Iterable[str]], figures: C
 
 
 def facts_text(facts: Iterable[tuple[str, str]]) -> str:
-    """Names and values, a line each, the values below one another."""
+    """Return a line for each name and value, with the values aligned."""
     every = tuple(facts)
     width = max([18, *(len(name) + 2 for name, _ in every)])
     return "\n".join(f"{name:<{width}}{plain(value)}" for name, value in every)
 
 
 def sentences(lines: Iterable[tuple[str, str]]) -> RenderableType:
-    """Sentences below a table, each behind what it is about; notes are dim."""
+    """Return the sentences below a table, each after its subject; notes are dim."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(overflow="fold", max_width=24)
     table.add_column(overflow="fold")

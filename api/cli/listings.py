@@ -87,8 +87,8 @@ def steps_text(experiment: Listed) -> str:
     """Return the share of the budget that is done: `480/2,880 (17 %)`; unknown for logged or imported runs."""
     if isinstance(experiment, ExternalExperiment):
         return formats.UNKNOWN
-    done, total = experiment.progress.steps_done, experiment.progress.steps_total
-    return f"{done:,}/{total:,} ({formats.percent(done / total if total else None)})"
+    steps_done, total = experiment.progress.steps_done, experiment.progress.steps_total
+    return f"{steps_done:,}/{total:,} ({formats.percent(steps_done / total if total else None)})"
 
 
 def reason_text(run: RunRecord) -> str:
@@ -110,7 +110,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("ended", formats.moment(experiment.ended_at)),
         ("runs", counts_text(experiment.counts)),
         ("steps", steps_text(experiment)),
-        *((("time left", left),) if (left := words.time_left(experiment)) else ()),
+        *((("time left", time_left),) if (time_left := words.time_left(experiment)) else ()),
         *((("refused today", experiment.refused),) if experiment.refused else ()),
         *spec.facts(),
         ("answer", f"adapm-bench compare {experiment.id}"),

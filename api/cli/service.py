@@ -23,10 +23,10 @@ Url = Annotated[
 ]
 
 
-def service_url(given: str | None) -> str:
+def service_url(option: str | None) -> str:
     """Return the service's address: the one given, else the environment's, else the one that `up` noted in the data
     folder. Without a note the command ends: another service may listen on the usual port, with other data."""
-    if url := given or os.environ.get(URL_VARIABLE):
+    if url := option or os.environ.get(URL_VARIABLE):
         return url
     folder = environment_settings().data_folder
     if (note := read_note(folder)) is not None:
@@ -40,7 +40,7 @@ def service_url(given: str | None) -> str:
 
 @contextmanager
 def open_client(url: str | None, *, retries: int = 1) -> Iterator[Client]:
-    """A client of the service; what it raises ends the command with a sentence and an exit code."""
+    """Open a client of the service; an error ends the command with a sentence and an exit code."""
     with exit_on_refusal(), Client(service_url(url), retries=retries, short_ids=True) as client:
         yield client
 

@@ -469,7 +469,7 @@ class Client:
         return self._file(f"/v1/experiments/{segment(experiment_id)}/{segment(name)}").content
 
     def figure_names(self, experiment_id: str, cell: str | None = None) -> tuple[str, ...]:
-        """Return the figures that an experiment has."""
+        """Return the names of an experiment's figures."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures"
         return self._get(path, Page[str], cell=cell).items
 
@@ -676,7 +676,7 @@ class Client:
             raise unreachable_error(self.url, error) from error
 
     def _file(self, path: str, **parameters: Parameter | None) -> httpx2.Response:
-        """Return an answer that is no record; raises `ClientError` if it is a refusal."""
+        """Return an answer that is not a record; raises `ClientError` if it is a refusal."""
         chosen = _sent_parameters(**parameters)
         response = self._send(
             lambda: self._http.get(path, params=chosen, timeout=EXPORT_SECONDS), tries=self._retries + 1

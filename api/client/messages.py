@@ -71,12 +71,12 @@ def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
 def wait_seconds(response: httpx2.Response) -> float | None:
     """Return the seconds that the service asks to wait before another try; None if it does not, or asks for too
     long."""
-    asked = response.headers.get("Retry-After", "") if response.status_code in (429, 503) else ""
-    return float(asked) if asked.isdecimal() and int(asked) <= LONGEST_WAIT_SECONDS else None
+    header = response.headers.get("Retry-After", "") if response.status_code in (429, 503) else ""
+    return float(header) if header.isdecimal() and int(header) <= LONGEST_WAIT_SECONDS else None
 
 
 def refusal(response: httpx2.Response) -> ClientError:
-    """Return the error that a read answer is."""
+    """Return the error that an answer stands for."""
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
@@ -97,9 +97,9 @@ def segment(identifier: str) -> str:
     return quote(str(identifier), safe="")
 
 
-def as_list(given: Iterable[Item] | Item) -> list[Item]:
-    """Return the items where several are due; a single text is one, not its letters."""
-    return [given] if isinstance(given, str | int) else list(given)
+def as_list(items: Iterable[Item] | Item) -> list[Item]:
+    """Return the items as a list; a single text is one item, not its letters."""
+    return [items] if isinstance(items, str | int) else list(items)
 
 
 def json_body(fields: BaseModel | Mapping[str, Any]) -> bytes:

@@ -80,9 +80,9 @@ def start_run(
     run_id = id or uuid4().hex[:16]
     if not run_id.replace("-", "").replace("_", "").isalnum() or not run_id.isascii() or len(run_id) > 64:
         raise ValueError(f"id={run_id!r}: use up to 64 letters, digits, - and _")
-    where = Path(folder or os.environ.get(FOLDER_VARIABLE) or FOLDER)
-    last_step = _last_step(where, run_id, header)
-    return OwnRun(run_id, header, where, url or os.environ.get(URL_VARIABLE), key, last_step=last_step)
+    spool_folder = Path(folder or os.environ.get(FOLDER_VARIABLE) or FOLDER)
+    last_step = _last_step(spool_folder, run_id, header)
+    return OwnRun(run_id, header, spool_folder, url or os.environ.get(URL_VARIABLE), key, last_step=last_step)
 
 
 def valid_header(*, config: Mapping[str, Any], **fields: Any) -> RunHeader:
@@ -200,7 +200,7 @@ class OwnRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has finished, and `log` does nothing any more."""
+        """Return whether the run has finished, so that `log` has no effect."""
         return self._file is None and self.path is not None
 
     def __enter__(self) -> Self:
@@ -280,7 +280,7 @@ class OwnRun:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a setting as JSON can keep it: what it has no word for is kept as text."""
+    """Return a setting as JSON can store it; a value of any other type becomes text."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()  # half of a surrogate pair is no text
     if value is None or isinstance(value, bool | int):

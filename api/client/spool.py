@@ -102,7 +102,7 @@ class RunSpool:
                 self._place = number, offset
 
     def last_step(self) -> int | None:
-        """Return the step of the last line that has one, of those that are read to find it."""
+        """Return the step of the last line that has one, looking only at the end of the file."""
         with self.path.open("rb") as file:
             file.seek(max(self.path.stat().st_size - TAIL_BYTES, 0))
             lines = map(_line, reversed(file.read().splitlines()))
@@ -136,18 +136,18 @@ class RunSpool:
 
 
 def batches(run: RunHeader, part: str, lines: Iterable[SpoolLine | None], first_line: int = 0) -> Iterator[LinesBatch]:
-    """Lines of a spool, the first of which has that number, in pieces that a request may have."""
-    some: list[SpoolLine | None] = []
+    """Yield the lines of a spool in pieces that fit a request; `first_line` is the number of the first line."""
+    piece: list[SpoolLine | None] = []
     size = 0
     for line in lines:
         length = 0 if line is None else len(line.model_dump_json())
-        if some and (len(some) == MOST_LINES or size + length > MOST_BYTES):
-            yield LinesBatch(run=run, part=part, first_line=first_line, lines=tuple(some))
-            first_line, some, size = first_line + len(some), [], 0
-        some.append(line)
+        if piece and (len(piece) == MOST_LINES or size + length > MOST_BYTES):
+            yield LinesBatch(run=run, part=part, first_line=first_line, lines=tuple(piece))
+            first_line, piece, size = first_line + len(piece), [], 0
+        piece.append(line)
         size += length
-    if some:
-        yield LinesBatch(run=run, part=part, first_line=first_line, lines=tuple(some))
+    if piece:
+        yield LinesBatch(run=run, part=part, first_line=first_line, lines=tuple(piece))
 
 
 def find(folder: Path) -> list[Path]:

@@ -124,14 +124,13 @@ def _propose(names: Sequence[str], fields: Collection[str]) -> str | None:
 
 
 def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
-    """Return the metrics that could be the loss that is judged, by their names; those of a validation, if there are
-    any."""
+    """Return the metrics that could be the judged loss, by their names; only those of a validation if there are any."""
     losses = {name for run in runs for name in run.metrics if LOSS.search(name)}
     return sorted(name for name in losses if VALIDATION.search(name)) or sorted(losses)
 
 
 def fields_of(run: SourceRun) -> dict[str, Any]:
-    """Return all that a mapping can ask a run for, by its way through nested mappings."""
+    """Return every field of a run that a mapping can use, nested ones by dotted path."""
     nested_fields = {"name": run.name, **run.facts, "config": run.config, **parse_name(run.name)}
     return {
         name: value
@@ -145,8 +144,8 @@ def parse_name(name: str) -> dict[str, str]:
     seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (SEED, _RATE))
     fields = {f"name.{field}": match[1] for field, match in (("seed", seed), ("lr", rate)) if match}
     if fields:
-        before = name[: min(match.start() for match in (seed, rate) if match)].strip("-_/. ")
-        if candidate := before.rpartition("/")[2]:
+        prefix = name[: min(match.start() for match in (seed, rate) if match)].strip("-_/. ")
+        if candidate := prefix.rpartition("/")[2]:
             fields["name.candidate"] = candidate
     return fields
 
@@ -240,7 +239,7 @@ def _points(points: Iterable[SourcePoint], logged: Collection[str], mapping: Fie
 
 
 def _metric_name(name: str) -> str:
-    """Return a name that can be kept; a longer one is cut, and stays different from every other."""
+    """Return a name that can be stored; a longer one is shortened and stays unique."""
     name = plain_value(name).replace("\x00", "?") or "?"
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 9]}~{digest}"
@@ -277,8 +276,8 @@ def check_collisions(name: str, points: Sequence[SourcePoint]) -> Iterator[str]:
     differing = set[tuple[str, int]]()
     for point in points:
         for metric, value in point.metrics.items():
-            before = values.setdefault((metric, point.step), value)
-            if before != value and (before == before or value == value):  # two NaN are the same
+            first_value = values.setdefault((metric, point.step), value)
+            if first_value != value and (first_value == first_value or value == value):  # two NaN are the same
                 differing.add((metric, point.step))
     counts = Counter(metric for metric, _ in differing)
     steps = sum(metric == JUDGED for metric, _ in values)

@@ -29,12 +29,12 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 
 @contextmanager
-def _address(place: str) -> Iterator[str]:
+def _address(address: str) -> Iterator[str]:
     """Yield an address that MLflow may read: it creates missing files and migrates old databases, so it gets a copy of
     a file, and of a folder one with links to the experiments."""
-    path = Path(place.removeprefix("sqlite:///").removeprefix("file://"))
-    if "://" in place and not place.startswith(("sqlite:///", "file://")):
-        yield place
+    path = Path(address.removeprefix("sqlite:///").removeprefix("file://"))
+    if "://" in address and not address.startswith(("sqlite:///", "file://")):
+        yield address
     elif path.is_file():
         with copied_database(path) as copy:
             yield f"sqlite:///{copy}"
@@ -47,7 +47,7 @@ def _address(place: str) -> Iterator[str]:
                 (Path(folder) / experiment.name).symlink_to(experiment)
             yield Path(folder).as_uri()
     else:
-        raise SourceError(f"{place} does not exist; name a folder, a database, or an address: http://…, sqlite:///…")
+        raise SourceError(f"{address} does not exist; name a folder, a database, or an address: http://…, sqlite:///…")
 
 
 def _read_store(client: Any, project: str) -> Iterator[SourceRun]:

@@ -94,12 +94,12 @@ class SourceRun:
 
     @property
     def points(self) -> Iterator[SourcePoint]:
-        """All that was logged, session after session."""
+        """Return all logged points, session after session."""
         return chain.from_iterable(self.sessions)
 
     @cached_property
     def metrics(self) -> frozenset[str]:
-        """The names of all that has a value anywhere."""
+        """Return the names of all metrics that have a value."""
         return frozenset(name for point in self.points for name, value in point.metrics.items() if value is not NULL)
 
     def add(self, later: "SourceRun") -> None:
@@ -114,8 +114,8 @@ class SourceRun:
 
 
 def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Path]]:
-    """Yield the files of such names below each place, each with its folder's way from there; a place may be a file
-    itself."""
+    """Yield the files of such names below each place, each with the path of its folder relative to the place; a place
+    may be a file itself."""
     for root in map(Path, places):
         if root.is_dir():
             paths = sorted({path for pattern in patterns for path in root.rglob(pattern) if path.is_file()})
@@ -131,7 +131,7 @@ def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Pa
 
 
 @contextmanager
-def reading(place: object, what: str) -> Iterator[None]:
+def reading(source: object, format_name: str) -> Iterator[None]:
     """Turn whatever a damaged or hostile file raises into one sentence with its name."""
     try:
         yield
@@ -139,12 +139,12 @@ def reading(place: object, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise SourceError(f"{place} cannot be read as {what}: {reason}") from error
+        raise SourceError(f"{source} cannot be read as {format_name}: {reason}") from error
 
 
 @contextmanager
 def copied_database(path: Path) -> Iterator[Path]:
-    """A copy of a file of SQLite, to be removed: a reader of the file itself may write beside it, or migrate it."""
+    """Yield a temporary copy of an SQLite file: a reader of the file itself may write beside it, or migrate it."""
     with path.open("rb") as file:
         if file.read(15) != b"SQLite format 3":
             raise SourceError(f"{path} is no database of SQLite")
@@ -167,7 +167,7 @@ def copied_database(path: Path) -> Iterator[Path]:
 
 
 def parse_number(text: str) -> int | float | str:
-    """Return a text as the number that it is, else as it is; `1_000` is none."""
+    """Return a text as a number if it is one, else as it is; `1_000` is not a number."""
     for kind in (int, float):
         try:
             return kind(text) if "_" not in text else text
@@ -195,9 +195,9 @@ def split_metrics(values: Mapping[str, object], not_numbers: set[str]) -> dict[s
     numbers: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and "_type" not in value:  # which is a picture, a table or another file of W&B's
-            within: set[str] = set()
-            numbers |= {f"{name}.{inner}": number for inner, number in split_metrics(value, within).items()}
-            not_numbers |= {f"{name}.{inner}" for inner in within}
+            inner_names: set[str] = set()
+            numbers |= {f"{name}.{inner}": number for inner, number in split_metrics(value, inner_names).items()}
+            not_numbers |= {f"{name}.{inner}" for inner in inner_names}
         elif (number := as_number(value)) is not None:
             numbers[str(name)] = number
         elif value is None:

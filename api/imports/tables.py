@@ -100,7 +100,7 @@ class _Layout:
 
 def read(request: ReadRequest) -> Iterator[SourceRun]:
     """Yield the runs of every folder."""
-    asked = {name.removeprefix("config.") for name in request.fields}
+    requested_names = {name.removeprefix("config.") for name in request.fields}
     folders: dict[Path, list[tuple[Path, Path]]] = {}
     for path, way in find_files(request.places, *PATTERNS):
         folders.setdefault(path.parent, []).append((path, way))
@@ -112,11 +112,11 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
                 table = (_parquet if path.suffix == ".parquet" else _csv)(path)
                 if not table.rows:
                     raise SourceError(f"{path} has no rows")
-                layout = _choose_layout(table, asked)
-                own = runs if layout.is_shared else {}
-                _add_rows(table, layout, way, settings, own)
+                layout = _choose_layout(table, requested_names)
+                file_runs = runs if layout.is_shared else {}
+                _add_rows(table, layout, way, settings, file_runs)
             if not layout.is_shared:  # else another file may say more of the same run
-                yield from own.values()
+                yield from file_runs.values()
         for run in runs.values():  # rows may be sorted by metric: in time, else by step, they are one stream
             times = {point.at for point in run.points}
             run.sessions[0].sort(key=attrgetter("at" if len(times) > 1 else "step"))
@@ -219,7 +219,7 @@ def _plain(cell: object) -> Cell:
 # Columns
 
 
-def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
+def _choose_layout(table: _Table, requested_names: set[str]) -> _Layout:
     by_lower = {name.lower(): name for name in reversed(table.header)}
 
     def first(names: Iterable[str]) -> str | None:
@@ -235,11 +235,11 @@ def _choose_layout(table: _Table, asked: set[str]) -> _Layout:
             step=table.header[0],
             time=None,
             runs=[],
-            metrics={name: place for name, place in charts.items() if not name.endswith(CHART_BOUNDS)},
+            metrics={name: chart for name, chart in charts.items() if not name.endswith(CHART_BOUNDS)},
             left_out=[metric for _, metric in charts.values() if metric.endswith(CHART_BOUNDS)],
         )
     settings = [by_lower[name] for name in SETTING_COLUMNS if name in by_lower]
-    settings += [name for name in table.header if name in asked and name not in settings]
+    settings += [name for name in table.header if name in requested_names and name not in settings]
     runs = [name for name in dict.fromkeys((*((run,) if run else ()), *settings)) if name not in (step, key)]
     if values and key is not None:
         return _Layout(
@@ -341,8 +341,8 @@ def _add_rows(
             if value is not None:
                 if id(run) not in values:
                     values[id(run)] = {}
-                    at = _time(row, layout) or changed_at
-                    run.sessions[0].append(SourcePoint(at=at, step=step, metrics=values[id(run)]))
+                    moment = _time(row, layout) or changed_at
+                    run.sessions[0].append(SourcePoint(at=moment, step=step, metrics=values[id(run)]))
                 values[id(run)][metric] = value
             elif column in measured and layout.key is None:
                 run.not_numbers.add(f'{metric} at step {step} of {run.name} ("{str(cell)[:40]}")')
@@ -361,7 +361,7 @@ def _step(cell: Cell, layout: _Layout, path: Path, line: int) -> int:
 
 
 def _time(row: Row, layout: _Layout) -> float:
-    """Seconds since 1970; 0 where the row does not say any. Some write milliseconds."""
+    """Return seconds since 1970; 0 if the row has no time. Some tools write milliseconds."""
     cell = row[layout.time] if layout.time is not None else None
     if isinstance(cell, str):
         try:

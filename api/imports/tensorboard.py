@@ -134,7 +134,7 @@ def _hyperparameters(start: Message) -> Iterator[tuple[str, Any]]:
 
 
 def _tensor_number(tensor: Message) -> float | None:
-    """Return the number of a tensor that has one."""
+    """Return the number of a tensor that has exactly one, else None."""
     if any(signed(size, 1) != 1 for shape in messages(tensor, 2) for size in messages(shape, 2)):
         return None
     form, single = DTYPES.get(signed(tensor, 1), ("", 0))

@@ -50,8 +50,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
                     values, step = json.loads(row["metrics"]), int(row.get("step", 0))
                     if table == "system_metrics":
                         values, step = {f"system/{name}": value for name, value in values.items()}, 0
-                    at = datetime.fromisoformat(row["timestamp"]).timestamp()
+                    moment = datetime.fromisoformat(row["timestamp"]).timestamp()
                     run.sessions[0].append(
-                        SourcePoint(at=at, step=step, metrics=split_metrics(values, run.not_numbers))
+                        SourcePoint(at=moment, step=step, metrics=split_metrics(values, run.not_numbers))
                     )
             yield from runs.values()

@@ -23,8 +23,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         folder = path.parent.resolve()
         is_checkpoint = folder.name.startswith("checkpoint-")
         output = folder.parent if is_checkpoint else folder
-        within = way.parent if is_checkpoint else way
-        name = output.name if within == Path() else within.as_posix()
+        relative_path = way.parent if is_checkpoint else way
+        name = output.name if relative_path == Path() else relative_path.as_posix()
         step = int(state.get("global_step") or 0)
         if output not in newest or step >= newest[output][0]:
             newest[output] = step, name, path, state

@@ -87,8 +87,8 @@ def _unused_seed(client: Client, header: RunHeader) -> int:
     """Return the run's number, or the next one that no run of its candidate has: files that are added may change the
     order."""
     experiment, candidate = (json.dumps(name, ensure_ascii=False) for name in (header.experiment, header.candidate))
-    where = f"experiment = {experiment} and candidate = {candidate}"
-    used = {row.values["seed"] for row in client.run_table(where=where, columns=("seed",))}
+    run_filter = f"experiment = {experiment} and candidate = {candidate}"
+    used = {row.values["seed"] for row in client.run_table(where=run_filter, columns=("seed",))}
     return next(number for number in count(header.seed or 0) if number not in used)
 
 
@@ -112,13 +112,13 @@ def _new_lines(run: MappedRun, stored_values: Values) -> list[SpoolLine]:
     last = {(name, point.step): (point.at, value) for point in run.points for name, value in point.metrics.items()}
     metrics_by_moment: dict[tuple[float, int], dict[str, float]] = {}
     now = time.time()
-    for (name, step), (at, value) in sorted(last.items()):
+    for (name, step), (moment, value) in sorted(last.items()):
         stored = stored_values.get(name, {}).get(step)
         if stored is None or not _equal(value, stored):
-            metrics_by_moment.setdefault((at if stored is None else now, step), {})[name] = value
+            metrics_by_moment.setdefault((moment if stored is None else now, step), {})[name] = value
     return [
-        SpoolLine(at=at, step=step, metrics=dict([*metrics.items()][begin : begin + MOST_METRICS]))
-        for (at, step), metrics in metrics_by_moment.items()
+        SpoolLine(at=moment, step=step, metrics=dict([*metrics.items()][begin : begin + MOST_METRICS]))
+        for (moment, step), metrics in metrics_by_moment.items()
         for begin in range(0, len(metrics), MOST_METRICS)
     ]
 

@@ -49,19 +49,19 @@ def _records(path: Path) -> Iterator[bytes]:
     data = path.read_bytes()
     if not data.startswith(MAGIC):
         raise SourceError(f"{path} is no file of W&B's: it begins with {data[:4]!r}, not with {MAGIC!r}")
-    place, record = 7, bytearray()
-    while place + 7 <= len(data):
-        if BLOCK_BYTES - place % BLOCK_BYTES < 7:
-            place += BLOCK_BYTES - place % BLOCK_BYTES
+    offset, record = 7, bytearray()
+    while offset + 7 <= len(data):
+        if BLOCK_BYTES - offset % BLOCK_BYTES < 7:
+            offset += BLOCK_BYTES - offset % BLOCK_BYTES
             continue
-        _, length, kind = struct.unpack_from("<IHB", data, place)
-        place += 7
-        if kind == 0 or place + length > len(data):  # torn: its process was killed
+        _, length, kind = struct.unpack_from("<IHB", data, offset)
+        offset += 7
+        if kind == 0 or offset + length > len(data):  # torn: its process was killed
             return
         if kind in (1, 2):
             record.clear()
-        record += data[place : place + length]
-        place += length
+        record += data[offset : offset + length]
+        offset += length
         if kind in (1, 4):
             yield bytes(record)
 
@@ -84,13 +84,13 @@ def _add_record(record: Message, run: SourceRun) -> None:
     for history in messages(record, HISTORY):
         values = _items(history, 1)
         step = int(values.pop("_step", None) or next((signed(message, 1) for message in messages(history, 2)), 0))
-        at = float(values.pop("_timestamp", None) or run.started_at)
+        moment = float(values.pop("_timestamp", None) or run.started_at)
         metrics = split_metrics(values, run.not_numbers)
-        run.sessions[0].append(SourcePoint(at=at, step=max(step, 0), metrics=metrics))
+        run.sessions[0].append(SourcePoint(at=moment, step=max(step, 0), metrics=metrics))
     for stats in messages(record, STATS):
         values = {f"system/{name}": value for name, value in _items(stats, 3).items()}
-        at = next(map(_time, messages(stats, 2)), run.started_at)
-        run.sessions[0].append(SourcePoint(at=at, step=0, metrics=split_metrics(values, run.not_numbers)))
+        moment = next(map(_time, messages(stats, 2)), run.started_at)
+        run.sessions[0].append(SourcePoint(at=moment, step=0, metrics=split_metrics(values, run.not_numbers)))
     for metric in messages(record, METRIC):
         if axis := text(metric, 4):
             run.axes[text(metric, 1) or text(metric, 2)] = axis

@@ -40,7 +40,7 @@ class Lane:
 
     @contextmanager
     def place(self, caller: str) -> Iterator[None]:
-        """A place among those that work and wait. Raises `RefusedError`."""
+        """Reserve one of the places for calls that run or wait. Raises `RefusedError`."""
         headers = {"Retry-After": RETRY_SECONDS}
         if self._callers[caller] >= self._of_one_caller:
             detail = f"You have {self._of_one_caller} such calls under way; ask again once one has ended."
@@ -75,9 +75,9 @@ class AdmissionMiddleware(HttpMiddleware):
         if lane is None:
             await self.app(scope, receive, send)
             return
-        who = caller_of(scope)
+        caller = caller_of(scope)
         try:
-            with lane.place(who.key.id if who.key else who.address):
+            with lane.place(caller.key.id if caller.key else caller.address):
                 await self._take_turn(lane.turns, scope, receive, send)
         except RefusedError as refusal:
             await refusal.response()(scope, receive, send)

@@ -57,11 +57,11 @@ class AuditMiddleware(HttpMiddleware):
 
 
 def _line(scope: Scope, start: Message) -> AuditLine:
-    caller, made = caller_of(scope), Headers(raw=start["headers"]).get("location")
+    caller, location = caller_of(scope), Headers(raw=start["headers"]).get("location")
     return AuditLine(
         key_id=caller.key_id(),
         address=caller.address,
         action=scope["bench.route"] or f"{scope['method']} {scope['path']}",
-        target=made if made and start["status"] < 300 else scope["path"],
+        target=location if location and start["status"] < 300 else scope["path"],
         outcome=start["status"],
     )

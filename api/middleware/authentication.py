@@ -193,8 +193,8 @@ def _visitor(key: KeyRecord) -> Visitor:
 
 def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, is_known: bool) -> RefusedError:
     if is_known:
-        theirs = f"{key.label!r} is a key of the scope {key.scope}"
-        return RefusedError(403, "scope", f"This needs a key of the scope {needed}; {theirs}. Ask an admin.")
+        reason = f"{key.label!r} is a key of the scope {key.scope}"
+        return RefusedError(403, "scope", f"This needs a key of the scope {needed}; {reason}. Ask an admin.")
     if not routes_at(scope["path"]):
         return RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
     allowed = {"Allow": methods_at(scope["path"])}

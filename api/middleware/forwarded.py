@@ -33,9 +33,9 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
             return
         root = self._forwarded_prefix(scope)
         if root is None:  # a proxy that sends no header may leave the path on
-            root, below = self.root_path, f"{unquote(self.root_path)}/"
-            if root and f"{scope['path']}/".startswith(below):
-                scope["path"] = f"/{scope['path'][len(below) :]}"
+            root, prefix = self.root_path, f"{unquote(self.root_path)}/"
+            if root and f"{scope['path']}/".startswith(prefix):
+                scope["path"] = f"/{scope['path'][len(prefix) :]}"
 
         async def send_below(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -55,5 +55,5 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         client = scope.get("client")
         if (client[0] if client else None) not in self.trusted_hosts:
             return None
-        given = Headers(scope=scope).get("x-forwarded-prefix", "").rstrip("/")
-        return given if re.fullmatch(ROOT_PATH_PATTERN, given) else None
+        prefix = Headers(scope=scope).get("x-forwarded-prefix", "").rstrip("/")
+        return prefix if re.fullmatch(ROOT_PATH_PATTERN, prefix) else None

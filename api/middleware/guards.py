@@ -94,7 +94,7 @@ class BodyLimitMiddleware(HttpMiddleware):
 
     @contextmanager
     def _reserve(self, size: int, limit: int) -> Iterator[None]:
-        """Room for a body until it is answered. Raises `RefusedError`."""
+        """Reserve memory for a body until it is answered. Raises `RefusedError`."""
         if size > limit:
             raise size_refusal(limit)
         reserved = size if size > SMALL_BODY_BYTES else 0
@@ -110,8 +110,8 @@ class BodyLimitMiddleware(HttpMiddleware):
 
 def size_refusal(limit_bytes: int) -> RefusedError:
     """Return the refusal of a body above `limit_bytes`."""
-    most = f"{limit_bytes // MIB} MiB" if limit_bytes >= MIB else f"{limit_bytes // KIB} KiB"
-    return RefusedError(413, "too-large", f"The body is larger than {most}, the most that is read.")
+    limit = f"{limit_bytes // MIB} MiB" if limit_bytes >= MIB else f"{limit_bytes // KIB} KiB"
+    return RefusedError(413, "too-large", f"The body is larger than {limit}, the most that is read.")
 
 
 def host_name(host: str) -> str:

@@ -75,5 +75,5 @@ def _open_files(wanted: int) -> int:
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:
-    """Names that a browser may call us by: loopback, the address that we listen on, and what the operator names."""
+    """Return the host names that a browser may use: loopback, the address that we listen on, and the operator's."""
     return tuple(dict.fromkeys(["127.0.0.1", "localhost", "[::1]", settings.host, *settings.further_hosts()]))

@@ -65,11 +65,11 @@ def keep_private(folder: Path, umask: int) -> None:
 @contextmanager
 def umask_of(bits: int) -> Iterator[None]:
     """Restrict the rights of new files of this process to that mask within the block."""
-    before = os.umask(bits)
+    old_mask = os.umask(bits)
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(old_mask)
 
 
 def write_note(folder: Path, url: str) -> None:
@@ -78,7 +78,7 @@ def write_note(folder: Path, url: str) -> None:
 
 
 def remove_note(folder: Path) -> None:
-    """The service no longer answers."""
+    """Remove the note of the service's address, because it no longer answers."""
     (folder / NOTE).unlink(missing_ok=True)
 
 
@@ -131,8 +131,8 @@ def _holder(descriptor: int) -> psutil.Process | None:
 def _refusal(folder: Path, holder: psutil.Process | None) -> str:
     note = read_note(folder)
     owner = f"process {holder.pid}" if holder else "another process"
-    where = f", answering at {note.url}" if note else ""
+    address = f", answering at {note.url}" if note else ""
     return (
-        f"another service ({owner}{where}) uses the data folder {folder.absolute()}; "
+        f"another service ({owner}{address}) uses the data folder {folder.absolute()}; "
         "use that one, stop it, or give this one a folder of its own with --data"
     )

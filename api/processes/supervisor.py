@@ -146,8 +146,8 @@ class Supervisor:
 
     def _report_shortage(self, reason: str | None) -> None:
         """Say on standard error why the service waits, and that it goes on."""
-        before, self._reported_shortage = self._reported_shortage, reason
-        if (reason is None) is not (before is None):
+        old_reason, self._reported_shortage = self._reported_shortage, reason
+        if (reason is None) is not (old_reason is None):
             with suppress(OSError):
                 print(reason or "there is room again: the service goes on", file=sys.stderr, flush=True)
 
@@ -211,7 +211,7 @@ class Supervisor:
         self._say(f"the {child.name} process ended with status {status}; starting it again")
 
     def _end_ray(self) -> None:
-        """A dispatcher that was killed leaves a Ray behind, of which nothing lives when the next one starts."""
+        """End the Ray of a killed dispatcher, before the next dispatcher starts."""
         try:
             end_leftovers(self._folder)
         except OrchestratorError as error:

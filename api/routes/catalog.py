@@ -62,9 +62,11 @@ def memory(
     The first answer for a model takes some seconds, with `card_gib` a minute."""
     if card_gib is not None and ranks > 1:
         raise ConflictError("what fits a card is counted for one process; ask without ranks, or without card_gib")
-    asked = None if card_gib is None else precision
-    found = _count(state.services.footprints, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, asked))
-    return found if card_gib is None else found.fit(card_gib, micro_batch)
+    pass_precision = None if card_gib is None else precision
+    footprint = _count(
+        state.services.footprints, lambda: footprint_question(model, rank_ratio, state_dtype, ranks, pass_precision)
+    )
+    return footprint if card_gib is None else footprint.fit(card_gib, micro_batch)
 
 
 @router.get("/models/{model}/plan", responses=problems(404))

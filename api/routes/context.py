@@ -170,8 +170,8 @@ def _query_parameters(dependant: Dependant) -> Iterator[str]:
         kind = field.field_info.annotation
         # Of a model of the whole query, its fields are the parameters.
         yield from kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else (field.alias,)
-    for each in dependant.dependencies:
-        yield from _query_parameters(each)
+    for dependency in dependant.dependencies:
+        yield from _query_parameters(dependency)
 
 
 PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}

@@ -117,15 +117,15 @@ def experiments(
     deleted: Deleted = False,
 ) -> Page[AnyExperiment]:
     """Experiments, newest first; `before` is the last id of the page before."""
-    found = state.services.experiments.page(limit=limit + 1, before=before, labels=label, deleted=deleted)
-    return cut_page(found, limit, lambda experiment: experiment.id)
+    records = state.services.experiments.page(limit=limit + 1, before=before, labels=label, deleted=deleted)
+    return cut_page(records, limit, lambda experiment: experiment.id)
 
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
 def experiment(experiment_id: ExperimentIdPath, state: State) -> Response:
     """An experiment with its specification, state and progress."""
-    found = state.services.experiments.get(experiment_id)
-    return json_response(found, headers=revision_tag(found.revision))
+    record = state.services.experiments.get(experiment_id)
+    return json_response(record, headers=revision_tag(record.revision))
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
@@ -174,13 +174,13 @@ async def stream(
     goes; a comment every 15 seconds keeps it alive.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
-    seen, first, stopping = last_event_id, True, state.stopping
+    last_version, first, stopping = last_event_id, True, state.stopping
     while not stopping():
         try:
             version = await (state.pulse.version(known.id) if first else state.pulse.next(known.id))
             first = False
-            if version != seen:
-                seen = version
+            if version != last_version:
+                last_version = version
                 record = await run_in_threadpool(state.services.experiments.get_any, known.id)
                 yield _change_event(record, version)
         except OrchestratorError:
@@ -199,8 +199,8 @@ def annotate(
 
     With `If-Match` only what nobody has changed since it was read: else the answer is 412, and nothing is changed.
     """
-    seen = re.search("[0-9]+", if_match or "")
-    revision = int(seen[0]) if seen else None
+    revision_match = re.search("[0-9]+", if_match or "")
+    revision = int(revision_match[0]) if revision_match else None
     changed = state.services.experiments.annotate(experiment_id, change, revision=revision, by=caller.key_id())
     return json_response(changed, headers=revision_tag(changed.revision))
 
@@ -236,11 +236,11 @@ def clone(
 ) -> Response:
     """Queue a new experiment with the same specification; `cloned_from` says of which it is a clone."""
     wanted, caller_key = wanted or CloneRequest(), caller.key_id()
-    made = state.services.experiments.clone(
+    receipt = state.services.experiments.clone(
         experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, keep_rates=wanted.keep_rates, by=caller_key
     )
-    headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
-    return json_response(made, 201 if made.created else 200, headers)
+    headers = {"Location": f"/v1/experiments/{receipt.experiment.id}"}
+    return json_response(receipt, 201 if receipt.created else 200, headers)
 
 
 @router.post("/{experiment_id}/{action}", responses=problems(403, 404, 422))

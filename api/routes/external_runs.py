@@ -74,8 +74,8 @@ def series(
 def external_experiments(state: State, limit: Limit = 100, before: Cursor = None, label: WithLabels = ()) -> Response:
     """Experiments of external runs that have these labels, the newest first; `before` is the last id of the page
     before."""
-    found = state.services.external_runs.experiments(limit=limit + 1, before=before, labels=label)
-    return json_response(cut_page(found, limit, lambda experiment: experiment.id))
+    records = state.services.external_runs.experiments(limit=limit + 1, before=before, labels=label)
+    return json_response(cut_page(records, limit, lambda experiment: experiment.id))
 
 
 @router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
@@ -108,8 +108,8 @@ def runs(
     after: Cursor = None,
 ) -> Response:
     """Its runs, the oldest first; `after` is the last id of the page before."""
-    found = state.services.external_runs.runs(external_id, limit=limit + 1, after=after)
-    return json_response(cut_page(found, limit, lambda run: run.id))
+    records = state.services.external_runs.runs(external_id, limit=limit + 1, after=after)
+    return json_response(cut_page(records, limit, lambda run: run.id))
 
 
 @router.get(

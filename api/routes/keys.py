@@ -17,11 +17,11 @@ KeyIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 @router.post("/keys", status_code=201, responses=problems(413, 422))
 def create(wanted: KeyRequest, state: State, response: Response) -> NewKey:
     """Make a key. Its secret is in this answer and nowhere else."""
-    made = state.services.keyring.create(wanted)
+    new_key = state.services.keyring.create(wanted)
     state.auth.callers.forget()
-    response.headers["Location"] = f"/v1/keys/{made.key.id}"
+    response.headers["Location"] = f"/v1/keys/{new_key.key.id}"
     response.headers["Cache-Control"] = "no-store"
-    return made
+    return new_key
 
 
 @router.get("/keys")
@@ -46,5 +46,5 @@ def audit(
     key_id: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> AuditPage:
     """Changes, newest first: who, what, when, from where, and the outcome; `before` is the last number seen."""
-    found = state.services.audit.page(limit=limit + 1, before=before, key_id=key_id)
-    return cut_page(found, limit, lambda line: line.number)
+    lines = state.services.audit.page(limit=limit + 1, before=before, key_id=key_id)
+    return cut_page(lines, limit, lambda line: line.number)

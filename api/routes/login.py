@@ -43,21 +43,21 @@ async def log_in(request: Request, state: State) -> Response:
         trouble = f"This form has two fields; more than {MOST_FIELDS} are not read."
         return page("login.html", status=422, target="/", trouble=trouble)
     target = our_path(fields.get("next", ["/"])[0])
-    given = fields.get("key", [""])[0].strip()
-    wait_seconds = None if state.auth.callers.was_right(given) else state.auth.failures.wait(address)
+    key_text = fields.get("key", [""])[0].strip()
+    wait_seconds = None if state.auth.callers.was_right(key_text) else state.auth.failures.wait(address)
     if wait_seconds is not None:
         trouble = f"Too many tries; wait {wait_seconds} s."
         refusal = page("login.html", status=429, target=target, trouble=trouble)
         refusal.headers["Retry-After"] = str(wait_seconds)
         return refusal
-    key = await run_in_threadpool(state.services.keyring.open_with, given)
+    key = await run_in_threadpool(state.services.keyring.open_with, key_text)
     if key is None:
         state.auth.failures.take(address)
         trouble = "This key opens nothing here: it is unknown, revoked or expired."
         return page("login.html", status=401, target=target, trouble=trouble)
     request.scope["bench.caller"] = Caller(address=address, key=key)
     token = await run_in_threadpool(state.services.keyring.log_in, key.id)
-    for secret in (given, token):
+    for secret in (key_text, token):
         state.auth.callers.note(secret, right=True)
     answer = RedirectResponse(target, 303)
     answer.set_cookie(

@@ -86,7 +86,7 @@ def runs(
     after: Cursor = None,
 ) -> Response:
     """Runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
-    found = state.services.runs.page(
+    records = state.services.runs.page(
         experiment_id=experiment_id,
         status=status,
         candidate=candidate,
@@ -97,7 +97,7 @@ def runs(
         limit=limit + 1,
         after=after,
     )
-    return json_response(cut_page(found, limit, lambda run: run.id))
+    return json_response(cut_page(records, limit, lambda run: run.id))
 
 
 NO_NUL = r"^[^\x00]*$"
@@ -144,8 +144,8 @@ def points(
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
     """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
-    found = state.services.runs.points(run_id, after_step=after_step, limit=limit + 1)
-    return cut_page(found, limit, lambda point: point.step)
+    records = state.services.runs.points(run_id, after_step=after_step, limit=limit + 1)
+    return cut_page(records, limit, lambda point: point.step)
 
 
 @router.get("/runs/{run_id}/observations", tags=["runs"], responses=problems(404, 422))
@@ -233,5 +233,5 @@ def charts(
     until_step: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> Response:
     """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
-    found = state.services.runs.charts(run, metric, buckets, after_step=after_step, until_step=until_step)
-    return json_response(Charts(items=found))
+    items = state.services.runs.charts(run, metric, buckets, after_step=after_step, until_step=until_step)
+    return json_response(Charts(items=items))

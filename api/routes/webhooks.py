@@ -26,9 +26,9 @@ def add(wanted: WebhookRequest, state: State, caller: CallerDependency, key: Ide
     The answer has the secret that signs every message; no other answer has it. The operator's setting `webhook_urls`
     says which URLs may be told.
     """
-    made, new = state.services.webhooks.add(wanted, by=caller.key_id(), key=key)
-    headers = {"Location": f"/v1/webhooks/{made.webhook.id}", "Cache-Control": "no-store"}
-    return json_response(made, 201 if new else 200, headers)
+    new_webhook, is_new = state.services.webhooks.add(wanted, by=caller.key_id(), key=key)
+    headers = {"Location": f"/v1/webhooks/{new_webhook.webhook.id}", "Cache-Control": "no-store"}
+    return json_response(new_webhook, 201 if is_new else 200, headers)
 
 
 @router.get("", response_model=Page[WebhookRecord])

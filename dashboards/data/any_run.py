@@ -32,12 +32,12 @@ class AnyRun:
 
     @property
     def measured(self) -> RunRecord | None:
-        """The record of a run that was measured here."""
+        """Return the record of a run that was measured here."""
         return self.record if isinstance(self.record, RunRecord) else None
 
     @property
     def external(self) -> ExternalRun | None:
-        """The record of a run that another loop or tool told of."""
+        """Return the record of an external run."""
         return self.record if isinstance(self.record, ExternalRun) else None
 
     @property
@@ -62,12 +62,13 @@ class AnyRun:
 
     @property
     def optimizer(self) -> str:
-        """The owner of the run's candidate. Of external runs the candidate is all that is known."""
+        """Return the optimizer of the run's candidate; of an external run the candidate, because nothing else is
+        known."""
         return self.measured.optimizer if self.measured else self.record.candidate
 
     @property
     def ended(self) -> bool:
-        """Whether no further point will come."""
+        """Return whether no further point will come."""
         if isinstance(self.record, RunRecord):
             return self.record.status in TERMINAL
         return self.record.state is not ExternalState.RUNNING
@@ -101,8 +102,8 @@ class AnyRun:
 
     def fields(self) -> dict[str, str]:
         """Return the known fields as texts: of the specification, or of the logged configuration."""
-        own = {name: getattr(self.record, name, None) for name in OWN_FIELDS} | dict(self.specification() or {})
-        return {name: formats.option_value(value) for name, value in own.items() if value is not None}
+        values = {name: getattr(self.record, name, None) for name in OWN_FIELDS} | dict(self.specification() or {})
+        return {name: formats.option_value(value) for name, value in values.items() if value is not None}
 
 
 def group_fields(runs: Sequence[AnyRun]) -> tuple[str, ...]:

@@ -53,12 +53,12 @@ async def changes(
     `done` when the process is `stopping`: listeners then come back to the next one.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
-    seen, first = since, True
+    last_version, first = since, True
     while not stopping():
         version = await (pulse.version(key) if first else pulse.next(key))
-        changed = version != seen
+        changed = version != last_version
         if changed:
-            seen = version
+            last_version = version
             yield ServerSentEvent(event="changed", id=str(version), data=version)
         if (changed or first) and await run_in_threadpool(ended, key):
             yield ServerSentEvent(event="done", data=version)

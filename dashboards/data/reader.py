@@ -198,12 +198,12 @@ class Reader:
                 columns = external_columns(logged_series, fields)
                 yield run, columns, external_series(columns, ended=run.ended)
 
-    def _keep(self, shelf: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> None:
-        """Keep a value, and of the others only the `most` newest."""
+    def _keep(self, shelf: OrderedDict[Key, Kept], key: Key, value: Kept, limit: int) -> None:
+        """Keep a value, and of the others only the `limit` newest."""
         with self._lock:
             shelf.pop(key, None)
             shelf[key] = value
-            while len(shelf) > max(most, 1):
+            while len(shelf) > max(limit, 1):
                 shelf.popitem(last=False)
 
     def _read_snapshot(
@@ -215,7 +215,7 @@ class Reader:
         baseline: str = "",
         brief: bool = False,
     ) -> Snapshot:
-        """`brief`: without what a line of the first page does not tell, and what takes a second."""
+        """Read an experiment; `brief` omits the importance of hyperparameters, which takes a second."""
         whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.read_all(experiment_id))
         experiment, runs = whole
         is_search = experiment.spec.answer is AnswerKind.FINDINGS
@@ -252,7 +252,7 @@ def default_targets(experiments: Sequence[ExperimentRecord]) -> tuple[str, ...]:
 
 
 def _ended_attempt(run: RunRecord) -> str:
-    """Return the name of an attempt that has ended, nothing for one at work: a retried run is trained anew."""
+    """Return the name of an attempt that has ended, empty for a live one: a retried run is trained anew."""
     return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
 
 

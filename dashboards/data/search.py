@@ -39,14 +39,14 @@ class Search:
         """Read the query of a URL. Raises `FilterError` for a state, a source or a label that there can be
         none of."""
         pairs = list(query)
-        given = dict(pairs)
+        fields = dict(pairs)
         labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
             :MOST_LABELS
         ]
         return cls(
-            text=given.get("q", "").strip()[:LONGEST_TEXT],
-            state=state_filter(given.get("state"), STATES, "all"),
-            source=state_filter(given.get("source"), SOURCES, "all"),
+            text=fields.get("q", "").strip()[:LONGEST_TEXT],
+            state=state_filter(fields.get("state"), STATES, "all"),
+            source=state_filter(fields.get("source"), SOURCES, "all"),
             labels=labels,
         )
 
@@ -56,11 +56,11 @@ class Search:
 
     def query(self, without: str = "", **changes: Any) -> str:
         """Return the query of a URL for the same with these changes and `without` one label, `?` included."""
-        other = replace(self, **changes)
-        pairs = [("q", other.text)] if other.text else []
-        pairs += [("state", other.state)] if other.state != "all" else []
-        pairs += [("source", other.source)] if other.source != "all" else []
-        return "?" + urlencode(pairs + [("label", label) for label in other.labels if label != without])
+        search = replace(self, **changes)
+        pairs = [("q", search.text)] if search.text else []
+        pairs += [("state", search.state)] if search.state != "all" else []
+        pairs += [("source", search.source)] if search.source != "all" else []
+        return "?" + urlencode(pairs + [("label", label) for label in search.labels if label != without])
 
     def words(self) -> str:
         """Return a description of the search for people."""
@@ -98,14 +98,14 @@ def find_experiments(experiments: Experiments, external_runs: ExternalRuns, quer
 def _fitting(read_page: Callable[..., Sequence[Listed]], query: Search, limit: int) -> list[Listed]:
     """Return the newest of one list that fit, page by page."""
     fitting: list[Listed] = []
-    before, looked, size = None, 0, PAGE if replace(query, labels=()).narrows() else limit
+    cursor, looked, size = None, 0, PAGE if replace(query, labels=()).narrows() else limit
     while (
         len(fitting) < limit
         and looked < MOST_SEARCHED
-        and (page := read_page(limit=size, before=before, labels=query.labels))
+        and (page := read_page(limit=size, before=cursor, labels=query.labels))
     ):
         fitting += [experiment for experiment in page if query.fits(experiment)]
-        before, looked = page[-1].id, looked + len(page)
+        cursor, looked = page[-1].id, looked + len(page)
         if len(page) < size:
             break
     return fitting[:limit]

@@ -152,13 +152,13 @@ def _rows(rows: Series, chosen: NDArray[np.bool_]) -> Series:
 
 
 def elapsed_seconds(steps: Array, step_seconds: Array) -> Array:
-    """Training seconds up to each point (n,); between two points every step counts as long as the later one's."""
+    """Return the training seconds up to each point (n,); steps between two points last as long as the later one."""
     gaps = np.diff(steps, prepend=steps[:1])
     return np.cumsum(gaps * np.where(np.isfinite(step_seconds), step_seconds, 0.0))
 
 
 def smooth(values: Array, window: int) -> Array:
-    """Centred moving average over `window` points (odd); NaN is skipped, the ends use what there is."""
+    """Return the centred moving average over `window` points (odd); NaN is skipped, the ends use fewer points."""
     if window <= 1 or values.size == 0:
         return values
     finite = np.isfinite(values)
@@ -179,7 +179,7 @@ def window_of(length: int, share: float = SMOOTHING_SHARE) -> int:
 
 
 def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> Band:
-    """Mean, lowest and highest of the seeds at each step that any of them has reached.
+    """Return the mean, lowest and highest of the seeds at each step that any of them has reached.
 
     A mean ends where the first ended seed ends (a diverged one): what the others do later is not the mean of all.
     """
@@ -207,20 +207,20 @@ def thin_band(band: Band) -> Band:
     return Band(x=band.x[indices], mean=band.mean[indices], low=band.low[indices], high=band.high[indices])
 
 
-def even_indices(length: int, most: int) -> NDArray[np.int64]:
-    """Indices of at most `most` of so many points, evenly spread, both ends kept."""
-    if length <= most:
+def even_indices(length: int, limit: int) -> NDArray[np.int64]:
+    """Return the indices of at most `limit` of `length` points, evenly spread, both ends included."""
+    if length <= limit:
         return np.arange(length)
-    return np.unique(np.linspace(0, length - 1, most).round().astype(np.int64))
+    return np.unique(np.linspace(0, length - 1, limit).round().astype(np.int64))
 
 
 def numbers(values: Array) -> list[float | None]:
-    """JSON numbers of five significant digits; NaN becomes null."""
+    """Return JSON numbers of five significant digits; NaN becomes null."""
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XAxis) -> tuple[Array, Array, Array]:
-    """Steps (n,), losses (seeds, n) and x values (seeds, n) over the union of the seeds' steps."""
+    """Return steps (n,), losses (seeds, n) and x values (seeds, n) over the union of the seeds' steps."""
     steps = np.unique(np.concatenate([seed.steps for seed in seeds])) if seeds else np.empty(0)
     losses = np.full((len(seeds), steps.size), np.nan)
     xs = np.full((len(seeds), steps.size), np.nan)

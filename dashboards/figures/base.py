@@ -60,24 +60,24 @@ class ExperimentView:
     """The panel that is asked for, as an address says it."""
 
 
-def bytes_axis(most: float, least: float = 0.0) -> dict[str, Any]:
-    """Ticks of a linear axis of bytes from `least` to `most`, written as tables write sizes: Plotly's own say
+def bytes_axis(high: float, low: float = 0.0) -> dict[str, Any]:
+    """Return ticks of a linear axis of bytes from `low` to `high`, written as tables write sizes: Plotly's own say
     `500MB`."""
-    step = round_step(max(most - least, 1.0) / MOST_BYTE_TICKS)
-    ticks = [step * index for index in range(math.ceil(least / step), math.ceil(most / step) + 1)]
+    step = round_step(max(high - low, 1.0) / MOST_BYTE_TICKS)
+    ticks = [step * index for index in range(math.ceil(low / step), math.ceil(high / step) + 1)]
     return {"tickvals": ticks, "ticktext": [_round_size(tick) for tick in ticks]}
 
 
 def percent_ticks(step: float) -> dict[str, Any]:
-    """Ticks of an axis of shares of one, written as tables write them: Plotly's own say `20%`."""
+    """Return ticks of an axis of shares of one, written as tables write them: Plotly's own say `20%`."""
     ticks = [step * index for index in range(round(1 / step) + 1)]
     return {"tickvals": ticks, "ticktext": [f"{100 * tick:.0f} %" for tick in ticks]}
 
 
-def round_step(least: float) -> float:
-    """Return the smallest of 1, 2 and 5 times a power of ten that is no less."""
-    base = 10.0 ** math.floor(math.log10(least))
-    return next(base * digit for digit in (1, 2, 5, 10) if base * digit >= least)
+def round_step(bound: float) -> float:
+    """Return the smallest of 1, 2 and 5 times a power of ten that is at least `bound`."""
+    base = 10.0 ** math.floor(math.log10(bound))
+    return next(base * digit for digit in (1, 2, 5, 10) if base * digit >= bound)
 
 
 def _round_size(value: float) -> str:
@@ -92,7 +92,7 @@ def names_margin(names: Iterable[str]) -> int:
 
 
 def plain(text: str) -> str:
-    """Text that Plotly shows letter by letter."""
+    """Return text that Plotly shows literally, without markup."""
     return html.escape(text, quote=False)
 
 
@@ -138,7 +138,7 @@ def final_loss_title(comparison: Comparison) -> str:
 
 
 def trace(mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
-    """Lines (`lines`) or marks (`markers`) or both; the page's own legend names them unless `more` says otherwise."""
+    """Return lines (`lines`), marks (`markers`) or both; the page's legend names them unless `more` says otherwise."""
     return {"type": "scatter", "mode": mode, "x": x, "y": y, "showlegend": False} | more
 
 
@@ -156,7 +156,7 @@ def band(x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], colour: str,
 
 
 def whiskers(values: Sequence[float], ends: Sequence[tuple[float | None, float | None]], colour: str) -> dict[str, Any]:
-    """Error bars from the (low, high) ends of intervals, which need not lie evenly around their values."""
+    """Return error bars from the (low, high) ends of intervals, which may be asymmetric."""
     pairs = list(zip(values, ends, strict=True))
     return {
         "type": "data",
@@ -189,12 +189,12 @@ Span = tuple[float, float]
 
 
 def add_axes(
-    layout: dict[str, Any], theme: ThemeName, index: int, across: Span, up: Span, title: str = ""
+    layout: dict[str, Any], theme: ThemeName, index: int, x_span: Span, y_span: Span, title: str = ""
 ) -> dict[str, str]:
     """Return a further pair of axes, and what tells a trace to be on it: x1 and y1 are called x and y."""
     number = "" if index == 1 else str(index)
-    layout[f"xaxis{number}"] = axis(theme, title) | {"domain": list(across), "anchor": f"y{number}", "nticks": 4}
-    layout[f"yaxis{number}"] = axis(theme, "") | {"domain": list(up), "anchor": f"x{number}", "nticks": 4}
+    layout[f"xaxis{number}"] = axis(theme, title) | {"domain": list(x_span), "anchor": f"y{number}", "nticks": 4}
+    layout[f"yaxis{number}"] = axis(theme, "") | {"domain": list(y_span), "anchor": f"x{number}", "nticks": 4}
     return {"xaxis": f"x{number}", "yaxis": f"y{number}"}
 
 
@@ -214,10 +214,10 @@ def open_ends(
     return marks
 
 
-def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, Any]:
+def heading(text: str, x: float, y: float, theme: ThemeName) -> dict[str, Any]:
     """Return the title of a small plot: its lower left corner as shares of the figure."""
     return {
-        "text": text, "xref": "paper", "yref": "paper", "x": left, "y": low, "xanchor": "left", "yanchor": "bottom",
+        "text": text, "xref": "paper", "yref": "paper", "x": x, "y": y, "xanchor": "left", "yanchor": "bottom",
         "align": "left", "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
     }  # fmt: skip
 
@@ -256,6 +256,6 @@ def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str
 
 
 def transparent(colour: str, alpha: float) -> str:
-    """`#rrggbb` as `rgba(…)`."""
+    """Return `#rrggbb` as `rgba(…)`."""
     red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"

@@ -75,7 +75,7 @@ def loss_curves(
     `title` is the loss axis's.
     """
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
-    data = [each for curve in shown for each in _curve_traces(curve, view, theme)]
+    data = [curve_trace for curve in shown for curve_trace in _curve_traces(curve, view, theme)]
     layout = layout_of(theme, x_title=AXIS_TITLES[view.x], y_title=title)
     layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
     _set_ranges(layout, shown, view, budget)
@@ -86,15 +86,16 @@ def _curve_traces(curve: Curve, view: ViewState, theme: ThemeName) -> list[Any]:
     colour, dash = curve.style.colour(theme), curve.style.dash
     marks = _validation_line(curve, across_seeds(curve.seeds, "val_loss", view.x), colour)
     training = {"name": marks["name"], "hovertemplate": "%{y:.4f} in training"}
-    found = thin_band(across_seeds(curve.seeds, "smoothed", view.x))
-    along = numbers(found.x)
+    smoothed_band = thin_band(across_seeds(curve.seeds, "smoothed", view.x))
+    positions = numbers(smoothed_band.x)
     look = {"width": 1.2, "color": colour, "dash": dash}
-    mean = trace("lines", along, numbers(found.mean), line=look, opacity=0.8, **training)
-    return [*band(along, numbers(found.low), numbers(found.high), colour, 0.13), mean, marks]
+    mean = trace("lines", positions, numbers(smoothed_band.mean), line=look, opacity=0.8, **training)
+    return [*band(positions, numbers(smoothed_band.low), numbers(smoothed_band.high), colour, 0.13), mean, marks]
 
 
 def _validation_line(curve: Curve, loss_band: Band, colour: str) -> dict[str, Any]:
-    """Marks joined from the first trained evaluation on: a line from the untrained loss would run through empty air."""
+    """Return marks joined from the first trained evaluation on: a line from the untrained loss would cross empty
+    space."""
     trained = loss_band.x > 0
     return trace(
         "lines+markers",
@@ -172,7 +173,7 @@ def _runs(snapshot: Snapshot, row: CandidateRow, lr: float) -> list[RunRecord]:
 
 
 def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
-    """Return the x value at which every run ends; how many seconds or hours that will be is not known."""
+    """Return the x value at which every run ends; None for seconds and hours, which are unknown in advance."""
     workload = snapshot.experiment.spec.workload
     match view.x:
         case "steps":
@@ -191,5 +192,5 @@ def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
     optimizers_by_candidate = {name: name.lower() for name in candidates if name.lower() in KNOWN}
     looks = styles(optimizers_by_candidate.items())
     free = [hue for hue in NUMBERED_HUES if hue not in {look.hue for look in looks.values()}] or NUMBERED_HUES
-    others = (name for name in candidates if name not in optimizers_by_candidate)
-    return looks | {name: numbered_style(index, free) for index, name in enumerate(others)}
+    other_names = (name for name in candidates if name not in optimizers_by_candidate)
+    return looks | {name: numbered_style(index, free) for index, name in enumerate(other_names)}

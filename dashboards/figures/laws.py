@@ -171,7 +171,7 @@ def _near_ends(loss: Estimate) -> list[float]:
 
 
 def _log_axis(axis: dict[str, Any], values: Sequence[float], text: Any, *, margin: float = 0.06) -> None:
-    """A logarithmic axis over the values, with round ticks: Plotly's own are decades, which a law may not even span."""
+    """Return a logarithmic axis over the values, with round ticks: Plotly's are decades, which a law may not span."""
     positive = [float(value) for value in values if value and value > 0 and math.isfinite(value)]
     axis["type"] = "log"
     if not positive:

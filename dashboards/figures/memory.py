@@ -41,20 +41,20 @@ def memory_breakdown(
     rate."""
     rows = [(row, peak) for row, peak in breakdowns(comparison, runs) if row.candidate not in view.hidden][::-1]
     names = [plain(row.title) for row, _ in rows]
-    own = [styles[row.candidate].colour(theme) for row, _ in rows]
+    colours = [styles[row.candidate].colour(theme) for row, _ in rows]
     data = []
     for part, name, pattern in PARTS:
-        bars = _part(name, names, [getattr(peak, part) for _, peak in rows], own, theme)
+        bars = _part(name, names, [getattr(peak, part) for _, peak in rows], colours, theme)
         look = {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": THEMES[theme].muted}
         bars["marker"]["pattern"] = look
         data.append(bars)
     totals = [peak.peak_bytes for _, peak in rows]
-    most = 1.22 * max(totals, default=1)
+    axis_end = 1.22 * max(totals, default=1)
     layout = layout_of(theme, x_title="peak tensor bytes of a step", y_title="")
     layout["barmode"] = "stack"
     add_legend(layout, traceorder="normal", itemclick=False, itemdoubleclick=False)
     layout["margin"] |= {"l": names_margin(names), "t": 46}
-    layout["xaxis"] |= {"range": [0, most]} | bytes_axis(most)
+    layout["xaxis"] |= {"range": [0, axis_end]} | bytes_axis(axis_end)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
     font = {"size": 11, "color": THEMES[theme].ink}
     layout["annotations"] = [
@@ -72,9 +72,11 @@ def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[
     return [(row, peak) for row, peak in peaks if peak is not None]
 
 
-def _part(name: str, rows: Sequence[str], sizes: Sequence[int], own: Sequence[str], theme: ThemeName) -> dict[str, Any]:
+def _part(
+    name: str, rows: Sequence[str], sizes: Sequence[int], colours: Sequence[str], theme: ThemeName
+) -> dict[str, Any]:
     """Return a part of every bar: grey, except for the optimizers' state."""
-    colour = own if name == STATE else NEUTRALS[name][int(theme == "dark")]
+    colour = colours if name == STATE else NEUTRALS[name][int(theme == "dark")]
     return horizontal_bars(rows, sizes, colour, name=name, hovertemplate=f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>")
 
 

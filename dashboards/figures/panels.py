@@ -164,19 +164,21 @@ def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
     has_several = len({(owner, source) for owner, source, _ in groups}) > 1
     values = list(dict.fromkeys(value for _, _, value in groups))
     data: list[dict[str, Any]] = []
-    for index, ((owner, source, value), some) in enumerate(groups.items()):
-        metric_band = thin_band(across_seeds([panel_line.rows for panel_line in some], "smoothed", panel.x))
+    for index, ((owner, source, value), group_lines) in enumerate(groups.items()):
+        metric_band = thin_band(across_seeds([panel_line.rows for panel_line in group_lines], "smoothed", panel.x))
         if not metric_band.x.size:
             continue
-        look = some[0].own_look if panel.by == "candidate" or has_several else None
+        look = group_lines[0].own_look if panel.by == "candidate" or has_several else None
         look = variant(look, 0 if panel.by == "candidate" else values.index(value)) if look else numbered_style(index)
         colour = look.colour(theme)
-        title = candidate_title(owner, some[0].run.optimizer) if source == "bench" else f"{owner} · {source}"
+        title = candidate_title(owner, group_lines[0].run.optimizer) if source == "bench" else f"{owner} · {source}"
         name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
-        if len(some) > 1:
+        if len(group_lines) > 1:
             data += band(numbers(metric_band.x), numbers(metric_band.low), numbers(metric_band.high), colour, 0.16)
         mode = "lines+markers" if metric_band.x.size <= FEW_POINTS else "lines"
-        mean = line(metric_band.x, metric_band.mean, plain(f"{name} (n = {len(some)})"), colour, width=1.8, mode=mode)
+        mean = line(
+            metric_band.x, metric_band.mean, plain(f"{name} (n = {len(group_lines)})"), colour, width=1.8, mode=mode
+        )
         mean["line"] |= {"dash": look.dash}
         data.append(mean | {"showlegend": True, "marker": {"size": 4, "symbol": look.symbol, "color": colour}})
     return data

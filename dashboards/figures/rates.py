@@ -103,12 +103,14 @@ def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord], edge: float) ->
     several = "each compared seed" if len(tuning_seeds) == 1 else "each seed"
     lost = dict.fromkeys(run.state_word() for run in runs if _has_diverged(run))
     largest = max((run.lr for run in runs), default=0.0)
-    beyond = f", up to lr\N{NO-BREAK SPACE}{formats.rate(largest)}" if largest > edge else ""
-    return "; ".join([*clauses, f"small circles: {several}", *([f"×: {' or '.join(lost)}{beyond}"] if lost else [])])
+    limit_note = f", up to lr\N{NO-BREAK SPACE}{formats.rate(largest)}" if largest > edge else ""
+    return "; ".join(
+        [*clauses, f"small circles: {several}", *([f"×: {' or '.join(lost)}{limit_note}"] if lost else [])]
+    )
 
 
 def _seed_words(seeds: Sequence[int]) -> str:
-    """`tuning seeds 1001, 1002`: short, since half a page is 70 characters wide."""
+    """Return `tuning seeds 1001, 1002`, short because half a page is 70 characters wide."""
     numbers = ", ".join(map(str, seeds[:FEW_SEEDS])) + (" …" if len(seeds) > FEW_SEEDS else "")
     return f"tuning seed{'s' if len(seeds) > 1 else ''} {numbers}"
 
@@ -128,35 +130,35 @@ def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = 
 
 
 def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float) -> list[Any]:
-    """Runs that have no loss to be drawn at as × along the upper edge, each kind by its outcome: none is left out."""
+    """Return runs without a loss as × along the upper edge, each kind by its outcome."""
     lost: dict[str, list[RunRecord]] = {}
     for run in filter(_has_diverged, runs):
         lost.setdefault(run.state_word(), []).append(run)
     return [
         trace(
             "markers",
-            [min(run.lr, edge) for run in some],
-            [1.0] * len(some),
+            [min(run.lr, edge) for run in kind_runs],
+            [1.0] * len(kind_runs),
             name=word,
             yaxis="y2",
-            customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in some],
+            customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in kind_runs],
             marker={
                 "size": 9,
                 "symbol": "x-thin",
-                "line": {"width": 2.2, "color": [styles[run.candidate].colour(theme) for run in some]},
+                "line": {"width": 2.2, "color": [styles[run.candidate].colour(theme) for run in kind_runs]},
             },
             hovertemplate=f"{word}: %{{customdata}}<extra></extra>",
             cliponaxis=False,
         )
-        for word, some in lost.items()
+        for word, kind_runs in lost.items()
     ]
 
 
-def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:
-    """Return the rising rates that are far enough apart on a logarithmic axis for `most` labels."""
+def _spaced_rates(rates: Sequence[float], label_count: int) -> list[float]:
+    """Return the rising rates that are far enough apart on a logarithmic axis for `label_count` labels."""
     chosen: list[float] = []
     for rate in rates:
-        if not chosen or math.log(rate / chosen[-1]) >= math.log(rates[-1] / rates[0]) / most:
+        if not chosen or math.log(rate / chosen[-1]) >= math.log(rates[-1] / rates[0]) / label_count:
             chosen.append(rate)
     return chosen
 

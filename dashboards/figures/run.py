@@ -113,15 +113,18 @@ def run_series(
 
 def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
     """Return a small plot for every series that has values, four in a row; two where it is `narrow`."""
-    across = NARROW_COLUMNS if narrow else COLUMNS
+    column_count = NARROW_COLUMNS if narrow else COLUMNS
     names = [name for name in METER_TITLES if np.isfinite(columns.column(name)).any()]
-    rows = -(-len(names) // across) or 1
+    rows = -(-len(names) // column_count) or 1
     layout = layout_of(theme, x_title="", y_title="")
     data: list[Any] = []
     for index, name in enumerate(names):
-        row, column = divmod(index, across)
-        left, top = column * (1 / across), 1 - row / rows
-        domains = (left + 0.12 / across, left + 0.94 / across), (top - (1 - GAP) / rows, top - GAP / 2 / rows)
+        row, column = divmod(index, column_count)
+        left, top = column * (1 / column_count), 1 - row / rows
+        domains = (
+            (left + 0.12 / column_count, left + 0.94 / column_count),
+            (top - (1 - GAP) / rows, top - GAP / 2 / rows),
+        )
         chosen = columns.rows(spikes(columns, (name,), RANGES))
         finite = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
@@ -145,9 +148,9 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
     """
     probed = [observation for observation in observations if observation.probe == probe]
     blocks = list(dict.fromkeys(name for observation in probed for name in observation.blocks))[::-1]
-    most = max(8, min(MOST_STEPS, MOST_CELLS // max(len(blocks), 1)))
-    if len(probed) > most:
-        probed = [probed[index] for index in np.linspace(0, len(probed) - 1, most).astype(int)]
+    step_limit = max(8, min(MOST_STEPS, MOST_CELLS // max(len(blocks), 1)))
+    if len(probed) > step_limit:
+        probed = [probed[index] for index in np.linspace(0, len(probed) - 1, step_limit).astype(int)]
     cells = [
         (index, row, observation.blocks[name][quantity])
         for index, observation in enumerate(probed)

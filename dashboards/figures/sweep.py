@@ -71,15 +71,15 @@ def slices(
     ranges = searched.ranges()
     trials = [trial for trial in report.trials if trial.candidate == searched.name() and trial.parameters]
     with_loss = [trial for trial in trials if latest_loss(trial) is not None]
-    across = min(len(ranges), 2 if narrow else 4)
-    rows = -(-len(ranges) // across)
+    column_count = min(len(ranges), 2 if narrow else 4)
+    rows = -(-len(ranges) // column_count)
     layout = layout_of(theme, x_title="", y_title="")
     data: list[Any] = []
     for index, (name, domain) in enumerate(ranges.items()):
-        row, column = divmod(index, across)
-        left, upper = column / across, 1 - row / rows
+        row, column = divmod(index, column_count)
+        left, upper = column / column_count, 1 - row / rows
         domains = (
-            (left + 0.1 / across, left + 0.94 / across),
+            (left + 0.1 / column_count, left + 0.94 / column_count),
             (upper - (1.0 if rows == 1 else 0.84) / rows, upper - 0.1 / rows),
         )
         axes = add_axes(layout, theme, index + 1, *domains)
@@ -97,7 +97,7 @@ def slices(
 
 
 def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
-    """Bars: the share of each hyperparameter, by candidate."""
+    """Return bars: the share of each hyperparameter, by candidate."""
     findings = [finding for finding in report.findings if finding.importance]
     bars = [(finding, share) for finding in findings for share in finding.importance][::-1]
     several = len(report.findings) > 1
@@ -112,8 +112,8 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
     layout["margin"] |= {"l": names_margin(names)}
     layout["xaxis"] |= {"range": [0, 1.15]} | percent_ticks(0.2)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
-    few = "Importance requires two hyperparameters and eight trials of an optimizer."
-    return figure([data] if bars else [], layout, theme, empty=few)
+    empty = "Importance requires two hyperparameters and eight trials of an optimizer."
+    return figure([data] if bars else [], layout, theme, empty=empty)
 
 
 def experiment_slices(view: ExperimentView) -> Figure:
@@ -152,9 +152,9 @@ def _limit_losses(
     pad = PAD * (top - low) or 0.01 * abs(top) or 1.0
     for axis in axes:
         layout[axis] |= {"range": [low - pad, top + pad]}
-    above = sum(loss > top for loss in losses)
+    hidden_count = sum(loss > top for loss in losses)
     lost = sum(trial.verdict in LOST and latest_loss(trial) is None for trial in trials)
-    omissions = [f"{pluralize(above, 'trial')} above {top:.4g}"] * bool(above)
+    omissions = [f"{pluralize(hidden_count, 'trial')} above {top:.4g}"] * bool(hidden_count)
     omissions += [f"{pluralize(lost, 'trial')} without a loss"] * bool(lost)
     if omissions:
         layout["annotations"].append(heading(f"not shown: {', '.join(omissions)}", 0.0, 1.0, theme))
@@ -206,7 +206,7 @@ def _axis_key(name: str) -> str:
 
 
 def _value_ticks(domain: Range) -> dict[str, Any]:
-    """Values along an axis of shares: each choice; of a range its ends and its middle."""
+    """Return ticks of an axis of shares: each choice, or the ends and the middle of a range."""
     values = domain.values if isinstance(domain, Choice) else grid(domain.model_copy(update={"points": 3}))
     return {
         "tickvals": [share_of(domain, value) for value in values],

@@ -67,8 +67,8 @@ def loss_by_price(
         return figure([], layout, theme, empty=empty)
     _set_ranges(layout, placed)
     if price == "memory":
-        least, most = layout["xaxis"]["range"]
-        layout["xaxis"] |= bytes_axis(most, least)
+        low, high = layout["xaxis"]["range"]
+        layout["xaxis"] |= bytes_axis(high, low)
     front = [point for point in placed if point.is_on_front] if price == "memory" else _front(placed)
     unit = "s" if is_short else "h"
     data = [_mark(point, price, unit) for point in placed]
@@ -129,13 +129,13 @@ def _mark(point: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
 
 
 def _set_ranges(layout: dict[str, Any], placed: Sequence[PricedLoss]) -> None:
-    """Around the means and their intervals: none is cut that is not much wider than the candidates are apart."""
+    """Set the axes' ranges around means and intervals; only intervals much wider than the spread of means are cut."""
     means, costs = [point.loss.mean for point in placed], [point.cost for point in placed]
     spread = _spread(means)
     low, high = min(means) - MOST_SPREADS * spread, max(means) + MOST_SPREADS * spread
     ends = [end for point in placed for end in (point.loss.low, point.loss.high) if end is not None]
-    within = [*means, *(min(max(end, low), high) for end in ends)]
-    layout["yaxis"]["range"] = [min(within) - 0.35 * spread, max(within) + 0.35 * spread]
+    shown_losses = [*means, *(min(max(end, low), high) for end in ends)]
+    layout["yaxis"]["range"] = [min(shown_losses) - 0.35 * spread, max(shown_losses) + 0.35 * spread]
     layout["xaxis"]["range"] = [min(costs) - 0.15 * _spread(costs), max(costs) + 0.15 * _spread(costs)]
 
 

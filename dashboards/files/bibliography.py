@@ -79,7 +79,7 @@ def _experiment(experiment: ExperimentRecord) -> Reference:
 
 
 def _authors(names: str) -> str:
-    """`Zhang et al.` → `Zhang and others`, `Loshchilov, Hutter` → `Loshchilov and Hutter`."""
+    """Return BibTeX's authors: `Zhang et al.` → `Zhang and others`, `Loshchilov, Hutter` → `Loshchilov and Hutter`."""
     return tex(" and ".join(names.replace(" et al.", ", others").split(", ")))
 
 

@@ -108,8 +108,8 @@ CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "
 
 def figure_csv(figure: Figure) -> str:
     """Return a line a point: the name of what is drawn, x, y, error bars and words where there are any."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(CSV_HEAD)
     for number, trace in enumerate(figure["data"]):
         count = len(trace["x"])
@@ -125,13 +125,13 @@ def figure_csv(figure: Figure) -> str:
         )
         for row in zip(*columns, strict=True):
             writer.writerow((number, name, kind, *map(_cell, row)))
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 def _spread(error: dict[str, Any] | None, count: int) -> tuple[list[Any], list[Any]]:
-    """(below, above) of each point; one that is given once lies to both sides."""
-    above = error["array"] if error else [None] * count
-    return (error or {}).get("arrayminus", above), above
+    """Return the errors (below, above) of each point; a symmetric error is returned for both sides."""
+    upper_errors = error["array"] if error else [None] * count
+    return (error or {}).get("arrayminus", upper_errors), upper_errors
 
 
 def figure_html(picture: Picture, theme: ThemeName) -> str:
@@ -159,7 +159,7 @@ def _cell(value: Any) -> Any:
 
 
 def unchanged_answer(tag: str, request: Request) -> Response | None:
-    """Return the answer to who has what is tagged like this; None if it has to be drawn."""
+    """Return the answer to a client that has the current version; None if the figure must be drawn."""
     return Response(status_code=304, headers={"ETag": tag}) if request.headers.get("if-none-match") == tag else None
 
 

@@ -107,11 +107,11 @@ def table_csv(comparison: Comparison) -> str:
 
 
 def tex(text: str) -> str:
-    """Text as pdfLaTeX prints it, and nothing else: what it has no letter for becomes a question mark."""
-    before = ["", *text[:-1]]
+    """Return text that pdfLaTeX prints literally; a letter that it lacks becomes a question mark."""
+    last_letters = ["", *text[:-1]]
     return "".join(
         "{}" * (letter == last and letter in LIGATURES) + _letter(letter)
-        for last, letter in zip(before, text, strict=False)
+        for last, letter in zip(last_letters, text, strict=False)
     )
 
 
@@ -124,7 +124,7 @@ def _letter(letter: str) -> str:
 
 
 def md(text: str) -> str:
-    """Text as Markdown prints it, in one line."""
+    """Return text that Markdown prints literally, in one line."""
     flat = "".join(letter if letter.isprintable() else " " for letter in text)
     return "".join(f"\\{letter}" if letter in MARKDOWN else letter for letter in flat)
 
@@ -246,8 +246,8 @@ def run_table_csv(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> It
     column."""
     yield _csv_lines([["run", "is_external", "experiment_id", *columns]])
     lines = iter(rows)
-    while some := list(islice(lines, LINES_AT_ONCE)):
-        yield _csv_lines(some)
+    while piece := list(islice(lines, LINES_AT_ONCE)):
+        yield _csv_lines(piece)
 
 
 def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:

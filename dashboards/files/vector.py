@@ -63,12 +63,12 @@ def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeN
             FigureCanvasAgg(drawn)
             drawn.set_facecolor(THEMES[theme].surface)
             Sheet(drawn, figure, theme, title).draw()
-            out = io.BytesIO()
+            buffer = io.BytesIO()
             # No date and no version of the program: equal figures are equal files.
             nothing: dict[str, Any] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
             nothing["pdf"] = {"CreationDate": None, "Creator": None, "Producer": None}
-            drawn.savefig(out, format=form, dpi=DPI * (PNG_SCALE if form == "png" else 1), metadata=nothing[form])
-    return out.getvalue()
+            drawn.savefig(buffer, format=form, dpi=DPI * (PNG_SCALE if form == "png" else 1), metadata=nothing[form])
+    return buffer.getvalue()
 
 
 class Sheet:
@@ -86,16 +86,16 @@ class Sheet:
         """Left, bottom, width and height of the whole plot, as shares of the sheet."""
 
     def draw(self) -> None:
-        """Every trace, then what lies on top of them."""
+        """Draw every trace, then notes and legend on top."""
         self._drawn.text(0.015, 0.975, self._title, va="top", size=10, color=self._theme.ink, weight="bold")
         stacked: dict[float, float] = {}
-        for before, trace in zip([{}, *self._data], self._data, strict=False):
+        for lower_trace, trace in zip([{}, *self._data], self._data, strict=False):
             if trace["type"] not in ("scatter", "bar"):
                 raise FigureError(f"figures with a {trace['type']!r} cannot be drawn as files; open their page instead")
             key = _key(trace)
             axes, x, y = self._axes_of(*key), self._scale(key[0]), self._scale(key[1])
             if trace["type"] == "scatter":
-                _scatter(axes, trace, before, x, y)
+                _scatter(axes, trace, lower_trace, x, y)
             elif "base" in trace:
                 _cells(axes, trace)
             else:
@@ -144,8 +144,8 @@ class Sheet:
         widest = max((label.get_window_extent().width for label in labels), default=0.0)
         for axes in self._axes.values():
             left, bottom, width, height = axes.get_position().bounds
-            beside = 24 + 16 * bool(axes.get_ylabel())
-            wanted = max(left, min(0.45, (widest + beside) / self._drawn.bbox.width))
+            label_gap = 24 + 16 * bool(axes.get_ylabel())
+            wanted = max(left, min(0.45, (widest + label_gap) / self._drawn.bbox.width))
             axes.set_position((wanted, bottom, left + width - wanted, height))
 
     def _notes(self, axes: Any) -> None:
@@ -153,19 +153,19 @@ class Sheet:
             self._note(axes, note)
 
     def _note(self, axes: Any, note: Mapping[str, Any]) -> None:
-        """Words at a point of the sheet (`paper`) or of an axis."""
+        """Write words at a point of the sheet (`paper`) or of an axis."""
         left, bottom, width, height = self._box
         on_paper = note.get("xref") == "paper", note.get("yref") == "paper"
         x = note["x"] if on_paper[0] else self._scale("x").positions([note["x"]])[0]
         y = note["y"] if on_paper[1] else self._scale("y").positions([note["y"]])[0]
-        where = {
+        coordinates = {
             (True, True): self._drawn.transFigure,
             (False, True): axes.get_xaxis_transform(),
             (False, False): axes.transData,
         }[on_paper]
         axes.annotate(
             letters(note["text"]), (left + x * width, bottom + y * height) if all(on_paper) else (x, y),
-            xycoords=where, color=note["font"]["color"], size=8.5, annotation_clip=False,
+            xycoords=coordinates, color=note["font"]["color"], size=8.5, annotation_clip=False,
             xytext=(note.get("xshift", 0) * POINTS, 0), textcoords="offset points",
             ha=note.get("xanchor", "center"), va=note.get("yanchor", "center"),
         )  # fmt: skip
@@ -261,12 +261,12 @@ class AxisScale:
             axis.set_major_locator(ticker.MaxNLocator(self.layout["nticks"]))
 
 
-def _scatter(axes: Any, trace: Mapping[str, Any], before: Mapping[str, Any], x: AxisScale, y: AxisScale) -> None:
-    """A line, marks, or both, with the band down to the trace `before` where it is filled."""
+def _scatter(axes: Any, trace: Mapping[str, Any], lower_trace: Mapping[str, Any], x: AxisScale, y: AxisScale) -> None:
+    """Draw a line, marks or both, with the band down to `lower_trace` if it is filled."""
     xs, ys = x.positions(trace["x"]), y.positions(trace["y"])
     line, mode, alpha = trace.get("line", {}), trace["mode"], trace.get("opacity")
     if trace.get("fill") == "tonexty":
-        axes.fill_between(xs, y.positions(before["y"]), ys, color=_colour(trace["fillcolor"]), linewidth=0)
+        axes.fill_between(xs, y.positions(lower_trace["y"]), ys, color=_colour(trace["fillcolor"]), linewidth=0)
     width = line.get("width", 1.4) * POINTS
     if "lines" in mode and width:
         axes.plot(
@@ -282,7 +282,7 @@ def _scatter(axes: Any, trace: Mapping[str, Any], before: Mapping[str, Any], x: 
 
 
 def _marks(axes: Any, xs: Sequence[float], ys: Sequence[float], trace: Mapping[str, Any], alpha: float | None) -> None:
-    """Marks of one symbol at a time: matplotlib draws no others."""
+    """Draw marks of one symbol at a time, as matplotlib requires."""
     marker = trace.get("marker", {})
     edge, count = marker.get("line", {}), len(xs)
     colours = [_colour(value) for value in as_list(_mark_colour(trace), count)]
@@ -294,18 +294,20 @@ def _marks(axes: Any, xs: Sequence[float], ys: Sequence[float], trace: Mapping[s
     for symbol in dict.fromkeys(symbols):
         rows = [row for row in range(count) if symbols[row] == symbol]
         spots = [xs[row] for row in rows], [ys[row] for row in rows]
-        own = [colours[row] for row in rows]
+        row_colours = [colours[row] for row in rows]
         name, hollow = symbol.removesuffix("-open"), symbol.endswith("-open")
         width = edge.get("width", 1.2 if hollow else 0) * POINTS
         if name.endswith("-thin"):
-            axes.scatter(*spots, marker="x", c=own, linewidths=width or 1.2, **look)
+            axes.scatter(*spots, marker="x", c=row_colours, linewidths=width or 1.2, **look)
         else:
-            faces = "none" if hollow else own
-            axes.scatter(*spots, marker=SYMBOLS[name], facecolors=faces, edgecolors=own, linewidths=width, **look)
+            faces = "none" if hollow else row_colours
+            axes.scatter(
+                *spots, marker=SYMBOLS[name], facecolors=faces, edgecolors=row_colours, linewidths=width, **look
+            )
 
 
 def _lying_bars(axes: Any, trace: Mapping[str, Any], y: AxisScale, theme: Theme, stacked: dict[float, float]) -> None:
-    """Bars to the right, each from where the ones before it end, with their words at the end."""
+    """Draw stacked horizontal bars, with their words at the end."""
     rows, lengths, marker = y.positions(trace["y"]), _numbers(trace["x"]), trace["marker"]
     look: dict[str, Any] = {"color": [_colour(value) for value in as_list(marker["color"], len(rows))]}
     if hatch := HATCHES.get(marker.get("pattern", {}).get("shape", "")):
@@ -318,7 +320,7 @@ def _lying_bars(axes: Any, trace: Mapping[str, Any], y: AxisScale, theme: Theme,
 
 
 def _cells(axes: Any, trace: Mapping[str, Any]) -> None:
-    """Bars that hang in the air, as one object: thousands of single ones would take seconds."""
+    """Draw floating bars as one object: thousands of single bars would take seconds."""
     half = trace["width"] / 2
     corners = [
         ((x - half, low), (x + half, low), (x + half, low + height), (x - half, low + height))
@@ -332,14 +334,14 @@ def _cells(axes: Any, trace: Mapping[str, Any]) -> None:
 def _add_entry(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
     """Put into a legend what stands for a trace; traces of one name share an entry."""
     marker, line = trace.get("marker", {}), trace.get("line", {})
-    own = _colour(first_value(_mark_colour(trace)))
+    colour = _colour(first_value(_mark_colour(trace)))
     if trace["type"] == "bar":
         pattern = marker.get("pattern", {})
         hatch = HATCHES.get(pattern.get("shape", ""))
         edge = pattern["fgcolor"] if hatch else "none"
-        entries.setdefault(name, Patch(facecolor=own, hatch=hatch, edgecolor=edge, linewidth=0))
+        entries.setdefault(name, Patch(facecolor=colour, hatch=hatch, edgecolor=edge, linewidth=0))
         return
-    entry = entries.setdefault(name, Line2D([], [], linestyle="none", color=own))
+    entry = entries.setdefault(name, Line2D([], [], linestyle="none", color=colour))
     if "lines" in trace["mode"]:
         entry.set_linestyle(DASHES[line.get("dash", "solid")])
         entry.set_linewidth(1.5)
@@ -347,7 +349,7 @@ def _add_entry(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> 
         symbol = first_value(marker.get("symbol")) or "circle"
         entry.set_marker("X" if symbol.endswith("-thin") else SYMBOLS[symbol.removesuffix("-open")])
         entry.set_markersize(5)
-        entry.set_markerfacecolor("none" if symbol.endswith("-open") else own)
+        entry.set_markerfacecolor("none" if symbol.endswith("-open") else colour)
 
 
 def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
@@ -362,7 +364,7 @@ def _mark_colour(trace: Mapping[str, Any]) -> Any:
 
 
 def _numbers(values: Iterable[Any]) -> list[float]:
-    """Gaps are not-a-number."""
+    """Return the values as numbers; gaps become NaN."""
     return [math.nan if value is None else float(value) for value in values]
 
 

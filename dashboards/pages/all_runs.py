@@ -48,9 +48,9 @@ class TableView:
     @classmethod
     def parse(cls, request: Request) -> "TableView":
         """Read the query of a URL."""
-        given = request.query_params
-        unknown = tuple(name for name in given if name not in PARAMETERS)
-        return cls(**{name: given.get(name, "").strip()[:LONGEST_TEXT] for name in PARAMETERS}, unknown=unknown)
+        parameters = request.query_params
+        unknown = tuple(name for name in parameters if name not in PARAMETERS)
+        return cls(**{name: parameters.get(name, "").strip()[:LONGEST_TEXT] for name in PARAMETERS}, unknown=unknown)
 
     def query(self) -> str:
         """Return the query of a URL for this view, `?` included."""
@@ -91,24 +91,24 @@ def all_runs_pages(table: RunTable) -> APIRouter:
         view, fault, following = TableView.parse(request), "", ""
         table_rows: tuple[TableRow, ...] = ()
         groups: tuple[RunGroup, ...] = ()
-        asked = read_query()
+        query = read_query()
         try:
-            asked = view.table_query()
-            if asked.group:
-                groups = table.groups(asked)
+            query = view.table_query()
+            if query.group:
+                groups = table.groups(query)
             else:
-                table_rows = table.page(replace(asked, limit=ROWS_SHOWN + 1))
+                table_rows = table.page(replace(query, limit=ROWS_SHOWN + 1))
         except FilterError as error:
             fault = str(error)
         if len(table_rows) > ROWS_SHOWN:
             table_rows = table_rows[:ROWS_SHOWN]
             following = view.page_behind(table_rows[-1].cursor())
-        fields = asked.group
+        fields = query.group
         return page(
             "runs/all_runs.html",
             status=422 if fault else 200,
             view=view,
-            asked=asked,
+            asked=query,
             fault=fault,
             rows=table_rows,
             groups=[(group, view.narrowed_to(group_filter(fields, group))) for group in groups] if fields else (),
@@ -124,14 +124,14 @@ def all_runs_pages(table: RunTable) -> APIRouter:
     def runs_file(request: Request) -> Response:
         view = TableView.parse(request)
         try:
-            asked = view.table_query()
+            query = view.table_query()
         except FilterError as error:
             return refused_page(422, "Invalid request", str(error))
         headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
         cells = (
-            (row.id, str(row.is_external).lower(), row.experiment_id, *row.values) for row in table.read_all(asked)
+            (row.id, str(row.is_external).lower(), row.experiment_id, *row.values) for row in table.read_all(query)
         )
-        lines = run_table_csv([field.name for field in asked.columns], cells)
+        lines = run_table_csv([field.name for field in query.columns], cells)
         return StreamingResponse(lines, media_type="text/csv", headers=headers)
 
     return router

@@ -79,7 +79,7 @@ class ComparePages:
         return figure_answer(figure, form, theme, name="panel", title=title, tag=tag)
 
     def _find(self, keys: Iterable[str]) -> tuple[list[AnyRun], dict[str, AnyExperiment | None]]:
-        """(runs that exist, keys of those that do not: with the experiment where it is deleted)."""
+        """Return (existing runs, keys of missing ones), deleted ones with their experiment."""
         runs: list[AnyRun] = []
         unknown: dict[str, AnyExperiment | None] = {}
         for key in keys:

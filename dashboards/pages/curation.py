@@ -119,8 +119,8 @@ class CurationPages:
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
         sent = dict(pairs)
-        seen = sent.get("revision", "")
-        revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
+        revision_text = sent.get("revision", "")
+        revision = int(revision_text) if revision_text.isdecimal() and len(revision_text) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
             if isinstance(experiment := self._experiments.find(experiment_id), ExternalExperiment):
@@ -147,8 +147,8 @@ class CurationPages:
         if more_seeds:
             with suppress(ConflictError, NotFoundError):
                 power = self._experiments.preview_clone(experiment_id, fresh_seeds=more_seeds, keep_rates=True).power
-        asked: dict[str, Any] = {"name": None, "more_seeds": more_seeds, "power": power}
-        return self._ask("curation/clone.html", experiment_id, **asked)
+        form_fields: dict[str, Any] = {"name": None, "more_seeds": more_seeds, "power": power}
+        return self._ask("curation/clone.html", experiment_id, **form_fields)
 
     def clone(self, experiment_id: str, pairs: Sent) -> Response:
         """Queue it; the same page sent twice makes one clone."""
@@ -156,18 +156,18 @@ class CurationPages:
         name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
         key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
         count = sent.get("more_seeds", "").strip()
-        asked: dict[str, Any] = {"name": name, "more_seeds": count, "power": None}
+        form_fields: dict[str, Any] = {"name": name, "more_seeds": count, "power": None}
         if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SEEDS):
             trouble = f"More seeds must be a number from 1 to {MOST_SEEDS}."
-            return self._ask("curation/clone.html", experiment_id, **asked, trouble=trouble, status=422)
+            return self._ask("curation/clone.html", experiment_id, **form_fields, trouble=trouble, status=422)
         try:
             more_seeds = int(count) if count else None
-            made = self._experiments.clone(
+            receipt = self._experiments.clone(
                 experiment_id, name, key, fresh_seeds=more_seeds, keep_rates=bool(count), by=visitor_id()
             )
         except (ConflictError, MissingDataError) as error:
-            return self._ask("curation/clone.html", experiment_id, **asked, trouble=str(error), status=409)
-        return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
+            return self._ask("curation/clone.html", experiment_id, **form_fields, trouble=str(error), status=409)
+        return RedirectResponse(f"/experiments/{receipt.experiment.id}", status_code=303)
 
     def ask_to_delete(self, experiment_id: str) -> Response:
         """Answer with the consequences of a deletion."""

@@ -111,9 +111,11 @@ def _judged_metric(judgement: ExternalJudgement | None, choice: JudgementChoice,
 
 def _choice(request: Request) -> JudgementChoice:
     """Return the choice of an address; the form sends empty texts for defaults."""
-    given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in request.query_params.items()}
+    parameters = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in request.query_params.items()}
     return JudgementChoice(
-        metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
+        metric=parameters.get("metric") or None,
+        baseline=parameters.get("baseline") or None,
+        workload=parameters.get("workload"),
     )
 
 

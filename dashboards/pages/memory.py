@@ -56,7 +56,7 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             precision=precision,
             fits=_fits(answer, card_gib) if answer and card_gib is not None else (),
             optimizers=_least_first(answer) if answer else (),
-            kinds=dict.fromkeys(kind for one in answer.optimizers for kind in one.state_by_block) if answer else (),
+            kinds=dict.fromkeys(kind for usage in answer.optimizers for kind in usage.state_by_block) if answer else (),
             models=presets.PRESETS,
             ratios=RANK_RATIOS,
             dtypes=STATE_DTYPES,
@@ -81,12 +81,12 @@ def _question(model: str, rank: str, dtype: str, ranks: int, precision: Precisio
 
 
 def _fits(footprint: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], ...]:
-    """(without, with activation checkpointing) of each optimizer, the least memory first."""
+    """Return (without, with activation checkpointing) of each optimizer, the least memory first."""
     fits = footprint.fit(card_gib).fits
     plain = {fit.optimizer: fit for fit in fits if not fit.checkpointing}
     return tuple((plain[fit.optimizer], fit) for fit in fits if fit.checkpointing)
 
 
-def _least_first(found: Footprint) -> list[OptimizerFootprint]:
+def _least_first(footprint: Footprint) -> list[OptimizerFootprint]:
     """Return the optimizers by the memory that they take; those that could not be counted last."""
-    return sorted(found.optimizers, key=lambda one: (one.state_bytes is None, one.state_bytes or 0))
+    return sorted(footprint.optimizers, key=lambda usage: (usage.state_bytes is None, usage.state_bytes or 0))

@@ -92,8 +92,8 @@ class RunHandlers:
         runs, experiments = self._runs, self._reader.experiments
         run = runs.get(run_id)
         attempts = runs.attempts(run_id)
-        seen = runs.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
-        choices = probe_choices(seen)
+        observations = runs.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
+        choices = probe_choices(observations)
         chosen = choices.choose(probe, quantity)
         return page(
             "runs/run.html",
@@ -114,7 +114,7 @@ class RunHandlers:
             queue_position=runs.queue_position(run_id),
             probed=choices,
             chosen=chosen,
-            observed=next((record for record in reversed(seen) if chosen and record.probe == chosen[0]), None),
+            observed=next((record for record in reversed(observations) if chosen and record.probe == chosen[0]), None),
         )
 
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
@@ -144,20 +144,20 @@ class RunHandlers:
     ) -> Response:
         """Answer with a probe's observations of every block."""
         run = self._runs.get(run_id)
-        seen: tuple[Observation, ...] = self._runs.observations(run_id)
-        chosen = probe_choices(seen).choose(probe, quantity) or ("", "")
+        observations: tuple[Observation, ...] = self._runs.observations(run_id)
+        chosen = probe_choices(observations).choose(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id).version
-        drawn = PROBE.draw(seen, *chosen, theme)
+        drawn = PROBE.draw(observations, *chosen, theme)
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])
         figure_title = title.replace("_", " ").replace("-", " ").capitalize()
         return _answer(drawn, form, theme, run, replace(PROBE, title=figure_title), version)
 
-    def _samples(self, run: RunRecord, asked: str | None) -> ShownSamples | None:
+    def _samples(self, run: RunRecord, step_text: str | None) -> ShownSamples | None:
         """Return the model's texts at the requested step, or the last; None if it was not asked to write."""
         if run.spec is None or run.spec.workload.evaluation.samples is None:
             return None
         steps = self._runs.sampled_steps(run.id)
-        step = next((step for step in steps if str(step) == asked), steps[-1] if steps else None)
+        step = next((step for step in steps if str(step) == step_text), steps[-1] if steps else None)
         written = () if step is None else self._runs.samples(run.id, after_step=step - 1, most_steps=1)
         offered = {steps[index] for index in even_indices(len(steps), MOST_SAMPLED_STEPS)}
         offered.update(sample.step for sample in written)
@@ -171,12 +171,12 @@ class RunHandlers:
         if not attempts:
             return None
         number = next((record.attempt for record in attempts if str(record.attempt) == attempt), attempts[-1].attempt)
-        least = next((log_level for log_level in LogLevel if log_level == level), LogLevel.INFO)
+        lowest_level = next((log_level for log_level in LogLevel if log_level == level), LogLevel.INFO)
         try:
-            lines, matches = self._runs.search_log(run_id, number, search, least, LOG_BYTES)
+            lines, matches = self._runs.search_log(run_id, number, search, lowest_level, LOG_BYTES)
         except NotFoundError:
             return None
-        return ShownLog(attempt=number, search=search, level=least, lines=lines, found=matches)
+        return ShownLog(attempt=number, search=search, level=lowest_level, lines=lines, found=matches)
 
 
 def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:

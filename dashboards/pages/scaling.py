@@ -129,7 +129,7 @@ class FitPages:
             "report": report,
             "refusal": refusal[:1].upper() + refusal[1:],
             "styles": candidate_styles(experiments[0]),
-            "query": query + urlencode([("predict", each) for each in sizes]),
+            "query": query + urlencode([("predict", size) for size in sizes]),
         }
 
     def _requested_experiments(self, request: Request) -> list[ExperimentRecord]:
@@ -167,8 +167,8 @@ def _address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
 
 def _requested_ids(request: Request) -> list[str]:
     """Return the ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
-    given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
-    return [experiment_id for experiment_id in dict.fromkeys(map(str.strip, given)) if experiment_id][:MOST_EXPERIMENTS]
+    parts = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
+    return [experiment_id for experiment_id in dict.fromkeys(map(str.strip, parts)) if experiment_id][:MOST_EXPERIMENTS]
 
 
 def _is_target(text: str) -> bool:

@@ -101,16 +101,16 @@ def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:
     @router.get("/keys")
     def keys(request: Request) -> HTMLResponse:
         query = request.query_params
-        key_id, before = query.get("key", "")[:LONGEST_ID].replace("\x00", ""), query.get("before", "")
-        seen = int(before) if before.isdecimal() and len(before) <= LONGEST_NUMBER else None
-        lines = audit.page(limit=LINES_SHOWN + 1, before=seen, key_id=key_id or None)
+        key_id, cursor_text = query.get("key", "")[:LONGEST_ID].replace("\x00", ""), query.get("before", "")
+        cursor = int(cursor_text) if cursor_text.isdecimal() and len(cursor_text) <= LONGEST_NUMBER else None
+        lines = audit.page(limit=LINES_SHOWN + 1, before=cursor, key_id=key_id or None)
         now = time.time()
         return page(
             "service/keys.html",
             keys=[(key, state_chip(key, now)) for key in keyring.list_keys()],
             key_id=key_id,
             lines=lines[:LINES_SHOWN],
-            is_first=seen is None,
+            is_first=cursor is None,
             following=lines[LINES_SHOWN - 1].number if len(lines) > LINES_SHOWN else None,
         )
 

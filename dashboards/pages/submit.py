@@ -136,10 +136,10 @@ class SubmitPages:
         spec = validate_spec(fields)
         key = f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None
         try:
-            made = self._experiments.submit(spec, key, by=who.key_id if (who := visitor()) else None)
+            receipt = self._experiments.submit(spec, key, by=submitter.key_id if (submitter := visitor()) else None)
         except OrchestratorError as error:
             return _page(text=to_yaml(fields), mode="yaml", preview=checked, trouble=str(error), submitted=True)
-        return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
+        return RedirectResponse(f"/experiments/{receipt.experiment.id}", status_code=303)
 
 
 def _page(

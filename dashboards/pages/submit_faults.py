@@ -67,7 +67,7 @@ def without_names(allowed: str) -> str:
 
 
 def _elements(form: SubmitForm) -> dict[str, tuple[str, str]]:
-    """Pointer → title and id of the element that wrote that part of the specification."""
+    """Return pointer → title and id of the form element that wrote that part of the specification."""
     elements = {
         "": ("Specification", "specification"),
         "/candidates": ("Candidates", "candidates"),

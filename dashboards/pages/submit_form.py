@@ -89,7 +89,7 @@ class SubmitForm:
         return [entry for entry in catalog.CATALOG if entry.name in self.chosen]
 
     def suggested_rates(self, entry: OptimizerEntry) -> str:
-        """Return the learning rates where none are written, by the chosen model: three of a grid, else one."""
+        """Return the suggested learning rates for the chosen model: three for a grid, else one."""
         centre = suggested_rate(entry, self.value("model"))
         is_grid = "tuning" in self.groups and self.value("method") == "grid"
         return ", ".join(f"{factor * centre:g}" for factor in (GRID if is_grid else (1.0,)))
@@ -104,7 +104,7 @@ EMPTY = SubmitForm(values={}, chosen=frozenset(CHOSEN), groups=frozenset({"tunin
 
 
 def suggested_rate(entry: OptimizerEntry, model: str) -> float:
-    """Return the learning rate that is suggested for a model."""
+    """Return the suggested learning rate for a model."""
     is_narrow = model in presets.names() and presets.preset(model).hidden_size < NARROW
     is_adams = entry.learning_rate == catalog.entry("adamw").learning_rate
     return NARROW_RATE if is_narrow and is_adams else entry.learning_rate

@@ -39,10 +39,10 @@ def coefficient_names(report: FitReport) -> tuple[str, ...]:
 
 
 def predictions(report: FitReport) -> tuple[PredictedSize, ...]:
-    """Predictions by size, in the order in which they were asked for."""
-    most = max((len(fit.predictions) for fit in report.fits), default=0)
+    """Return the predictions by size, in the order of the request."""
+    size_count = max((len(fit.predictions) for fit in report.fits), default=0)
     sizes = []
-    for index in range(most):
+    for index in range(size_count):
         rows = tuple((fit, fit.predictions[index]) for fit in report.fits if fit.predictions)
         first = rows[0][1]
         sizes.append(PredictedSize(title=size_title(first), rows=rows))
@@ -50,7 +50,7 @@ def predictions(report: FitReport) -> tuple[PredictedSize, ...]:
 
 
 def size_title(prediction: Prediction) -> str:
-    """`gpt2-124m, 124 M parameters`."""
+    """Return `gpt2-124m, 124 M parameters`."""
     size = f"{formats.compact(prediction.parameters)} parameters"
     return size if prediction.model is None else f"{prediction.model}, {size}"
 
@@ -91,20 +91,19 @@ def profile_headline(report: "ProfileReport") -> str:
     candidate to be worse on more of them. Empty where nothing is scored."""
     if not report.rows or not report.workloads:
         return ""
-    first, over = report.rows[0], f"over {pluralize(report.workloads, 'workload')}"
+    first, extent = report.rows[0], f"over {pluralize(report.workloads, 'workload')}"
     if first.score_tokens == 0:
-        return f"No candidate reached the target {over}."
+        return f"No candidate reached the target {extent}."
     rivals = [row for row in report.rows if row.behind <= first.behind or row.score_tokens == first.score_tokens]
     if len(rivals) > 1:
         scores = ", ".join(f"{row.title} {row.score_tokens:.3f}" for row in rivals)
-        return f"No winner {over}: the comparisons do not decide between {scores} (by tokens to the target)."
+        return f"No winner {extent}: the comparisons do not decide between {scores} (by tokens to the target)."
     lost = f"; it lost {first.lost_runs} of its {pluralize(first.runs, 'run')}" if first.lost_runs else ""
-    return f"{first.title} has the highest score {over}: {first.score_tokens:.3f} by tokens to the target{lost}."
+    return f"{first.title} has the highest score {extent}: {first.score_tokens:.3f} by tokens to the target{lost}."
 
 
 def target_words(time: "WorkloadTime") -> str:
-    """Return the loss that was to be reached on a workload: `target 2.3119`; of several experiments the range of
-    theirs."""
+    """Return the target loss of a workload: `target 2.3119`, or the range of targets of several experiments."""
     ends = dict.fromkeys(map(formats.loss, sorted(time.targets)[:1] + sorted(time.targets)[-1:]))
     return f"target {' to '.join(ends)}" if ends else "no target"
 

@@ -16,8 +16,8 @@ LARGEST_NATS: Final = 700.0
 
 
 def perplexity(loss: float | None, task: TaskSpec) -> float | None:
-    """exp of a mean loss of that task; None if the loss is not in nats per token, or too large. It is derived where
-    it is shown, and stored nowhere."""
+    """Return exp of a task's mean loss; None if the loss is not in nats per token, or too large. It is derived for
+    display and never stored."""
     if loss is None or not task.in_nats_per_token or loss > LARGEST_NATS:
         return None
     return math.exp(loss)
@@ -52,8 +52,8 @@ def _memory(result: Result) -> tuple[CostLine, ...]:
 
 
 def _peak(result: Result) -> str:
-    if (why := result.why_no_peak()) is not None:
-        return f"{formats.UNKNOWN} ({why})"
+    if (reason := result.why_no_peak()) is not None:
+        return f"{formats.UNKNOWN} ({reason})"
     return formats.size(result.peak_tensor_bytes())
 
 
@@ -94,7 +94,7 @@ def _time(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
 def _device(result: Result) -> tuple[CostLine, ...]:
     environment = result.environment
     kind = formats.device_time_title(environment.device)
-    together = formats.UNKNOWN if result.processes == 1 else f"{result.processes}, a device and an equal share each"
+    processes = formats.UNKNOWN if result.processes == 1 else f"{result.processes}, a device and an equal share each"
     allocated, productive = (
         formats.device_time(value / 3600) for value in (result.device_seconds, result.productive_seconds)
     )
@@ -104,7 +104,7 @@ def _device(result: Result) -> tuple[CostLine, ...]:
         (kind, f"{allocated} in this attempt, {productive} productive"),
         ("Energy", energy),
         ("Device", f"{environment.device}: {environment.device_name}{driver}"),
-        ("Processes", together),
+        ("Processes", processes),
     )
 
 

@@ -45,12 +45,12 @@ def interval(low: float | None, high: float | None, text: Callable[[float], str]
 
 
 def p_value(value: float | None) -> str:
-    """`p = 0.034`, `p < 0.001`; empty if it is not defined."""
+    """Return `p = 0.034` or `p < 0.001`; empty if it is undefined."""
     return "" if value is None else verdicts.p_text(value)
 
 
 def size(value: float | None) -> str:
-    """Bytes: `6.69 MB`."""
+    """Return bytes as `6.69 MB`."""
     if value is None:
         return UNKNOWN
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -88,7 +88,7 @@ def duration(value: float | None) -> str:
 
 
 def device_time(hours: float | None) -> str:
-    """Device-hours as people say them: `26 s`, `11 min 24 s`, from an hour on `12.3 h`."""
+    """Return device-hours as `26 s`, `11 min 24 s` or, from an hour on, `12.3 h`."""
     if hours is None:
         return UNKNOWN
     return duration(3600 * hours) if hours < 1 else f"{_three_digits(hours)} h"
@@ -110,7 +110,7 @@ def compact(value: float | None) -> str:
 
 
 def flops(value: float | None) -> str:
-    """Floating-point operations a second: `12.3 GFLOP/s`."""
+    """Return floating-point operations a second as `12.3 GFLOP/s`."""
     if value is None:
         return UNKNOWN
     for unit, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
@@ -125,7 +125,7 @@ def rate(value: float | None) -> str:
 
 
 def short_number(value: float | None) -> str:
-    """Any number in four significant digits."""
+    """Return a number with four significant digits."""
     return UNKNOWN if value is None or not math.isfinite(value) else sentence(f"{value:.4g}")
 
 
@@ -143,11 +143,11 @@ def json_value(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def age(then: float | None, now: float) -> str:
+def age(timestamp: float | None, now: float) -> str:
     """Return the age: `just now`, `3 min ago`, `2 days ago`."""
-    if then is None:
+    if timestamp is None:
         return UNKNOWN
-    elapsed = max(0.0, now - then)
+    elapsed = max(0.0, now - timestamp)
     for unit, factor in (("day", 86_400), ("h", 3600), ("min", 60)):
         if elapsed >= factor:
             number = int(elapsed // factor)

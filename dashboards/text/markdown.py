@@ -46,14 +46,14 @@ def _parser(tables: bool) -> MarkdownIt:
     # Behind each `[` the text is read once a level, and this preset has 100. A list in a list takes two; what lies
     # deeper is left out.
     options = {"html": False, "linkify": False, "breaks": True, "maxNesting": 40}
-    made = MarkdownIt("js-default", options).disable("image" if tables else ["image", "table"])
-    made.validateLink = _is_allowed  # type: ignore[method-assign]  # markdown-it's own way to change it
-    made.add_render_rule("link_open", _open_link)
-    made.add_render_rule("heading_open", _lower_heading)
-    made.add_render_rule("heading_close", _lower_heading)
+    parser = MarkdownIt("js-default", options).disable("image" if tables else ["image", "table"])
+    parser.validateLink = _is_allowed  # type: ignore[method-assign]  # markdown-it's own way to change it
+    parser.add_render_rule("link_open", _open_link)
+    parser.add_render_rule("heading_open", _lower_heading)
+    parser.add_render_rule("heading_close", _lower_heading)
     for cell in ("th_open", "td_open"):
-        made.add_render_rule(cell, _drop_style)
-    return made
+        parser.add_render_rule(cell, _drop_style)
+    return parser
 
 
 def _is_allowed(url: str) -> bool:

@@ -9,7 +9,7 @@ from orchestrator.studies.records import ScaleReport, StudySummary
 
 
 def figure_text(value: float | None) -> str:
-    """Three decimals, or as many as show two digits of a small figure; a dash for none."""
+    """Return three decimals, or as many as show two digits of a small figure; a dash for None."""
     if value is None:
         return "—"
     return f"{value:.2g}" if abs(value) < 0.01 else f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
@@ -25,14 +25,14 @@ def cost_words(report: ScaleReport) -> str:
 
 
 def scale_words(study: StudySummary, report: ScaleReport) -> str:
-    """`tiny scale`; what trains nothing has no scale."""
+    """Return `tiny scale`, or `computed` for a study that trains nothing."""
     return "computed" if study.is_computed() else f"{report.scale.value} scale"
 
 
 def origin(study: StudySummary, report: ScaleReport) -> str:
-    """`tiny scale, published`; of an own result also that it deviates from the published one."""
-    own = "own result, deviates" if report.deviations else "own result"
-    return f"{scale_words(study, report)}, {'published' if report.best() is report.published else own}"
+    """Return `tiny scale, published`; an own result that deviates from the published one says so."""
+    own_words = "own result, deviates" if report.deviations else "own result"
+    return f"{scale_words(study, report)}, {'published' if report.best() is report.published else own_words}"
 
 
 def answer_tone(answer: ClaimVerdict) -> str:
@@ -81,7 +81,7 @@ def _append_interval(text: str, low: float | None, high: float | None, measure: 
 
 
 def bound_text(measure: Measure) -> str:
-    """`at most 0.01`, of a difference `not lower` or `at most 0.01 higher`; empty if nothing is claimed."""
+    """Return `at most 0.01`, for a difference `not lower` or `at most 0.01 higher`; empty without a claim."""
     bounds = (("at least", measure.at_least), ("at most", measure.at_most))
     if measure.metric != "loss_difference":
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
@@ -153,13 +153,13 @@ def claim_counts(studies: Sequence[StudySummary]) -> str:
     ours."""
     findings: dict[str, list[Finding]] = {"claims of AdaPM's paper": [], "of other papers": [], "our own": []}
     for study in studies:
-        if (found := study.best()) is not None:
+        if (best_pair := study.best()) is not None:
             is_adapms = study.source.startswith(PLACES)
-            others = "of other papers" if "arXiv" in study.source else "our own"
-            findings["claims of AdaPM's paper" if is_adapms else others].append(found[1])
-    every = [finding for found in findings.values() for finding in found]
+            source_kind = "of other papers" if "arXiv" in study.source else "our own"
+            findings["claims of AdaPM's paper" if is_adapms else source_kind].append(best_pair[1])
+    every = [finding for group in findings.values() for finding in group]
     measured = sum(finding.answer is not ClaimVerdict.MISSING for finding in every)
-    counts = [f"{whose}: {counts}" for whose, found in findings.items() if (counts := verdict_counts(found))]
+    counts = [f"{owner}: {counts}" for owner, group in findings.items() if (counts := verdict_counts(group))]
     return f"{measured} of {len(studies)} studies have a result; {'; '.join(counts) or 'no claim is measured'}."
 
 
@@ -181,12 +181,12 @@ def _overview(studies: Sequence[StudySummary]) -> Iterator[str]:
     for study in studies:
         if (best_pair := study.best()) is not None:
             scale, finding = best_pair
-            where = "any" if study.is_computed() else scale.value
+            scale_text = "any" if study.is_computed() else scale.value
             effect, counts = _cell(first_effect(finding)), verdict_counts([finding])
-            yield f"| [{study.question}](#{study.name}) | {effect} | {where} | {counts} |"
-    if without := [f"`{study.name}`" for study in studies if study.best() is None]:
+            yield f"| [{study.question}](#{study.name}) | {effect} | {scale_text} | {counts} |"
+    if unmeasured_studies := [f"`{study.name}`" for study in studies if study.best() is None]:
         yield ""
-        yield f"No result yet: {', '.join(without)}."
+        yield f"No result yet: {', '.join(unmeasured_studies)}."
 
 
 def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:

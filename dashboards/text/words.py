@@ -89,7 +89,7 @@ class LeaderboardLine:
 
 
 def run_chip(run: RunRecord) -> Chip:
-    """Return an ended run is known by its outcome, every other one by where it is."""
+    """Return the chip of a run: the outcome of an ended run, the state of any other."""
     if run.damaged is not None:
         return Chip(text="damaged", tone="bad")
     return state_chip(run.status, run.result.verdict if run.result else None)
@@ -295,11 +295,11 @@ def headline(comparison: Comparison) -> str:
 
 def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: CandidateRow) -> str:
     """Return the best candidate that is better than the baseline with no more state, where the leader takes more."""
-    most = baseline.optimizer_state_bytes
-    if most is None or leader.optimizer_state_bytes is None or leader.optimizer_state_bytes <= most:
+    state_limit = baseline.optimizer_state_bytes
+    if state_limit is None or leader.optimizer_state_bytes is None or leader.optimizer_state_bytes <= state_limit:
         return ""
     for row in comparison.rows:
-        if row.conclusion is Conclusion.BETTER and (row.optimizer_state_bytes or most + 1) <= most:
+        if row.conclusion is Conclusion.BETTER and (row.optimizer_state_bytes or state_limit + 1) <= state_limit:
             return f" With no more state, {row.title}: {candidate_clause(row, baseline, comparison.loss_unit)}."
     return ""
 
@@ -395,8 +395,8 @@ def _tokens_per_parameter(workload: Workload) -> tuple[str, ...]:
 
 def step_share(run: RunRecord) -> float:
     """Return the share of its steps that a run has done, in per cent."""
-    done = run.result.steps if run.result is not None else run.step
-    return round(min(100.0, 100 * done / max(1, run.steps_total)), 1)
+    steps = run.result.steps if run.result is not None else run.step
+    return round(min(100.0, 100 * steps / max(1, run.steps_total)), 1)
 
 
 def _whiskers(by_candidate: Mapping[str, Difference]) -> dict[str, Whisker]:
@@ -409,13 +409,13 @@ def _whiskers(by_candidate: Mapping[str, Difference]) -> dict[str, Whisker]:
     halves = [difference.high - difference.mean for difference in by_candidate.values() if difference.high is not None]
     reach = min(max(halves), 2 * median_low(halves), 10 * spread) if halves else 0.0
     margin = max(0.6 * spread, reach)
-    left, width = low - margin, high - low + 2 * margin
-    return {candidate: _whisker(difference, left, width) for candidate, difference in by_candidate.items()}
+    start, width = low - margin, high - low + 2 * margin
+    return {candidate: _whisker(difference, start, width) for candidate, difference in by_candidate.items()}
 
 
-def _whisker(difference: Difference, left: float, width: float) -> Whisker:
+def _whisker(difference: Difference, start: float, width: float) -> Whisker:
     def percent_of_width(value: float) -> float:
-        return 100 * (value - left) / width
+        return 100 * (value - start) / width
 
     middle = percent_of_width(difference.mean)
     low = middle if difference.low is None else percent_of_width(difference.low)

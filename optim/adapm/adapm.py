@@ -152,9 +152,9 @@ class AdaPM(ClosureStep):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = locals()
-        check_torch_flags(type(self).__name__, given, taken=("capturable",))
-        defaults = {option: given[option] for option in OPTIONS}
+        arguments = locals()
+        check_torch_flags(type(self).__name__, arguments, taken=("capturable",))
+        defaults = {option: arguments[option] for option in OPTIONS}
         if isinstance(params, nn.Module):
             self._model = ref(params)
             params = [(name, value) for name, value in params.named_parameters() if value.requires_grad]
@@ -214,9 +214,9 @@ class AdaPM(ClosureStep):
         groups = as_groups(params)
         for group in groups:
             check_group(group, planning)
-        made = cls(name_groups(model, groups), lr, plan=plan, compile=compile, **options)
-        made._planning, made._model = planning, ref(model)
-        return made
+        optimizer = cls(name_groups(model, groups), lr, plan=plan, compile=compile, **options)
+        optimizer._planning, optimizer._model = planning, ref(model)
+        return optimizer
 
     @classmethod
     def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
@@ -261,8 +261,8 @@ class AdaPM(ClosureStep):
                 f"first of a training, or after loading a state, make what later ones use, and compile their kernels"
             )
         self._layout = None  # and with it views of what may go
-        made = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
-        return made
+        new_layout = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
+        return new_layout
 
     def _lay_out(self, facts: object, *, moves: Callable[[Tensor], bool]) -> Layout:
         moving: list[Moving] = []
@@ -377,15 +377,15 @@ class AdaPM(ClosureStep):
     def _load(self, state_dict: dict[str, Any]) -> None:
         older = [
             # Whether graphs capture it is no part of a training.
-            {**_OPTIONS_SINCE, **saved, "capturable": own["capturable"]}
-            for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False)
+            {**_OPTIONS_SINCE, **saved, "capturable": own_group["capturable"]}
+            for saved, own_group in zip(state_dict["param_groups"], self.param_groups, strict=False)
         ]
         groups = self._in_own_order([*older, *state_dict["param_groups"][len(older) :]])
         state_dict = {**state_dict, "param_groups": groups}
         self._check_saved_state(state_dict)
         groups = [
-            {**saved, "param_names": [name for name, _ in self._parameters_by_name(own)]}
-            for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True)
+            {**saved, "param_names": [name for name, _ in self._parameters_by_name(own_group)]}
+            for saved, own_group in zip(state_dict["param_groups"], self.param_groups, strict=True)
         ]
         super().load_state_dict({**state_dict, "param_groups": groups})
         self._layout = None
@@ -415,15 +415,15 @@ class AdaPM(ClosureStep):
             dict(zip(map(plain_name, group["param_names"]), group["params"], strict=True)) for group in saved
         ]
         saved_names = {name for group in named_groups for name in group}
-        own = {name for group in self._group_names for name in group}
-        if new := sorted(own - saved_names):
+        own_names = {name for group in self._group_names for name in group}
+        if new := sorted(own_names - saved_names):
             raise ValueError(
                 f"the state to load has nothing for {_listing(new)}; were they frozen when it was saved? Then load it "
                 f"while they still are, thaw them, and give them to add_param_group"
             )
-        if gone := sorted(saved_names - own):
+        if extra := sorted(saved_names - own_names):
             raise ValueError(
-                f"the state to load has {_listing(gone)}, which this optimizer does not train; build it with them, or "
+                f"the state to load has {_listing(extra)}, which this optimizer does not train; build it with them, or "
                 f"take them out of the state in a hook of register_load_state_dict_pre_hook"
             )
         if [set(group) for group in named_groups] != [set(group) for group in self._group_names]:
@@ -467,7 +467,7 @@ class AdaPM(ClosureStep):
         self._check_parameters(group)
 
     def _state_keys(self, name: str) -> Iterator[tuple[str, Block, str]]:
-        """(key, block, name of the block's state) of every state tensor of that parameter's blocks."""
+        """Yield (key, block, state name of the block) of every state tensor of that parameter's blocks."""
         for block in self.plan.parameter_blocks.get(name, ()):
             for state_name in block.state_shapes:
                 yield block.key(state_name), block, state_name
@@ -494,11 +494,11 @@ class AdaPM(ClosureStep):
             )
 
     def _parameters_by_name(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-        """(name, parameter) of a group, by the names that it was given with.
+        """Yield (name, parameter) of a group, by the names given at construction.
 
         Not by its `param_names`: `ZeroRedundancyOptimizer` copies what groups say from one process to another.
         """
-        index = next(index for index, own in enumerate(self.param_groups) if own is group)
+        index = next(index for index, candidate in enumerate(self.param_groups) if candidate is group)
         yield from zip(self._group_names[index], group["params"], strict=True)
 
     def _check_names(self, group: dict[str, Any]) -> None:
@@ -543,16 +543,18 @@ class AdaPM(ClosureStep):
             )
 
     def _saved_parameters(self, state_dict: dict[str, Any]) -> Iterator[tuple[int, str, Tensor, dict[str, Any]]]:
-        """(identity in the saved state, name, parameter, its group) in the order of both."""
-        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True):
-            for identity, (name, parameter) in zip(saved["params"], self._parameters_by_name(own), strict=True):
-                yield identity, name, parameter, own
+        """Yield (identity in the saved state, name, parameter, its group), in the order of both."""
+        for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
+            for identity, (name, parameter) in zip(saved["params"], self._parameters_by_name(group), strict=True):
+                yield identity, name, parameter, group
 
     def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
-        saved = [len(group["params"]) for group in state_dict["param_groups"]]
-        own = [len(group["params"]) for group in self.param_groups]
-        if saved != own:
-            raise ValueError(f"the state to load has groups of {saved} parameters, this optimizer of {own}")
+        saved_counts = [len(group["params"]) for group in state_dict["param_groups"]]
+        own_counts = [len(group["params"]) for group in self.param_groups]
+        if saved_counts != own_counts:
+            raise ValueError(
+                f"the state to load has groups of {saved_counts} parameters, this optimizer of {own_counts}"
+            )
         for own_names, group in zip(self._group_names, state_dict["param_groups"], strict=True):
             if moved := sorted(set(map(plain_name, group.get("param_names", own_names))) - set(own_names)):
                 raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
@@ -597,13 +599,13 @@ _OPTIONS_SINCE: Mapping[str, Any] = {
 """Options that states saved by earlier versions lack, with what those versions did."""
 
 
-def _listing(names: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _listing(names: Sequence[str], limit: int = 6) -> str:
+    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + remainder
 
 
 def _sharded_state() -> ModuleType:
-    """Imported where a parameter is a `DTensor`: torch.distributed.tensor takes a second."""
+    """Import the module only for a `DTensor`, because torch.distributed.tensor takes a second."""
     from . import sharded_state
 
     return sharded_state

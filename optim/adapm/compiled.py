@@ -109,11 +109,11 @@ void column_square_sums(ptrdiff_t rows, ptrdiff_t columns, const float *matrix, 
 """
 
 
-def should_compile(asked: bool | None, elements: int, device: torch.device) -> bool:
+def should_compile(choice: bool | None, elements: int, device: torch.device) -> bool:
     """Return whether to compile for a plan of so many elements on that device.
 
     Args:
-        asked: The user's word; None leaves it to us: yes on CUDA with Triton, and on a CPU with a C compiler for
+        choice: The user's choice; None decides here: yes on CUDA with Triton, and on a CPU with a C compiler for
             models of 67 million parameters and more.
         elements: Of all blocks together.
         device: Where the parameters are.
@@ -121,16 +121,16 @@ def should_compile(asked: bool | None, elements: int, device: torch.device) -> b
     Raises:
         RuntimeError: the user asks for it, and this machine has no compiler for the device.
     """
-    if asked is False:
+    if choice is False:
         return False
     if not has_compiler(device.type):
-        if asked:
+        if choice:
             raise RuntimeError(
                 f"compile=True needs a compiler for {device.type}: a C compiler on the PATH (or in CC) for the "
                 f"CPU, Triton for CUDA; leave compile=None to do without where there is none"
             )
         return False
-    return bool(asked) or device.type != "cpu" or elements >= _CPU_PAYS_ELEMENTS
+    return bool(choice) or device.type != "cpu" or elements >= _CPU_PAYS_ELEMENTS
 
 
 @cache
@@ -147,7 +147,7 @@ def _c_compiler() -> str | None:
 
 @cache
 def kernels_for(device: torch.device) -> ModuleType | None:
-    """`kernels.py` where its kernel runs on that device, which is tried once; else None."""
+    """Return `kernels.py` if its kernel runs on that device, which is tried once; else None."""
     if device.type != "cuda" or not has_compiler(device.type):
         return None
     from triton.errors import TritonError  # only torch for CUDA brings Triton
@@ -183,14 +183,14 @@ def library() -> ctypes.CDLL | None:
     """Return the C code, compiled for this processor, which is tried once; else None."""
     try:
         with TemporaryDirectory(prefix="adapm-") as folder:
-            made = Path(folder) / "step.so"
-            command = [_c_compiler() or "cc", *FLAGS, "-", "-o", str(made), "-lm"]
+            path = Path(folder) / "step.so"
+            command = [_c_compiler() or "cc", *FLAGS, "-", "-o", str(path), "-lm"]
             compilation = subprocess.run(
                 command, input=SOURCE, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
             )
             if compilation.returncode != 0:
                 raise OSError(f"{command[0]} failed: {compilation.stderr.strip()[-500:]}")
-            loaded = ctypes.CDLL(str(made))
+            loaded = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         warnings.warn(f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2)
         return None
@@ -231,7 +231,7 @@ def move(
 
 
 def column_square_sums(matrix: Tensor) -> Tensor:
-    """Sums of the squares of each column of m × n."""
+    """Return the sums of the squares of each column of m × n."""
     sums, code = torch.empty(matrix.shape[1]), library()
     assert code is not None
     code.column_square_sums(*matrix.shape, *_address_and_stride(matrix), sums.data_ptr(), torch.get_num_threads())
@@ -239,5 +239,5 @@ def column_square_sums(matrix: Tensor) -> Tensor:
 
 
 def _address_and_stride(tensor: Tensor | None) -> tuple[int | None, int]:
-    """(address, stride of its rows)."""
+    """Return (address, stride of its rows)."""
     return (None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0))

@@ -125,13 +125,13 @@ def coarse_pieces(elements: int) -> Iterator[None]:
     """Work within the block in the pieces of compiled code, also by torch's operators: so few that a step on tensors
     without storage, on which no compiled code can run, is counted in seconds."""
     global _CPU_CHUNK_ELEMENTS
-    before = _CPU_CHUNK_ELEMENTS
+    old_elements = _CPU_CHUNK_ELEMENTS
     if elements >= 2**26:  # from there on it is compiled (`compiled.py`)
         _CPU_CHUNK_ELEMENTS = COMPILED_CHUNK_ELEMENTS
     try:
         yield
     finally:
-        _CPU_CHUNK_ELEMENTS = before
+        _CPU_CHUNK_ELEMENTS = old_elements
 
 
 def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
@@ -162,11 +162,11 @@ def exact_products(device: torch.device) -> Iterator[str]:
     """Multiply float32 matrices in IEEE float32 within the block, whatever the user asked of torch; yields that earlier
     precision of the device."""
     if _SWITCHES:
-        asked = [{"tf32": "high", "bf16": "medium"}.get(switch.fp32_precision, "highest") for switch in _SWITCHES]
+        precisions = [{"tf32": "high", "bf16": "medium"}.get(switch.fp32_precision, "highest") for switch in _SWITCHES]
     else:
-        asked = [torch.get_float32_matmul_precision()] * 2
-    precision = asked[1 if device.type == "cpu" else 0]
-    with nullcontext() if asked == ["highest", "highest"] else _matmul_precision("highest"):
+        precisions = [torch.get_float32_matmul_precision()] * 2
+    precision = precisions[1 if device.type == "cpu" else 0]
+    with nullcontext() if precisions == ["highest", "highest"] else _matmul_precision("highest"):
         yield precision
 
 
@@ -177,24 +177,24 @@ def _matmul_precision(precision: str) -> Iterator[None]:
     torch has an older switch, which moves its newer ones for CUDA and CPU along, and does not answer where they
     disagree. A newer one may only pass on what `torch.backends.fp32_precision` says.
     """
-    newer = {switch: switch.fp32_precision for switch in _SWITCHES}
+    settings = {switch: switch.fp32_precision for switch in _SWITCHES}
     try:
-        older = torch.get_float32_matmul_precision()
+        old_precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # only the newer ones were touched
-        older = "highest"
+        old_precision = "highest"
     torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(older)
-        for switch, before in newer.items():
+        torch.set_float32_matmul_precision(old_precision)
+        for switch, setting in settings.items():
             switch.fp32_precision = "none"
-            if switch.fp32_precision != before:
-                switch.fp32_precision = before
+            if switch.fp32_precision != setting:
+                switch.fp32_precision = setting
 
 
 def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
-    """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
+    """Return X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
     with nullcontext() if precision == "highest" else _matmul_precision(precision):
         if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
@@ -209,7 +209,7 @@ def product_of(matrix: Tensor, other: Tensor) -> Tensor:
 
 
 def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
-    """X G (r × n), for r rows X of length m and G m × n; or a batch of such."""
+    """Return X G (r × n), for r rows X of length m and G m × n; or a batch of such."""
     return times_transposed(rows, matrix.mT, precision=precision)
 
 

@@ -67,9 +67,9 @@ class EightBit:
     def round_trip(self, exact: Tensor) -> Tensor:
         """Return the values that would be read of a matrix like this one, or several, after they were written."""
         scales = self.scales.new_empty((*exact.shape[:-1], self.scales.shape[-1]))
-        made = EightBit(torch.empty_like(exact, dtype=self.codes.dtype), scales)
-        made.write(exact)
-        return made.read(exact.dtype)
+        buffer = EightBit(torch.empty_like(exact, dtype=self.codes.dtype), scales)
+        buffer.write(exact)
+        return buffer.read(exact.dtype)
 
     def _groups(self, values: Tensor) -> Tensor:
         """Return the values of one scale next to each other: m × ceil(n / 128) × 128, or m × 1 × n; filled up with
@@ -79,7 +79,7 @@ class EightBit:
         return F.pad(rows, (0, -rows.shape[-1] % length)).view(*self.scales.shape, length)
 
     def _ungroup(self, groups: Tensor) -> Tensor:
-        """Undoes `_groups`."""
+        """Undo `_groups`."""
         rows = groups.flatten(-2)
         length = self.codes.numel() // self.scales[..., 0].numel()
         return rows[..., :length].reshape(self.codes.shape)

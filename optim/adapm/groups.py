@@ -132,7 +132,7 @@ class Group:
         """The part of any of them that is in this process, if several share it."""
 
     def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """G of each slice, from the gradients of the parameters that move."""
+        """Return G of each slice, from the gradients of the parameters that move."""
         return [
             gradients[piece.index] if piece.view is None else piece.view(gradients[piece.index])
             for piece in self.slices
@@ -150,7 +150,7 @@ class Group:
         return Group(slices, state, self.largest, self.compiles)
 
     def limit(self) -> int:
-        """Return the most elements of such blocks that are worked on at a time."""
+        """Return the number of elements of such blocks that may be worked on at a time."""
         return limit_of(self.weights[0], largest=self.largest)
 
     @cached_property
@@ -186,7 +186,7 @@ def limit_of(weight: Tensor, *, largest: int) -> int:
 
 
 def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) -> list[list[Group]]:
-    """Groups of slices of one type, on one device; those of a list are worked out together.
+    """Return groups of slices of one type, on one device; the groups of one unit are worked out together.
 
     Args:
         slices: In any order.
@@ -311,8 +311,8 @@ def hold_together(
 
 
 def _share(owners: Sequence[tuple[dict[str, Tensor], str]], whole: Tensor) -> None:
-    for (state, key), own in zip(owners, whole.unbind() if len(owners) > 1 else [whole], strict=True):
-        state[key] = own
+    for (state, key), part in zip(owners, whole.unbind() if len(owners) > 1 else [whole], strict=True):
+        state[key] = part
 
 
 def _pair_with_scales(held: dict[str, list[Tensor]]) -> dict[str, Sequence[Stored]]:

@@ -193,11 +193,11 @@ class SpreadMomentum(Momentum):
 
     def start_times_transposed(self, start: Start) -> Tensor:
         """X M^T (B × r × outputs), for the r rows X of each, which are made of R' wherever they are read."""
-        through = inner_products(start, self.carried.right, torch.float32)
-        carried = Carried(through, self.carried.left.mT, self.beta1)
+        products = inner_products(start, self.carried.right, torch.float32)
+        carried = Carried(products, self.carried.left.mT, self.beta1)
         sums = None
         if not self._sums:
-            sums = through.new_empty((len(self.gradients), self.gradients[0].shape[0]))
+            sums = products.new_empty((len(self.gradients), self.gradients[0].shape[0]))
             self._sums.append(sums)
         return multiply(start, self.gradients, axis=0, sums=sums, carried=carried, precision=self.precision)
 
@@ -232,22 +232,22 @@ class Carried(NamedTuple):
     """b1: of this part; the product with G has the rest."""
 
 
-def inner_products(start: Start, others: Tensor, dtype: torch.dtype) -> Tensor:
-    """X Y^T of B blocks, B × r × r, worked out in float32 or float64.
+def inner_products(start: Start, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return X Y^T of B blocks, B × r × r, computed in float32 or float64.
 
     Where there are too few blocks to keep a device busy, each is cut along its rows, and the parts are added up.
 
     Args:
         start: X, B × r × n.
-        others: Y, B × r × n, in float32.
+        rows: Y, B × r × n, in float32.
         dtype: Of the products.
     """
-    blocks, rank, length = others.shape
+    blocks, rank, length = rows.shape
     splits = min(
         triton.cdiv(_ENOUGH_PROGRAMS, blocks * triton.cdiv(rank, _INNER_TILE) ** 2), triton.cdiv(length, _LEAST_SPLIT)
     )
-    products = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=others.device)
-    _launch_product(start, others, products, axis=0)
+    products = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=rows.device)
+    _launch_product(start, rows, products, axis=0)
     return products[0] if len(products) == 1 else products.sum(dim=0)
 
 
@@ -260,7 +260,7 @@ def multiply(
     carried: Carried | None = None,
     precision: str = "highest",
 ) -> Tensor:
-    """X G^T (axis 0) or X G (axis 1), in one launch where the matrices' values lie the same strides apart.
+    """Return X G^T (axis 0) or X G (axis 1), in one launch if the matrices have equal strides.
 
     Args:
         start: X of each, B × r × n (or m).
@@ -279,7 +279,8 @@ def multiply(
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
-    """Sums of squares, in float32, of each row (axis 0) or column (axis 1) of matrices of one shape: a row for each."""
+    """Return the sums of squares, in float32, of each row (axis 0) or column (axis 1) of matrices of one shape: a row
+    for each."""
     sums = torch.empty((len(gradients), gradients[0].shape[axis]), dtype=torch.float32, device=gradients[0].device)
     _launch_product(None, gradients, None, axis=axis, sums=sums)
     return sums
@@ -366,7 +367,7 @@ def _launch_product(
 
 
 def _group_by_layout(*lists: Sequence[Tensor]) -> list[list[int]]:
-    """Return the places in these lists of tensors that have the same strides and types."""
+    """Return the indices of the tensors that have the same strides and types."""
     layouts: dict[object, list[int]] = {}
     for index, tensors in enumerate(zip(*lists, strict=True)):
         layouts.setdefault(tuple((tensor.stride(), tensor.dtype) for tensor in tensors), []).append(index)
@@ -374,7 +375,7 @@ def _group_by_layout(*lists: Sequence[Tensor]) -> list[list[int]]:
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
-    """Triton launches on the current device, whatever device its operands are on."""
+    """Make the operands' device current: Triton launches on the current device, wherever its operands are."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -393,18 +394,18 @@ def _index_type(tensors: Sequence[Tensor | None]) -> tl.dtype:
 
 
 def _tile(rows: int, columns: int, *, is_product: bool) -> tuple[int, int]:
-    """Rows and columns that a program moves at a time; a product needs 16 of both.
+    """Return the rows and columns that a program moves at a time; a product needs 16 of both.
 
     An element for each thread at least: of fewer, Triton has several threads read one, without a barrier before another
     thread writes to it.
     """
     if is_product:
         sizes = zip((rows, columns), _LOW_RANK_TILE, strict=True)
-        tile_rows, tile_columns = (max(16, min(most, triton.next_power_of_2(length))) for length, most in sizes)
+        tile_rows, tile_columns = (max(16, min(limit, triton.next_power_of_2(length))) for length, limit in sizes)
         return tile_rows, tile_columns
-    across = min(1024, triton.next_power_of_2(columns))
-    least = 32 * _WARPS // across
-    return max(least, min(_TILE_ELEMENTS // across, triton.next_power_of_2(rows))), across
+    width = min(1024, triton.next_power_of_2(columns))
+    least_rows = 32 * _WARPS // width
+    return max(least_rows, min(_TILE_ELEMENTS // width, triton.next_power_of_2(rows))), width
 
 
 def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
@@ -417,7 +418,8 @@ def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
 
 @cache_tensors(maxsize=1024)
 def _on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
-    """Filled in there, as arguments of launches: a CUDA graph could not repeat a copy from the host's memory."""
+    """Return the numbers on the device, passed as launch arguments: a CUDA graph could not repeat a copy from host
+    memory."""
     tensor = torch.zeros(len(table), dtype=torch.int64, device=device)
     torch._foreach_add_(list(tensor.unbind()), list(table))
     return tensor
@@ -546,7 +548,7 @@ def _multiply(
     sketch: tl.tensor,
     products: tl.tensor,
     sums: tl.tensor,
-    through: tl.tensor,
+    coefficients: tl.tensor,
     thin: tl.tensor,
     blocks: tl.tensor,
     tiles: tl.tensor,
@@ -598,16 +600,16 @@ def _multiply(
         product = tl.zeros((TILE_ROWS, TILE), dtype=SUM)
     squares = tl.zeros((TILE_SUMMED, TILE), dtype=tl.float32)
     for start in range(split * longest, tl.minimum((split + 1) * longest, summed), TILE_SUMMED):
-        other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        is_there = (other < summed)[:, None] & (column < length)[None, :]
-        value = tl.load(matrix + other[:, None] * step_summed + column[None, :] * step, mask=is_there, other=0.0)
+        depth = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
+        is_there = (depth < summed)[:, None] & (column < length)[None, :]
+        value = tl.load(matrix + depth[:, None] * step_summed + column[None, :] * step, mask=is_there, other=0.0)
         value = value.to(tl.float32)
         if rows is not None:
-            is_there = (row < count)[:, None] & (other < summed)[None, :]
+            is_there = (row < count)[:, None] & (depth < summed)[None, :]
             if inverse is not None:
-                x = _load_start(xs, rows_column, ss, scale, other, is_there)
+                x = _load_start(xs, rows_column, ss, scale, depth, is_there)
             else:
-                x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=is_there, other=0.0)
+                x = tl.load(xs[:, None] + depth[None, :] * rows_column, mask=is_there, other=0.0)
             if tl.float64 == SUM:
                 product = tl.dot(x.to(SUM), value.to(SUM), product, input_precision="ieee", out_dtype=SUM)
             else:
@@ -615,7 +617,7 @@ def _multiply(
         if sums is not None:
             squares += value * value
     if thin is not None:
-        ts = through + place_of_block * count * count + row * count
+        ts = coefficients + place_of_block * count * count + row * count
         factor = thin + place_of_block * thin_block + column * thin_column
         other_part = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
         for start in range(0, count, TILE_SUMMED):
@@ -642,12 +644,12 @@ def _load_start(
     sketches: tl.tensor,
     scale: tl.tensor,
     column: tl.tensor,
-    there: tl.tensor,
+    mask: tl.tensor,
 ) -> tl.tensor:
     """Load some columns of some rows to iterate from: scaled rows of R', and of the sketch if the scale is 0."""
     is_weak = (scale == 0.0)[:, None]
-    x = tl.load(rows[:, None] + column[None, :] * rows_column, mask=there & (scale != 0.0)[:, None], other=0.0)
-    s = tl.load(sketches[:, None] + column[None, :], mask=there & is_weak, other=0.0)
+    x = tl.load(rows[:, None] + column[None, :] * rows_column, mask=mask & (scale != 0.0)[:, None], other=0.0)
+    s = tl.load(sketches[:, None] + column[None, :], mask=mask & is_weak, other=0.0)
     return tl.where(is_weak, s, x * scale[:, None])
 
 
@@ -660,11 +662,11 @@ def _pointer(table: tl.tensor, index: tl.tensor, TYPE: tl.constexpr, IS_ALIGNED:
 
 @triton.jit
 def _to_state(exact: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
-    """float32 rounded to the nearest of that type, to the even one of two."""
+    """Round float32 to the nearest value of that type, ties to even."""
     if tl.bfloat16 == TYPE:
         bits = exact.to(tl.int32, bitcast=True)
-        up = (bits >> 16 & 1) + 0x7FFF
-        rounded = (tl.add(bits, up, sanitize_overflow=False) & -0x10000).to(tl.float32, bitcast=True)
+        increment = (bits >> 16 & 1) + 0x7FFF
+        rounded = (tl.add(bits, increment, sanitize_overflow=False) & -0x10000).to(tl.float32, bitcast=True)
         exact = tl.where(exact == exact, rounded, exact)
     return exact.to(TYPE)
 

@@ -160,7 +160,7 @@ def _make_bucket(
     owners = [(moving[position].state, STEP) for position, _ in members]
     counters = hold_together(owners, (), torch.empty(0, dtype=torch.float32, device=device))
     fused: dict[bool, list[ParamSlice]] = {True: [], False: []}
-    others, shared = list[ParamSlice](), list[Group]()
+    slices, shared = list[ParamSlice](), list[Group]()
     for position, trained in members:
         record = moving[position]
         blocks = plan.parameter_blocks.get(record.name, ()) if record.parameter.numel() > 0 else ()
@@ -172,13 +172,13 @@ def _make_bucket(
             elif _suits_fused_kernel(part, record):
                 fused[part.blocks[0].decays] += [part.cut(index, index + 1) for index in range(len(part.blocks))]
             else:
-                others.append(part)
+                slices.append(part)
     return Bucket(
         options=first.options,
         counters=counters,
         counter=first.state[STEP],
         fused=[hold(parts, largest, compiles, together=False) for parts in fused.values() if parts],
-        units=[*make_units(others, largest=largest, compiles=compiles), *([shared] if shared else [])],
+        units=[*make_units(slices, largest=largest, compiles=compiles), *([shared] if shared else [])],
     )
 
 

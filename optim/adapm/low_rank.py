@@ -149,7 +149,7 @@ def mixed_factors(carried: Factors, current: Factors, weights: Mixture) -> Facto
 
 
 def gaussian_sketch(seed: int, step: int, block: str, like: Tensor) -> Tensor:
-    """Standard normal numbers of `like`'s shape, type and device, the same wherever they are drawn again.
+    """Return standard normal numbers of `like`'s shape, type and device, reproducible from seed, step and block.
 
     Drawn on `like`'s device from (seed, step, block) alone, so that a resumed run and every rank of a parallel run
     agree, and no device waits for the host.
@@ -208,7 +208,7 @@ def _inverse_of_strong(lengths: Tensor, dtype: torch.dtype) -> Tensor:
 def orthonormal_rows(
     rows: Sequence[Tensor], grams_of: Sequence[Callable[[Tensor], Tensor]], among: Sequence[Groups], exchange: Exchange
 ) -> list[Tensor]:
-    """Orthonormal bases of the spans of r rows, by Cholesky QR, twice; with rows of zeros where they span less.
+    """Return orthonormal bases of the spans of r rows, by Cholesky QR, twice; rows of zeros if the span is smaller.
 
     Nobody looks at a value, which the host would have to wait for: the r × r matrices of all batches are worked out in
     one call for each r. The first pass is for rows of any size that may depend on each other, with Gram matrices in
@@ -251,7 +251,7 @@ float32 between machines that sum in another order; and by ever more once the gr
 
 
 def spanning_transform(gram: Tensor, dtype: torch.dtype) -> Tensor:
-    """T, so that the rows of T X are orthonormal, or zeros, and span what the rows of X do.
+    """Return T such that the rows of T X are orthonormal, or zero, and span the rows of X.
 
     A row that is negligible, or depends on those before it, has zeros for its row of T, and no part in the others. One
     process and several that share the rows have the same Gram matrix but for rounding, and leave out the same rows.
@@ -272,9 +272,9 @@ def spanning_transform(gram: Tensor, dtype: torch.dtype) -> Tensor:
     rounding = gram.shape[-1] * torch.finfo(gram.dtype).eps
     pivots = torch.linalg.cholesky_ex(unit + 11.0 * rounding * identity).L.diagonal(dim1=-2, dim2=-1)[..., None]
     is_independent = pivots.square() > max(_WEAK**2, 100.0 * rounding)
-    both = is_independent & is_independent.mT
-    lower = torch.linalg.cholesky_ex(torch.where(both, unit, identity)).L
-    return (torch.where(both, _inverse_of(lower) * inverse.mT, 0.0) + spoilt).to(dtype)
+    is_pair_independent = is_independent & is_independent.mT
+    lower = torch.linalg.cholesky_ex(torch.where(is_pair_independent, unit, identity)).L
+    return (torch.where(is_pair_independent, _inverse_of(lower) * inverse.mT, 0.0) + spoilt).to(dtype)
 
 
 def second_inverse(gram: Tensor) -> Tensor:
@@ -297,12 +297,12 @@ def _inverse_of(lower: Tensor) -> Tensor:
 
 @cache_tensors(maxsize=64)
 def _identity(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Made once; not to be written to."""
+    """Return the cached identity matrix, which must not be written to."""
     return torch.eye(rank, dtype=dtype, device=device)
 
 
 def gram_matrix(rows: Tensor) -> Tensor:
-    """X X^T in float64, where the device has it."""
+    """Return X X^T, in float64 if the device has it."""
     wide = rows.to(_gram_dtype(rows))
     return product_of(wide, wide.mT)
 
@@ -312,7 +312,8 @@ def _gram_dtype(rows: Tensor) -> torch.dtype:
 
 
 def _negligible_size(dtype: torch.dtype) -> float:
-    """Below, what a row or a block has for its largest element is negligible: 3.5e-29 in float32, 1.5e-154 in float64.
+    """Return the size below which the largest element of a row or block is negligible: 3.5e-29 in float32, 1.5e-154 in
+    float64.
 
     Far from the smallest number, so that a quotient by it stays in range, and that its square is a float64.
     """

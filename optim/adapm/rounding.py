@@ -39,7 +39,7 @@ def rounding_key(seed: int, step: int, block: str) -> RoundingKey:
 def round_stochastically(
     exact: Tensor, key: RoundingKey, *, origin: Sequence[int] = (), whole_shape: Sequence[int] = ()
 ) -> Tensor:
-    """bfloat16 numbers next to float32 ones, above with the probability of how far they have come to it.
+    """Round float32 to one of the two nearest bfloat16 numbers; the probability of the upper one is its proximity.
 
     Args:
         exact: Of any shape, in float32. What bfloat16 has stays as it is; infinities and NaN as well. Where the next
@@ -61,8 +61,8 @@ def _places(like: Tensor, origin: Sequence[int], whole_shape: Sequence[int]) -> 
     stride = 1
     for axis in reversed(range(like.ndim)):
         start = origin[axis] if origin else 0
-        along = (torch.arange(start, start + like.shape[axis], device=like.device) * stride).to(torch.int32)
-        numbers = numbers + along.view(-1, *[1] * (like.ndim - 1 - axis))
+        offsets = (torch.arange(start, start + like.shape[axis], device=like.device) * stride).to(torch.int32)
+        numbers = numbers + offsets.view(-1, *[1] * (like.ndim - 1 - axis))
         stride *= whole_shape[axis] if whole_shape else like.shape[axis]
     return numbers
 

@@ -40,7 +40,7 @@ def as_whole(local: Tensor, block: Block, state_name: str, parameter: DTensor) -
 
 
 def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> Tensor:
-    """Return the part that belongs here of what was saved, by this many processes or others."""
+    """Return the local part of a saved tensor, whatever number of processes saved it."""
     if not is_distributed(parameter):
         return saved.full_tensor() if is_distributed(saved) else saved
     portion = portion_of(block, parameter)
@@ -81,11 +81,11 @@ def divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
 def _placements(block: Block, state_name: str, portion: Portion, parameter: DTensor) -> tuple[Placement, ...]:
     followed = followed_axes(block, state_name)
     state_placements: list[Placement] = []
-    for axis, own in zip(portion.axes, parameter.placements, strict=True):
+    for axis, placement in zip(portion.axes, parameter.placements, strict=True):
         if axis is None or axis not in followed:
             state_placements.append(Replicate())
-        elif isinstance(own, _StridedShard):
-            state_placements.append(_StridedShard(followed.index(axis), split_factor=own.split_factor))
+        elif isinstance(placement, _StridedShard):
+            state_placements.append(_StridedShard(followed.index(axis), split_factor=placement.split_factor))
         else:
             state_placements.append(Shard(followed.index(axis)))
     return tuple(state_placements)
@@ -103,19 +103,19 @@ def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTens
     dimension = followed.index(uneven)
     rank = dist.get_rank(group)
     length = block.shape[uneven]
-    owned = [_owned_range(block, parameter, mesh_dimension, uneven, other, size) for other in range(size)]
-    even = [_chunk(length, size, other) for other in range(size)]
+    owned = [_owned_range(block, parameter, mesh_dimension, uneven, process, size) for process in range(size)]
+    even = [_chunk(length, size, process) for process in range(size)]
     sources, targets = (owned, even) if to_even else (even, owned)
     rows = local.movedim(dimension, 0).contiguous()
     sent = [len(_overlap(sources[rank], target)) for target in targets]
     received = [len(_overlap(source, targets[rank])) for source in sources]
-    made = rows.new_empty((sum(received), *rows.shape[1:]))
-    dist.all_to_all_single(made, rows, received, sent, group=group)
-    return made.movedim(0, dimension).contiguous()
+    result = rows.new_empty((sum(received), *rows.shape[1:]))
+    dist.all_to_all_single(result, rows, received, sent, group=group)
+    return result.movedim(0, dimension).contiguous()
 
 
 def _uneven_axis(block: Block, portion: Portion) -> int:
-    """Return the axis that is divided otherwise than a `DTensor` of the block's shape would be."""
+    """Return the axis whose division differs from that of a `DTensor` of the block's shape."""
     return block.part.axis if block.part is not None and block.part.axis in portion.axes else 0
 
 

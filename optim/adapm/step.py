@@ -50,26 +50,29 @@ def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSet
         settings: Of their step.
     """
     exchange = Exchange()
-    given = [_gather(group, gradients) for group in unit]
-    sums = [_shared_sums(group, own, exchange) for group, own in zip(unit, given, strict=True)]
-    found = _find_factors([*zip(unit, given, strict=True)], settings, exchange)
+    group_gradients = [_gather(group, gradients) for group in unit]
+    sums = [
+        _shared_sums(group, group_gradient, exchange)
+        for group, group_gradient in zip(unit, group_gradients, strict=True)
+    ]
+    solutions = _find_factors([*zip(unit, group_gradients, strict=True)], settings, exchange)
     exchange.settle()
     for group in reversed(unit):
-        own, total, factors = given.pop(), sums.pop(), None
+        group_gradient, total, factors = group_gradients.pop(), sums.pop(), None
         squares = None if total is None else total.value.to(group.compute)
         if group.block.first_moment is FirstMoment.LOW_RANK:
-            carried, current, squares_of_outputs = found.pop()
+            carried, current, squares_of_outputs = solutions.pop()
             factors = _keep_factors(group, carried, current, settings)
             if squares_of_outputs is not None:
                 squares = sums_of_groups(group, squares_of_outputs)
             del carried, current
-        if own[0].numel() > 0:
-            move(group, own, settings, factors, squares)
+        if group_gradient[0].numel() > 0:
+            move(group, group_gradient, settings, factors, squares)
         del factors  # before those of the next group are made
 
 
 def _gather(group: Group, gradients: Sequence[Tensor]) -> list[Tensor]:
-    """G of each block, for a kernel; or of all in one tensor, B × m × n, or m × n of a single one."""
+    """Return G of each block, for a kernel; or of all in one tensor, B × m × n, or m × n of a single one."""
     return group.singles.gather(gradients) if group.kernels is not None else [join(group.gather(gradients))]
 
 
@@ -150,7 +153,7 @@ def _sketch_of(group: Group, momentum: Momentum, settings: StepSettings) -> Tens
 
 def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettings) -> None:
     """Move blocks of any shapes, with both of Adam's moments in the weights' type, by torch's own AdamW kernel."""
-    dtype, given = group.weights[0].dtype, group.gather(gradients)
+    dtype, group_gradients = group.weights[0].dtype, group.gather(gradients)
     # Its 1 - b^t is 1 at infinity: without debiasing.
     step = constant(settings.step if settings.debiases else inf, torch.float32, group.weights[0].device)
     if settings.debiases and settings.counter is not None:
@@ -160,7 +163,7 @@ def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettin
         group.weights,
         [
             gradient if gradient.is_contiguous() and gradient.dtype is dtype else gradient.to(dtype).contiguous()
-            for gradient in given
+            for gradient in group_gradients
         ],
         [moment for moment in group.state["exp_avg"] if isinstance(moment, Tensor)],  # as all are
         [moment for moment in group.state["exp_avg_sq"] if isinstance(moment, Tensor)],
@@ -246,7 +249,7 @@ def _move_by_kernel(
     factors: Factors | None,
     divisor: Tensor | None,
 ) -> None:
-    """All blocks at once; v that is not behind a divisor is found on the way."""
+    """Move all blocks at once; v of each element is updated on the way."""
     kernels, block, singles = group.kernels, group.block, group.singles
     assert kernels is not None
     chances = None
@@ -267,7 +270,7 @@ def _move_by_kernel(
 def _move_compiled(
     group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None
 ) -> None:
-    """A block at a time, by C, with everything elementwise in one pass."""
+    """Move one block at a time, by C, with everything elementwise in one pass."""
     first_moment, singles = group.block.first_moment, group.singles
     is_single = len(singles.weights) == 1
     gradients = [gradient] if is_single else gradient.unbind()
@@ -320,19 +323,19 @@ def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device:
 
 @cache_tensors(maxsize=64)
 def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Sent to their device once, and not again at steps of the same numbers."""
+    """Return the numbers on their device; steps with equal numbers share the copy."""
     return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
 
 
 def full_momentum(stored: Sequence[Stored], gradient: Tensor, beta1: float) -> Tensor:
-    """m = b1 m + (1 - b1) G in place; not to be written to."""
+    """Update m = b1 m + (1 - b1) G in place and return it; it must not be written to."""
     average = read(stored, gradient.dtype).lerp_(gradient, 1.0 - beta1)
     round_into(stored, average)
     return average
 
 
 def element_divisor(stored: Sequence[Stored], gradient: Tensor, settings: StepSettings) -> Tensor:
-    """sqrt(v / debias) + eps where one v is kept for each element, with v moved on; it may be written to."""
+    """Update v, one for each element, and return sqrt(v / debias) + eps, which may be written to."""
     moment = read(stored, gradient.dtype)
     moment.mul_(settings.beta2).addcmul_(gradient, gradient, value=1.0 - settings.beta2)
     round_into(stored, moment)
@@ -340,7 +343,7 @@ def element_divisor(stored: Sequence[Stored], gradient: Tensor, settings: StepSe
 
 
 def shared_divisor(group: Group, squares: Tensor, settings: StepSettings) -> Tensor:
-    """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that keep one v a group.
+    """Update v, one for each group, and return sqrt(v / debias) + eps, m × 1 or 1 × n.
 
     Args:
         group: The blocks, of which v is changed in place.
@@ -429,7 +432,7 @@ def _some_rows(stored: Sequence[Stored], rows: Rows) -> Sequence[Stored]:
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
-    """Return the only one as it is, several as a batch of them."""
+    """Return a single tensor as it is, several as a batch."""
     return parts[0] if len(parts) == 1 else torch.stack(list(parts))
 
 
@@ -464,7 +467,7 @@ def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
 def _descend(
     block: Block, weights: Sequence[Tensor], numerator: Tensor, divisor: Tensor, settings: StepSettings
 ) -> Tensor:
-    """W - lr (clip(m / divisor) + weight_decay W); in place where a single W has the type of the arithmetic."""
+    """Return W - lr (clip(m / divisor) + weight_decay W); in place if a single W has the compute type."""
     lr = settings.lr_of(block)
     exact = join(weights).to(numerator.dtype)
     if block.decays and settings.weight_decay != 0.0:

@@ -23,7 +23,7 @@ class DecoupledDecay(ClosureStep):
     """
 
     def _update_all(self) -> None:
-        """Decay, then step."""
+        """Decay the weights, then step."""
         for group in self.param_groups:
             decay_factor = 1.0 - float(group["lr"]) * group["decoupled_weight_decay"]
             for parameter in group["params"]:
@@ -41,12 +41,12 @@ class Copyable(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         # Torch sets up its hooks again; `step` is there where a scheduler has wrapped the original's.
-        own = {
+        attributes = {
             name: value
             for name, value in vars(self).items()
             if name != "step" and not name.startswith(("_optimizer_", "_zero_grad_", "_patch"))
         }
-        return {**own, **super().__getstate__()}
+        return {**attributes, **super().__getstate__()}
 
 
 class DecoupledSGD(DecoupledDecay, torch.optim.SGD):
@@ -63,16 +63,16 @@ class PerMatrix(ClosureStep):
     def _update_all(self) -> None:
         """Step on matrices."""
         stacked = [(group, group["params"]) for group in self.param_groups if group.get("stacked")]
-        taken = [(stack, self._take_apart(stack)) for _, stacks in stacked for stack in stacks]
-        apart = iter(taken)
+        splits = [(stack, self._take_apart(stack)) for _, stacks in stacked for stack in stacks]
+        split_iterator = iter(splits)
         for group, stacks in stacked:
-            group["params"] = [matrix for _ in stacks for matrix in next(apart)[1]]
+            group["params"] = [matrix for _ in stacks for matrix in next(split_iterator)[1]]
         try:
             super()._update_all()
         finally:
             for group, stacks in stacked:
                 group["params"] = stacks
-            for stack, matrices in taken:
+            for stack, matrices in splits:
                 self._put_together(stack, matrices)
 
     def _take_apart(self, stack: torch.Tensor) -> list[torch.nn.Parameter]:
@@ -126,11 +126,11 @@ def complete_class(
         plain_root: Leave nothing but v inside the root.
     """
     lacking = [(decay, DecoupledDecay), (matrices, PerMatrix), (plain_root, PlainRoot)]
-    bases = (more for wanted, more in lacking if wanted)
+    bases = (base for wanted, base in lacking if wanted)
     return type(name, (Copyable, *bases, getattr(library(), name)), {})
 
 
 def library() -> ModuleType:
-    """`pytorch_optimizer`, imported without transformers, which it would load for a question to DeepSpeed."""
+    """Return `pytorch_optimizer`, imported without transformers, which it would load to ask about DeepSpeed."""
     with absent("transformers"):
         return import_module("pytorch_optimizer")

@@ -71,9 +71,9 @@ class Apollo(ProjectingOptimizer):
             for name, gradient, state in zip(batch.names, gradients, batch.states, strict=True)
         ]
         adapted = torch.stack(adam_directions(sketches, batch.states, group))
-        over = (-2, -1) if group["rank_ratio"] is None else -2
-        scales = norm_ratio(adapted, torch.stack(sketches), over) * group["scale"]
-        lengths = torch.stack([torch.linalg.vector_norm(gradient, dim=over, keepdim=True) for gradient in gradients])
+        dims = (-2, -1) if group["rank_ratio"] is None else -2
+        scales = norm_ratio(adapted, torch.stack(sketches), dims) * group["scale"]
+        lengths = torch.stack([torch.linalg.vector_norm(gradient, dim=dims, keepdim=True) for gradient in gradients])
         last_norms = torch.stack([state["update_norm"] for state in batch.states])
         debias = adam_debias(batch.states[0], group)
         scales *= allowed_growth(matrix_norm(scales * lengths), last_norms, GROWTH, debias=debias)
@@ -89,7 +89,7 @@ def _rank(parameter: Tensor, group: Group) -> int:
 
 
 def _projection(name: str, gradient: Tensor, state: State, group: Group) -> Tensor:
-    """P of this step, r × m: a function of (seed, the step that began the interval, name)."""
+    """Return P of this step, r × m: a function of (seed, first step of the interval, name)."""
     step, rank = int(state["step"]), _rank(gradient, group)
     began = step - (step - 1) % group["update_gap"]
     *stack, rows, _ = gradient.shape

@@ -69,7 +69,7 @@ class AcceleratedSGD(PerParameterOptimizer):
 
     @torch.no_grad()
     def _switch_weights(self, *, to_training: bool) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
-        """(group, weights, V) of every parameter that has to change sides."""
+        """Yield (group, weights, V) of every parameter that must be switched."""
         for group in self.param_groups:
             if group["training"] is to_training:
                 continue

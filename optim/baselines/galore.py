@@ -94,7 +94,7 @@ class GaLore(ProjectingOptimizer):
         descend(as_wide(matrices(weight, group)), self.direction(gradient, state, group), group)
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """alpha P N, m × n."""
+        """Return alpha P N, m × n."""
         inside = state["projection"].mT @ gradient
         return (state["projection"] @ adam_direction(inside, state, group)).mul_(group["scale"])
 
@@ -119,7 +119,7 @@ class GoLore(GaLore):
     momentum_projection = True
 
     def projection(self, name: str, gradient: Tensor, like: Tensor, step: int, group: Group) -> Tensor:
-        """Q of a Gaussian matrix, signs fixed by R's diagonal: uniform (Mezzadri, arXiv math-ph/0609050)."""
+        """Return Q of a Gaussian matrix, signs fixed by R's diagonal: uniform (Mezzadri, arXiv math-ph/0609050)."""
         factors = torch.linalg.qr(gaussian_sketch(group["seed"], step, name, like))
         uniform: Tensor = factors.Q * factors.R.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         return uniform
@@ -136,7 +136,7 @@ class Fira(GaLore):
         return {**super().state_shapes(parameter, group), "outside_norm": tuple(parameter.shape[:-2])}
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
-        """alpha P N + S, m × n."""
+        """Return alpha P N + S, m × n."""
         projection = state["projection"]
         inside = projection.mT @ gradient
         adapted, debias = adam_direction(inside, state, group), adam_debias(state, group)
@@ -152,12 +152,12 @@ def _signed(vectors: Tensor) -> Tensor:
     return vectors * largest.sign()
 
 
-def norm_ratio(of: Tensor, to: Tensor, dim: int | tuple[int, int]) -> Tensor:
-    """||of|| / ||to|| over columns (dim -2) or matrices (-2, -1); 0 where `to` is zero.
+def norm_ratio(dividend: Tensor, divisor: Tensor, dim: int | tuple[int, int]) -> Tensor:
+    """Return ||dividend|| / ||divisor|| over columns (dim -2) or matrices (-2, -1); 0 where `divisor` is zero.
 
     Where the gradient is zero Adam's direction need not be, and a quotient by the least number would not be finite.
     """
-    numerator, denominator = (torch.linalg.vector_norm(tensor, dim=dim, keepdim=True) for tensor in (of, to))
+    numerator, denominator = (torch.linalg.vector_norm(tensor, dim=dim, keepdim=True) for tensor in (dividend, divisor))
     return torch.where(denominator == 0.0, 0.0, numerator / denominator)
 
 

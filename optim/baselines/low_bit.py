@@ -29,8 +29,10 @@ def _build(
         # The table of levels is made once, by the first who asks for it: not on `meta`, which would have none.
         with torch.device("cpu"):
             _let_clone(type(base._subclass_zeros(torch.empty(4096), signed, 256)))
-    made = type(cls, (_Eager, Copyable, base), {})
-    optimizer: torch.optim.Optimizer = made(decay_groups(model, weight_decay), betas=(beta1, beta2), **options)
+    optimizer_class = type(cls, (_Eager, Copyable, base), {})
+    optimizer: torch.optim.Optimizer = optimizer_class(
+        decay_groups(model, weight_decay), betas=(beta1, beta2), **options
+    )
     return optimizer
 
 
@@ -39,7 +41,8 @@ adamw_8bit, adamw_4bit = partial(_build, "AdamW8bit"), partial(_build, "AdamW4bi
 
 @contextmanager
 def _quiet_import() -> Iterator[None]:
-    """While it is imported, torchao warns of kernels for other devices, and torch of torchao's enumerations."""
+    """Silence warnings while torchao is imported: its own on kernels for other devices, and torch's on its
+    enumerations."""
     loud = {logger: logger.level for logger in map(getLogger, ("torchao", "torch.utils._pytree"))}
     for logger in loud:
         logger.setLevel(ERROR)
@@ -51,7 +54,7 @@ def _quiet_import() -> Iterator[None]:
 
 
 def _let_clone(kind: Any) -> None:
-    """Teach torchao's tensors `clone`, which they lack and a deep copy needs."""
+    """Add `clone` to torchao's tensors, which a deep copy needs."""
 
     def clone(func: object, types: object, args: Any, kwargs: object) -> torch.Tensor:
         inner_names, context = args[0].__tensor_flatten__()

@@ -72,7 +72,7 @@ class Muon(PerParameterOptimizer):
         torch._foreach_add_(batch.weights, list(matrices(steps, group)), alpha=-lr)
 
     def scaled(self, polar: Tensor, batch: Batch, group: Group) -> Tensor:
-        """s U of each matrix, stacked as U is; U is overwritten."""
+        """Return s U of each matrix, stacked like U; U is overwritten."""
         outputs, inputs = polar.shape[-2:]
         is_jordans = group["adjust_lr"] == "original"
         return polar.mul_(max(1.0, outputs / inputs) ** 0.5 if is_jordans else 0.2 * max(outputs, inputs) ** 0.5)
@@ -94,7 +94,7 @@ class NorMuon(Muon):
         return {**super().state_shapes(parameter, group), "exp_avg_sq": (*stack, outputs, 1)}
 
     def scaled(self, polar: Tensor, batch: Batch, group: Group) -> Tensor:
-        """s U / sqrt(v) of each matrix, stacked as U is; U is overwritten."""
+        """Return s U / sqrt(v) of each matrix, stacked like U; U is overwritten."""
         squares = [state["exp_avg_sq"] for state in batch.states]
         torch._foreach_lerp_(squares, list(polar.square().mean(dim=-1, keepdim=True)), 1.0 - group["betas"][1])
         polar.div_(torch.stack(squares).sqrt_().add_(group["eps"]))
@@ -103,7 +103,7 @@ class NorMuon(Muon):
 
 
 def polar_factors(matrix: Tensor, iterations: int) -> Tensor:
-    """U V^T of each m × n matrix U S V^T, roughly, in bfloat16; zero for zero."""
+    """Return U V^T of each m × n matrix U S V^T, approximately, in bfloat16; zero for zero."""
     a, b, c = _QUINTIC
     tall = matrix.shape[-2] > matrix.shape[-1]
     wide = (matrix.mT if tall else matrix).bfloat16()

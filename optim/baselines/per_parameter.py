@@ -159,10 +159,10 @@ class PerParameterOptimizer(ClosureStep, ABC):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` gave; raises ValueError, before anything changes, where a shape differs."""
         saved_of = dict(self._saved_states(state_dict))
-        own = [dict(group) for group in self.param_groups]
+        own_groups = [dict(group) for group in self.param_groups]
         self._refuse_other_sides(state_dict["param_groups"])
         super().load_state_dict(state_dict)
-        for group, own_options in zip(self.param_groups, own, strict=True):
+        for group, own_options in zip(self.param_groups, own_groups, strict=True):
             for option, value in own_options.items():
                 group.setdefault(option, value)  # an option that there was not yet when the state was saved
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
@@ -172,7 +172,8 @@ class PerParameterOptimizer(ClosureStep, ABC):
                 self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype, copy=True)
 
     def _refuse_other_sides(self, saved_groups: Sequence[Mapping[str, Any]]) -> None:
-        """Square matrices were projected on their other side before groups had an `output_axis`: shapes do not tell."""
+        """Refuse square matrices of states without `output_axis`: older ones projected the other side, and shapes do
+        not show it."""
         for saved, group in zip(saved_groups, self.param_groups, strict=False):
             if group.get("projected") and "output_axis" not in saved:
                 for name, parameter in zip(group["param_names"], group["params"], strict=True):
@@ -196,14 +197,14 @@ class PerParameterOptimizer(ClosureStep, ABC):
         return adam_shapes(parameter) if self.is_adamw(group) else self.state_shapes(parameter, group)
 
     def _saved_states(self, state_dict: dict[str, Any]) -> Iterator[tuple[Tensor, State]]:
-        """(parameter, its state in `state_dict`), checked against what this optimizer keeps."""
-        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False):
-            for identity, name, parameter in zip(saved["params"], own["param_names"], own["params"], strict=False):
+        """Yield (parameter, its state in `state_dict`), checked against this optimizer's shapes."""
+        for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=False):
+            for identity, name, parameter in zip(saved["params"], group["param_names"], group["params"], strict=False):
                 state = state_dict["state"].get(identity)
                 if state is None:
                     continue
                 shapes = {key: tuple(value.shape) for key, value in state.items() if key != "step"}
-                expected = dict(self._shapes(parameter, own))
+                expected = dict(self._shapes(parameter, group))
                 if shapes != expected or "step" not in state:
                     raise ValueError(
                         f"the state to load for {name} is {shapes}, but {type(self).__name__} keeps {expected}; "
@@ -222,7 +223,7 @@ def matrices(tensor: Tensor, group: Group) -> Tensor:
 
 
 def as_wide(matrix: Tensor) -> Tensor:
-    """Outputs × inputs with the shorter side, on which the GaLore family projects, first: a view.
+    """Return a view, outputs × inputs, with the shorter side first, on which the GaLore family projects.
 
     Of a square matrix it is the inputs, as in the authors' code.
     """
@@ -230,24 +231,25 @@ def as_wide(matrix: Tensor) -> Tensor:
 
 
 def matrix_norm(matrix: Tensor) -> Tensor:
-    """Frobenius norm of each matrix, in the place of the two dimensions, as 1 × 1."""
+    """Return the Frobenius norm of each matrix, as 1 × 1."""
     norm: Tensor = torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
     return norm
 
 
 def descend(weight: Tensor, direction: Tensor, group: Group) -> None:
-    """W <- W - lr (direction + weight_decay W), in place: decoupled decay, as in AdamW."""
+    """Update W <- W - lr (direction + weight_decay W) in place: decoupled decay, as in AdamW."""
     lr = float(group["lr"])
     weight.mul_(1.0 - lr * group["weight_decay"]).add_(direction, alpha=-lr)
 
 
 def adam_direction(gradient: Tensor, state: State, group: Group) -> Tensor:
-    """Adam's direction m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), with its moments moved on (arXiv 1412.6980)."""
+    """Update the moments and return Adam's direction m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) (arXiv
+    1412.6980)."""
     return adam_directions([gradient], [state], group)[0]
 
 
 def adam_directions(gradients: list[Tensor], states: list[State], group: Group) -> tuple[Tensor, ...]:
-    """Adam's direction for each gradient of a batch, which has taken as many steps as the others."""
+    """Return Adam's direction for each gradient of a batch; all must have taken the same number of steps."""
     (beta1, beta2), step = group["betas"], int(states[0]["step"])
     averages, squares = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq"))
     torch._foreach_lerp_(averages, gradients, 1.0 - beta1)

@@ -46,6 +46,6 @@ class Scale(PerParameterOptimizer):
 
 
 def _neuron_rms(matrix: Tensor) -> Tensor:
-    """Root mean square over the inputs of each output neuron, m × 1."""
+    """Return the root mean square over the inputs of each output neuron, m × 1."""
     norms: Tensor = torch.linalg.vector_norm(matrix, dim=-1, keepdim=True)
     return norms.div_(matrix.shape[-1] ** 0.5).clamp_min_(1e-8)  # no neuron without a gradient divides by zero

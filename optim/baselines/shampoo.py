@@ -98,7 +98,7 @@ def _precondition(momentum: Tensor, state: State, sides: list[str]) -> Tensor:
 
 
 def _inverse_fourth_root(statistics: Tensor) -> Tensor:
-    """S^(-1/4) of symmetric matrices, by their eigenvalues; the identity for 0, NaN where S is not finite."""
+    """Return S^(-1/4) of symmetric matrices, by their eigenvalues; the identity for 0, NaN if S is not finite."""
     finite = statistics.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
     values, vectors = _eigen(torch.where(finite, statistics, 0.0))  # LAPACK refuses what is not finite
     largest = values[..., -1:]
@@ -109,8 +109,8 @@ def _inverse_fourth_root(statistics: Tensor) -> Tensor:
 
 
 def _eigen(statistics: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues in ascending order, and vectors; in double precision where single does not converge, as with the
-    many zero rows of an embedding of which a batch knows few tokens."""
+    """Return eigenvalues in ascending order, and eigenvectors; in double precision if single does not converge, as with
+    the many zero rows of an embedding."""
     try:
         decomposition = torch.linalg.eigh(statistics)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, and not exported by its types

@@ -44,8 +44,8 @@ def _build(name: str, model: nn.Module, *, lr: float, weight_decay: float, **opt
     arguments = signature(classes[name]).parameters
     for position, beta in enumerate(_BETAS):
         if beta in options and beta not in arguments and "betas" in arguments:
-            given = options.get("betas", arguments["betas"].default)
-            options["betas"] = (*given[:position], options.pop(beta), *given[position + 1 :])
+            betas = options.get("betas", arguments["betas"].default)
+            options["betas"] = (*betas[:position], options.pop(beta), *betas[position + 1 :])
     named = {key for key, value in arguments.items() if value.kind is not Parameter.VAR_KEYWORD}
     if unknown_options := options.keys() - named:
         raise OptionError(f"{name} has no option {', '.join(sorted(unknown_options))}; it has: {', '.join(arguments)}")

@@ -37,9 +37,9 @@ Factory = Callable[..., torch.optim.Optimizer]
 
 def _join_betas(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a class, whose `betas` are several options of an entry: an option is a scalar."""
-    rest = {name: value for name, value in options.items() if name not in _BETAS}
+    other_options = {name: value for name, value in options.items() if name not in _BETAS}
     betas = tuple(options[name] for name in _BETAS if name in options)
-    return {**rest, "betas": betas} if betas else rest
+    return {**other_options, "betas": betas} if betas else other_options
 
 
 def _planned(cls: type[AdaPM]) -> Factory:
@@ -101,19 +101,19 @@ sm3 = _library_factory("SM3", matrices=True, decays=False)
 
 
 def adamw(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> torch.optim.AdamW:
-    """torch's fused AdamW. Matrices decay and vectors do not, as for AdaPM, so that the two compare."""
+    """Return torch's fused AdamW. Matrices decay and vectors do not, as for AdaPM, so that the two compare."""
     groups = decay_groups(model, weight_decay)
     fused = all(value.device.type in _FUSED_DEVICES for group in groups for value in group["params"])
     return torch.optim.AdamW(groups, lr=lr, fused=fused or None, **_join_betas(options))
 
 
 def nesterov(model: nn.Module, *, momentum: float, **options: Any) -> torch.optim.Optimizer:
-    """SGD with Nesterov's momentum."""
+    """Return SGD with Nesterov's momentum."""
     return sgd(model, momentum=momentum, nesterov=momentum > 0.0, **options)
 
 
 def adafactor(model: nn.Module, *, beta1: float, **options: Any) -> torch.optim.Optimizer:
-    """Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t).
+    """Return Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t).
 
     Decay is relative as well, W <- W - lr max(eps2, rms(W)) weight_decay W, as transformers' is; torch's Adafactor
     decays by lr, which at the default of 0.1 sets weights 13 to 41 % of their way apart.
@@ -155,13 +155,13 @@ def _scale_axis(weight: Weight, tied_to: set[int]) -> tuple[int, bool]:
 
 
 def shampoo(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> Shampoo:
-    """Shampoo, grafted onto Adam."""
+    """Return Shampoo, grafted onto Adam."""
     _refuse_other_tensors(model, "Shampoo")
     return Shampoo(_groups_of_vectors(model, weight_decay), lr, **_join_betas(options))
 
 
 def mars(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> Mars:
-    """MARS-AdamW, with AdamW for vectors."""
+    """Return MARS-AdamW, with AdamW for vectors."""
     return Mars(_groups_of_vectors(model, weight_decay), lr, **_join_betas(options))
 
 
@@ -181,9 +181,9 @@ muon, normuon = _hidden_factory(Muon, "orthogonal"), _hidden_factory(NorMuon, "o
 
 
 def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Group]:
-    """Attention and MLP matrices, with the mark and apart by how they are stored; all other matrices; vectors."""
+    """Return groups: attention and MLP matrices, marked, one for each storage order; all other matrices; vectors."""
     chosen = matrix_groups(model)
-    others = [weight for weight in chosen.weights if not (weight.is_vector or weight.is_hidden)]
+    other_matrices = [weight for weight in chosen.weights if not (weight.is_vector or weight.is_hidden)]
     groups: list[Group] = [
         {
             **params(weight for weight in chosen.matrices if weight.output_axis == axis),
@@ -193,7 +193,7 @@ def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Gro
         }
         for axis in (0, 1)
     ]
-    groups.append({**params(others), "weight_decay": weight_decay})
+    groups.append({**params(other_matrices), "weight_decay": weight_decay})
     groups.append({**params(chosen.vectors), "weight_decay": 0.0})
     return drop_empty_groups(groups)
 
@@ -207,13 +207,13 @@ def _groups_of_vectors(model: nn.Module, weight_decay: float) -> list[Group]:
 
 def _refuse_other_tensors(model: nn.Module, title: str) -> None:
     """Raise `UnplacedWeightsError` for what is neither vector nor matrix, nor a stack of matrices."""
-    others = [
+    shapes = [
         f"{weight.name} {tuple(weight.value.shape)}"
         for weight in weights(model)
         if not (weight.is_vector or weight.is_matrix)
     ]
-    if others:
+    if shapes:
         raise UnplacedWeightsError(
-            f"{title} trains matrices, stacks of experts and vectors, and {', '.join(others)} is none of these; freeze "
+            f"{title} trains matrices, stacks of experts and vectors, and {', '.join(shapes)} is none of these; freeze "
             f"it, or choose an optimizer that works element by element, such as adamw"
         )

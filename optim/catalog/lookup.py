@@ -69,8 +69,8 @@ def _find_known(name: str) -> OptimizerEntry | None:
     return _find(CATALOG, name) or unchecked(name) or _find(entries(), name)
 
 
-def _find(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:
-    return next((candidate for candidate in among if candidate.name == name), None)
+def _find(candidates: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:
+    return next((candidate for candidate in candidates if candidate.name == name), None)
 
 
 @lru_cache(maxsize=4)

@@ -121,16 +121,16 @@ class OptimizerEntry:
 
     @property
     def is_available(self) -> bool:
-        """Whether the package that it needs is installed; nothing is imported to know."""
+        """Return whether the required package is installed, without importing it."""
         return self.package is None or find_spec(self.package) is not None
 
     @property
     def has_plan(self) -> bool:
-        """Whether it keeps to a block plan: such optimizers have an option for what the plan cannot place."""
+        """Return whether the optimizer follows a block plan: such optimizers have an option for unplaced weights."""
         return self.option("unknown") is not None
 
     def sharding_fault(self, options: Mapping[str, object]) -> str | None:
-        """Return the reason why it cannot train a model that FSDP2 has sharded; None if it can."""
+        """Return the reason why the optimizer cannot train a model sharded by FSDP2; None if it can."""
         if not (self.elementwise or self.has_plan):
             return f"{self.name} needs whole parameters"
         solver = self.option("solver")
@@ -145,8 +145,8 @@ class OptimizerEntry:
     def faults(self, options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         """Yield (option name, what is allowed) for every option that this optimizer would refuse."""
         for name, value in options.items():
-            if (known := self.option(name)) is not None:
-                if (fault := known.fault(value)) is not None:
+            if (known_option := self.option(name)) is not None:
+                if (fault := known_option.fault(value)) is not None:
                     yield name, fault
             elif not self.has_more_options:
                 yield name, f"unknown option of {self.name}; {hint(name, (option.name for option in self.options))}"

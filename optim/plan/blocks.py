@@ -269,7 +269,8 @@ class BlockPlan:
 
 
 def rank_of(shape: tuple[int, ...], rank_ratio: float) -> int:
-    """Rank for an m × n block: `rank_ratio` of min(m, n), rounded, at least 1 (the paper's "5 % of the dimension")."""
+    """Return the rank for an m × n block: `rank_ratio` of min(m, n), rounded, at least 1 (the paper's "5 % of the
+    dimension")."""
     return max(1, round(rank_ratio * min(shape)))
 
 

@@ -118,13 +118,14 @@ def weights(model: nn.Module) -> list[Weight]:
 def decay_groups(
     model: nn.Module, weight_decay: float, key: str = "weight_decay", *, stacks: bool = False
 ) -> list[Group]:
-    """Matrices with that decay, vectors with none; `stacks` asks for a group of its own, with `stacked`, for stacks."""
+    """Return groups: matrices with that decay, vectors without; with `stacks`, stacks get their own group, marked
+    `stacked`."""
     chosen = weights(model)
-    apart = [weight for weight in chosen if weight.is_stack and stacks]
-    together = [weight for weight in chosen if not weight.is_vector and not (weight.is_stack and stacks)]
+    stack_weights = [weight for weight in chosen if weight.is_stack and stacks]
+    matrix_weights = [weight for weight in chosen if not weight.is_vector and not (weight.is_stack and stacks)]
     groups = [
-        {**params(together), key: weight_decay},
-        {**params(apart), key: weight_decay, "stacked": True},
+        {**params(matrix_weights), key: weight_decay},
+        {**params(stack_weights), key: weight_decay, "stacked": True},
         {**params(weight for weight in chosen if weight.is_vector), key: 0.0},
     ]
     return drop_empty_groups(groups)
@@ -177,14 +178,15 @@ def name_groups(model: nn.Module, groups: list[Group]) -> list[Group]:
 
 
 def as_group(group: Group) -> Group:
-    """Return the group with names and tensors apart, as torch itself has done since 2.6; an empty one has names, too.
+    """Return the group with names and tensors in separate lists, as torch has done since 2.6; an empty one has names,
+    too.
 
     Torch takes an empty group for one without names, and refuses it beside others that have them.
     """
-    given = group["params"]
-    if isinstance(given, set):
+    members = group["params"]
+    if isinstance(members, set):
         raise TypeError("parameters of a group must be in an order that stays; give a list instead of a set")
-    parameters: list[Any] = [given] if isinstance(given, Tensor) else list(given)
+    parameters: list[Any] = [members] if isinstance(members, Tensor) else list(members)
     named = [parameter for parameter in parameters if isinstance(parameter, tuple)]
     if not named and parameters:
         return {**group, "params": parameters}

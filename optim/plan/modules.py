@@ -193,16 +193,15 @@ def _grow(part: Part, module: nn.Module, path: tuple[str, ...]) -> None:
 
 
 def tree_of_names(parameters: Mapping[str, Tensor], heads: int | None) -> Part:
-    """Return the parts that the names of parameters tell of; `heads` is the number of query heads of every
-    attention."""
+    """Return the parts that parameter names imply; `heads` is the number of query heads of every attention."""
     root = Part(names=_Names(heads=heads))
     for name, parameter in parameters.items():
-        *path, own = plain_name(name).split(".")
+        *path, leaf = plain_name(name).split(".")
         part = root
         for step in path:
             if step != WRAPPED:
                 part = part.children.setdefault(step, Part(step, part, names=root.names))
-        part.own[own] = parameter
+        part.own[leaf] = parameter
     assert root.names is not None
     root.names.is_turned = _is_stored_by_inputs(list(_walk(root)))
     return root
@@ -225,7 +224,7 @@ def _is_stored_by_inputs(parts: list[Part]) -> bool | None:
 
 
 def sites(root: Part) -> dict[int, list[Site]]:
-    """Parameter id → every place where it lives."""
+    """Return parameter id → every site of that parameter."""
     sites_by_parameter: dict[int, list[Site]] = {}
     for part in _walk(root):
         for name, parameter in part.own.items():
@@ -274,8 +273,8 @@ def read_number(module: nn.Module, names: Iterable[str]) -> int | None:
 
 def expert_stacks(module: nn.Module) -> tuple[Tensor, Tensor] | None:
     """Return the stacks of a module that is all experts: gate and up projections, down projections, experts × m × n."""
-    own = dict(module.named_parameters(recurse=False))
-    gate_up, down = own.get("gate_up_proj"), own.get("down_proj")
+    stacks = dict(module.named_parameters(recurse=False))
+    gate_up, down = stacks.get("gate_up_proj"), stacks.get("down_proj")
     if gate_up is None or down is None or (gate_up.ndim, down.ndim) != (3, 3):
         return None
     return (gate_up, down) if gate_up.shape[0] == down.shape[0] else None
@@ -297,9 +296,9 @@ def is_wrapped(path: Sequence[str]) -> bool:
 @cache
 def plain_name(parameter: str) -> str:
     """Return a parameter's name without wrappers: `module._orig_mod.lm_head.weight` is `lm_head.weight`."""
-    *path, own = parameter.split(".")
+    *path, leaf = parameter.split(".")
     plain: list[str] = []
     for name in path:
         if not is_wrapped([*plain, name]):
             plain.append(name)
-    return ".".join([*plain, own])
+    return ".".join([*plain, leaf])

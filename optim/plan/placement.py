@@ -82,14 +82,14 @@ def plan_blocks(
     refuse_sharded(named.items(), "a block plan", elementwise=True)
     policy = _Policy(**options)
     root = tree(model) if isinstance(model, nn.Module) else tree_of_names(model, heads)
-    where, vocabulary_maps = sites(root), vocabularies(root)
+    parameter_sites, vocabulary_maps = sites(root), vocabularies(root)
     blocks: list[Block] = []
     unplaced: list[str] = []
     for name, parameter in named.items():
         if not parameter.requires_grad:
             continue
         plain = plain_name(name)
-        places = find_roles(where[id(parameter)], vocabulary_maps)
+        places = find_roles(parameter_sites[id(parameter)], vocabulary_maps)
         if places[0].kind is BlockKind.OTHER and merge_rules(policy.rules, plain, plain)[0] is None:
             unplaced.append(f"{plain} {tuple(parameter.shape)}")
         blocks += [_block(plain, parameter, role, policy) for role in places]

@@ -82,14 +82,14 @@ _FUSED_GATES = re.compile(r"gate_up\w*|Wi|w12|input_linear|fc1")
 _KINDS = (BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE)
 
 
-def find_roles(where: Sequence[Site], vocabulary_maps: Vocabularies) -> tuple[BlockRole, ...]:
-    """Return the blocks of the parameter that lives there, perhaps at several places."""
+def find_roles(parameter_sites: Sequence[Site], vocabulary_maps: Vocabularies) -> tuple[BlockRole, ...]:
+    """Return the blocks of the parameter at these sites."""
     for rule in _RULES:
-        for site in where:
+        for site in parameter_sites:
             if roles := tuple(rule(site)):
                 is_lm_head = site.map in vocabulary_maps and site.word in ("head", "decoder", "output_projection")
                 return (replace(roles[0], kind=BlockKind.LM_HEAD),) if is_lm_head else roles
-    first = where[0]
+    first = parameter_sites[0]
     if first.map in vocabulary_maps:
         return (BlockRole(kind=BlockKind.LM_HEAD, output_axis=first.output_axis),)
     return tuple(_mlp_by_shape(first)) or tuple(_LONE_PROJECTION(first)) or (BlockRole(kind=BlockKind.OTHER),)
@@ -132,8 +132,8 @@ def _is_lone(site: Site) -> bool:
 def _position_bias(site: Site) -> Iterator[BlockRole]:
     """Yield a table of attention biases by relative position, as T5 and Swin have it, or the small map that makes
     it."""
-    around = _attention_around(site) if site.part.is_embedding else None
-    is_column_a_head = around is not None and site.tensor.shape[-1] == around.head_counts[0]
+    attention = _attention_around(site) if site.part.is_embedding else None
+    is_column_a_head = attention is not None and site.tensor.shape[-1] == attention.head_counts[0]
     if (is_column_a_head or _POSITION_BIAS.search(site.path)) and site.map is None:
         yield BlockRole(kind=BlockKind.POSITION_BIAS)
     elif "cpb_mlp" in site.path or "position_bias_mlp" in site.path:
@@ -173,11 +173,11 @@ def _is_convolution(part: Part) -> bool:
 
 
 def _attention_around(site: Site) -> Part | None:
-    """Return the attention that the weight belongs to: by its name or class, or by the maps that it holds."""
-    around = [part for part in site.part.lineage if part.name and not part.name.isdigit()]
+    """Return the attention that the weight belongs to, by its name, class or maps."""
+    lineage = [part for part in site.part.lineage if part.name and not part.name.isdigit()]
     if site.name == "weight":
-        around = list(site.part.lineage)[1:]
-    for part in around[:4]:
+        lineage = list(site.part.lineage)[1:]
+    for part in lineage[:4]:
         called = type(part.module).__name__.lower() if part.module is not None else ""
         if _MLP.search(part.name):
             return None
@@ -253,7 +253,7 @@ def heads_of(attention: Part) -> Heads | None:
 
 
 def _widths(attention: Part) -> tuple[int, int]:
-    """Outputs of the query and of the key, 0 where the maps do not tell.
+    """Return the outputs of query and key, 0 if the maps do not determine them.
 
     Of a fused map, the output projection tells: what comes from the heads is as wide as the query.
     """
@@ -275,7 +275,7 @@ def _widths(attention: Part) -> tuple[int, int]:
 
 
 def _head_size(heads: Heads | None, kind: BlockKind, outputs: int, *, is_latent: bool) -> int:
-    """Outputs of one head of a separate map; 1 where nobody knows. Some models have other heads in each layer."""
+    """Return the outputs of one head of a separate map; 1 if unknown. Some models have other heads in each layer."""
     if heads is None:
         return 1
     if outputs % heads.size == 0 and not (is_latent and outputs != heads.width(kind)):
@@ -289,7 +289,7 @@ _CODEGEN = frozenset({"qkv_proj", "out_proj"})
 
 
 def _fused(kinds: Sequence[BlockKind], heads: Heads | None, axis: int, outputs: int) -> Iterator[BlockRole]:
-    """These kinds in this order along the output axis; nothing if the widths do not add up."""
+    """Yield these kinds in this order along the output axis; nothing if the widths do not add up."""
     if heads is None or outputs != sum(heads.width(kind) for kind in kinds):
         return
     start = 0
@@ -319,9 +319,9 @@ def _experts(site: Site) -> Iterator[BlockRole]:
     if site.tensor.ndim != 3 or site.name == "weight" or not _MLP_NAMES.fullmatch(site.name):
         return
     axis = 0
-    up, down = site.part.own.get("gate_up_proj"), site.part.own.get("down_proj")
-    if up is not None and down is not None:
-        (_, rows, columns), (_, down_rows, down_columns) = up.shape, down.shape
+    gate_up, down = site.part.own.get("gate_up_proj"), site.part.own.get("down_proj")
+    if gate_up is not None and down is not None:
+        (_, rows, columns), (_, down_rows, down_columns) = gate_up.shape, down.shape
         axis = int(columns == 2 * down_rows and rows == down_columns)
         if not axis and not (rows == 2 * down_columns and columns == down_rows):
             return
@@ -342,7 +342,7 @@ def _gate_and_up(axis: int, outputs: int, expert: int | None = None) -> Iterator
 
 
 def _name_rule(pattern: re.Pattern[str], kind: BlockKind) -> "_Rule":
-    """Return the rule that a matrix at such a path is of that kind."""
+    """Return a rule that assigns that kind to a matrix at such a path."""
 
     def rule(site: Site) -> Iterator[BlockRole]:
         if site.tensor.ndim == 2 and pattern.search(site.path):
@@ -355,8 +355,8 @@ def _mlp(site: Site) -> Iterator[BlockRole]:
     """Yield a map that is named as those of an MLP, or stands in one; two in one where the way back is half as wide."""
     if site.map is None or site.part.parent is None or _attention_around(site) is not None:
         return
-    around = [part.name for part in site.part.lineage if not part.name.isdigit()][:3]
-    if not _MLP_NAMES.fullmatch(site.word) and not any(map(_MLP.search, around)):
+    part_names = [part.name for part in site.part.lineage if not part.name.isdigit()][:3]
+    if not _MLP_NAMES.fullmatch(site.word) and not any(map(_MLP.search, part_names)):
         return
     inputs, outputs = site.map
     if _FUSED_GATES.fullmatch(site.word) and Map(outputs // 2, inputs) in dict(site.part.parent.maps).values():
@@ -370,8 +370,8 @@ def _mlp_by_shape(site: Site) -> Iterator[BlockRole]:
     if site.map is None or _attention_around(site) is not None:
         return
     inputs, outputs = site.map
-    for around in [*site.part.lineage][1:3]:
-        maps = [sizes for part in (around, *around.children.values()) for _, sizes in part.maps]
+    for ancestor in [*site.part.lineage][1:3]:
+        maps = [sizes for part in (ancestor, *ancestor.children.values()) for _, sizes in part.maps]
         if inputs != outputs and Map(outputs, inputs) in maps:
             yield BlockRole(kind=BlockKind.MLP, output_axis=site.output_axis)
             return

@@ -27,13 +27,13 @@ class Rule:
 
     def __post_init__(self) -> None:
         for name, kind in (("first_moment", FirstMoment), ("second_moment", SecondMoment)):
-            if (given := getattr(self, name)) is None or isinstance(given, kind):
+            if (moment := getattr(self, name)) is None or isinstance(moment, kind):
                 continue
-            if given not in list(kind):
+            if moment not in list(kind):
                 raise RuleError(
-                    f"the rule {self.pattern!r} has {name}={given!r}; it must be one of {', '.join(map(str, kind))}"
+                    f"the rule {self.pattern!r} has {name}={moment!r}; it must be one of {', '.join(map(str, kind))}"
                 )
-            object.__setattr__(self, name, kind(given))
+            object.__setattr__(self, name, kind(moment))
         if self.rank is not None and (isinstance(self.rank, bool) or not isinstance(self.rank, int)):
             raise RuleError(f"the rule {self.pattern!r} has rank={self.rank!r}; it must be a whole number from 1")
         if self.first_moment is None and self.second_moment is None and self.rank is None:

@@ -132,7 +132,7 @@ def design_looks(design: ComparisonDesign, comparisons: int = 1) -> Mapping[int,
 
 
 def loss_of(run: RunRecord) -> float | None:
-    """Return the final loss of a run that was not lost."""
+    """Return the final loss of a run; None if the run was lost or has no result."""
     return run.result.judged_loss() if run.result else None
 
 

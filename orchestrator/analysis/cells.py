@@ -84,10 +84,10 @@ def _cell_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord], ce
 
 
 def _progress(runs: Sequence[RunRecord], steps_planned: int) -> Progress:
-    done = sum(run.result.steps if run.result else run.step for run in runs)
+    steps_done = sum(run.result.steps if run.result else run.step for run in runs)
     speeds = [run.tokens_per_second for run in runs if run.ended_at is None and run.tokens_per_second]
     total = sum(run.step if run.ended_at is not None and not run.result else run.steps_total for run in runs)
     total = max(total, steps_planned)
     return Progress(
-        steps_done=min(done, total), steps_total=total, tokens_per_second=sum(speeds) or None, seconds_left=None
+        steps_done=min(steps_done, total), steps_total=total, tokens_per_second=sum(speeds) or None, seconds_left=None
     )

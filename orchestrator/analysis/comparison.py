@@ -176,16 +176,16 @@ def standings_of(design: ComparisonDesign, candidates: Sequence[CandidateSummary
     for summary in candidates:
         is_baseline = summary is baseline
         difference = None if is_baseline else _difference(design, summary, baseline)
-        own = summary.best.val_loss()
-        loss = level.mean + difference.mean if level and difference else own.mean if own else None
+        estimate = summary.best.val_loss()
+        loss = level.mean + difference.mean if level and difference else estimate.mean if estimate else None
         standings.append(Standing(summary=summary, is_baseline=is_baseline, difference=difference, loss=loss))
     return sorted(standings, key=Standing.key)
 
 
-def _difference(design: ComparisonDesign, candidate: CandidateSummary, other: CandidateSummary) -> Difference | None:
+def _difference(design: ComparisonDesign, candidate: CandidateSummary, rival: CandidateSummary) -> Difference | None:
     return paired_difference(
         candidate.best.units(),
-        other.best.units(),
+        rival.best.units(),
         comparisons=design.comparisons,
         margin=design.margin,
         evaluation_error=evaluation_error(design.validation_tokens),
@@ -222,15 +222,15 @@ def _seeds_used(
 def _chance_of_verdict(design: ComparisonDesign, difference: Difference) -> float:
     """Return the probability that the last seed's interval decides if differences continue as they are; 1 if
     unknown."""
-    levels, most = design_looks(design, design.comparisons) or {}, len(design.seeds)
-    if difference.sd is None or difference.n >= most or most not in levels:
+    levels, seed_count = design_looks(design, design.comparisons) or {}, len(design.seeds)
+    if difference.sd is None or difference.n >= seed_count or seed_count not in levels:
         return 1.0
     return chance_of_verdict(
         difference.mean,
         difference.sd,
         difference.n,
-        most,
-        levels[most].level,
+        seed_count,
+        levels[seed_count].level,
         evaluation_error=difference.evaluation_error,
         margin=difference.margin,
     )
@@ -269,12 +269,12 @@ def _all_pairs(
     """Return every candidate against every other one, as each is against the baseline: who ranks before is held against
     who ranks behind, and whoever it is against the baseline."""
     pairs = []
-    for (standing, row), (other, other_row) in itertools.combinations(zip(standings, rows, strict=True), 2):
+    for (standing, row), (other_standing, other_row) in itertools.combinations(zip(standings, rows, strict=True), 2):
         if standing.is_baseline:
-            standing, row, other, other_row = other, other_row, standing, row
-        if not other.is_baseline:
-            difference = _difference(design, standing.summary, other.summary)
-            judged, other_judged = standing.summary.judged(), other.summary.judged()
+            standing, row, other_standing, other_row = other_standing, other_row, standing, row
+        if not other_standing.is_baseline:
+            difference = _difference(design, standing.summary, other_standing.summary)
+            judged, other_judged = standing.summary.judged(), other_standing.summary.judged()
             row = row.model_copy(
                 update={
                     "difference": difference,
@@ -361,13 +361,13 @@ def _above_targets(targeted_curves: Sequence[tuple[ValidationCurve, float]]) -> 
     step]."""
     by_step = [dict(zip(curve.steps, curve.losses, strict=True)) for curve, _ in targeted_curves]
     steps = sorted(set.intersection(*(set(losses) for losses in by_step)))
-    above = np.array(
+    excesses = np.array(
         [
             [losses[step] - target for step in steps]
             for losses, (_, target) in zip(by_step, targeted_curves, strict=True)
         ]
     )
-    return steps, np.where(np.isfinite(above), above, np.nan)
+    return steps, np.where(np.isfinite(excesses), excesses, np.nan)
 
 
 def _bounds_of_step(

@@ -95,17 +95,17 @@ def paired_difference(
     decides = abs(mean) > half
     # Quantile and probability are rounded each for itself: at the very edge the interval decides.
     p_value = min(p_value, math.nextafter(SIGNIFICANCE, 0)) if decides else max(p_value, SIGNIFICANCE)
-    within = margin is not None and abs(mean) + half_width(level, n, sd, evaluation_error) < margin
+    is_within_margin = margin is not None and abs(mean) + half_width(level, n, sd, evaluation_error) < margin
     return plain.model_copy(
         update={
             "low": mean - half,
             "high": mean + half,
             "p_value": p_value,
             "sd": sd,
-            "is_within_margin": within,
+            "is_within_margin": is_within_margin,
             "seeds_to_decide": (
                 None
-                if decides or within
+                if decides or is_within_margin
                 else seeds_to_decide(abs(mean), sd, level_of(comparisons), evaluation_error, margin)
             ),
         }

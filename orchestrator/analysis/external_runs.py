@@ -127,8 +127,8 @@ def _usual_metric(runs: Iterable[ExternalRun]) -> str:
 
 
 def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[ExternalRun, ...], tuple[str, ...]]:
-    """Return the runs that can be judged, one for each candidate, rate and seed; and why the others cannot."""
-    why: dict[str, Counter[str]] = {}
+    """Return the runs that can be judged, one for each candidate, rate and seed, and the reasons why others cannot."""
+    counts_by_reason: dict[str, Counter[str]] = {}
     judged: dict[tuple[str, float | None, int | None], ExternalRun] = {}
     with_rates = {run.candidate for run in runs if run.lr is not None and metric in run.metrics}
     for run in sorted(runs, key=lambda run: (_rank(run), run.started_at, run.created_at, run.id)):
@@ -151,10 +151,10 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
         else:
             judged[key] = run
             continue
-        why.setdefault(reason, Counter())[run.candidate] += 1
+        counts_by_reason.setdefault(reason, Counter())[run.candidate] += 1
     left_out = (
         f"left out: {pluralize(counts.total(), 'run')} {reason} ({_counts_text(counts)})"
-        for reason, counts in why.items()
+        for reason, counts in counts_by_reason.items()
     )
     return tuple(judged.values()), tuple(left_out)
 
@@ -211,7 +211,12 @@ def _tuning_seeds(grids: Sequence[Sequence[frozenset[int]]]) -> frozenset[int]:
         return frozenset()
     judged = [max(seeds, key=len) for seeds in grids]
     tuning = frozenset[int]().union(
-        *(seeds for rates, most in zip(grids, judged, strict=True) for seeds in rates if seeds is not most)
+        *(
+            seeds
+            for rates, judged_seeds in zip(grids, judged, strict=True)
+            for seeds in rates
+            if seeds is not judged_seeds
+        )
     )
     return frozenset() if any(len(seeds - tuning) < FEWEST_JUDGED for seeds in judged) else tuning
 
@@ -237,9 +242,9 @@ def _fact(run: ExternalRun, metric: str) -> RunFact:
 
 
 def _has_diverged(run: ExternalRun, metric: str) -> bool:
-    """Return whether the run has diverged, by the rule for our own runs: the loss is no number any more, or no lower
-    than before training. A run that logged no more of it, and then something that is no number, did not end at its last
-    finite loss."""
+    """Return whether the run has diverged, by the rule for our own runs: the loss is no longer finite, or not lower
+    than before training. A run that stops logging the loss early, and then logs a metric that is not finite, has
+    diverged, too."""
     of_metric = run.metrics[metric]
     if of_metric.last is None or abs(of_metric.last) > LARGEST_LOSS:
         return True
@@ -249,8 +254,8 @@ def _has_diverged(run: ExternalRun, metric: str) -> bool:
         if not name.startswith(SAMPLES)
     ):
         return True
-    before = of_metric.first if of_metric.first_step == 0 and of_metric.last_step > 0 else None
-    return before is not None and of_metric.last >= before
+    initial_loss = of_metric.first if of_metric.first_step == 0 and of_metric.last_step > 0 else None
+    return initial_loss is not None and of_metric.last >= initial_loss
 
 
 def _ends_early(run: ExternalRun, metric: str) -> bool:
@@ -318,13 +323,13 @@ def _concerns(
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> Iterator[str]:
     """Yield the objections to the verdicts, the gravest first."""
-    few = [
+    short_candidates = [
         f"{row.candidate} {row.loss.n if row.loss else 0}"
         for row in rows
         if row.loss is None or row.loss.n < FAIR_SEEDS
     ]
-    if few:
-        counts = ", ".join(few)
+    if short_candidates:
+        counts = ", ".join(short_candidates)
         yield f"too few seeds: fewer than {FAIR_SEEDS} cannot show small differences (with a finite loss: {counts})"
     tried = {row.candidate: len(row.learning_rates) for row in rows}
     if len({*tried.values()}) > 1:
@@ -372,7 +377,7 @@ MOST_SETTINGS = 8
 
 
 def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
-    """Settings that each candidate has one value of, and not all the same."""
+    """Return the settings that are constant within each candidate, and differ between candidates."""
     settings = {name: [dict(_settings(run)) for run in runs] for name, runs in of_row.items()}
     keys = {key for of_runs in settings.values() for config in of_runs for key in config}
     values = {

@@ -104,13 +104,13 @@ def seeds_to_decide(
 ) -> int | None:
     """Return the pairs that decide a difference of this size and noise, either way, with the chance `POWER`; None if
     a thousand would not."""
-    shown = least_seeds(lambda n: chance_shown(difference, n, sd, level, evaluation_error))
-    within = (
+    seeds_shown = least_seeds(lambda n: chance_shown(difference, n, sd, level, evaluation_error))
+    seeds_within = (
         least_seeds(lambda n: chance_within(margin, n, sd, level, evaluation_error, difference))
         if margin is not None and difference < margin
         else None
     )
-    return min((seeds for seeds in (shown, within) if seeds is not None), default=None)
+    return min((seeds for seeds in (seeds_shown, seeds_within) if seeds is not None), default=None)
 
 
 def paired_sd(experiments: Iterable[Sequence[Mapping[int, float]]]) -> tuple[float, int] | None:

@@ -127,18 +127,18 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
                 name=group[0][0].name,
                 experiments=tuple(dict.fromkeys(comparison.experiment_id for comparison, _ in group)),
                 targets=tuple(judged.target for _, judged in group if math.isfinite(judged.target)),
-                tokens=median_time([trial.tokens for trial in own]),
-                device_hours=median_time([trial.device_hours for trial in own]),
+                tokens=median_time([trial.tokens for trial in own_trials]),
+                device_hours=median_time([trial.device_hours for trial in own_trials]),
             )
-            for group, own in zip(groups.values(), trials[name], strict=True)
+            for group, own_trials in zip(groups.values(), trials[name], strict=True)
         ]
         for name in trials
     }
-    behind = [frozenset[str]().union(*(judged.behind for _, judged in group)) for group in groups.values()]
+    worse_names = [frozenset[str]().union(*(judged.behind for _, judged in group)) for group in groups.values()]
     rows = [
-        row.model_copy(update={"runs": len(own), "lost_runs": sum(trial.is_lost for trial in own)})
-        for row in _ranked_rows([rows_by_name[name] for name in trials], times, behind)
-        for own in [[trial for of_group in trials[row.candidate] for trial in of_group]]
+        row.model_copy(update={"runs": len(own_trials), "lost_runs": sum(trial.is_lost for trial in own_trials)})
+        for row in _ranked_rows([rows_by_name[name] for name in trials], times, worse_names)
+        for own_trials in [[trial for of_group in trials[row.candidate] for trial in of_group]]
     ]
     notes = _profile_notes([[comparison for comparison, _ in group] for group in groups.values()])
     lost = [
@@ -149,7 +149,7 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     untrained = [
         f"{row.title} was not trained on {pluralize(count, 'workload')}, and counts as not there."
         for row in rows
-        if (count := sum(not own for own in trials[row.candidate]))
+        if (count := sum(not own_trials for own_trials in trials[row.candidate]))
     ]
     missing = [
         f"{name} is left out: fewer than two candidates have runs there that ended with a curve, on seeds of both."
@@ -165,11 +165,11 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
 
 
 def _ranked_rows(
-    rows: Iterable[CandidateRow], times: Mapping[str, Sequence[WorkloadTime]], behind: Iterable[Collection[str]]
+    rows: Iterable[CandidateRow], times: Mapping[str, Sequence[WorkloadTime]], worse_names: Iterable[Collection[str]]
 ) -> list[ProfileRow]:
-    """Return the candidates of these rows of leaderboards, the best first, by their times to target on every workload.
-    `behind`: of each workload, who is shown to be worse than the best there."""
-    worse = Counter(name for names in behind for name in names)
+    """Return the candidates of these leaderboard rows, the best first, by their times to target on every workload.
+    `worse_names`: for each workload, the candidates shown to be worse than the best one."""
+    worse = Counter(name for names in worse_names for name in names)
     tokens = profile_scores({name: [time.tokens for time in workload_times] for name, workload_times in times.items()})
     hours = profile_scores(
         {name: [time.device_hours for time in workload_times] for name, workload_times in times.items()}
@@ -206,14 +206,14 @@ def _trials(measured: Measured) -> _Trials:
         }
         for summary in summaries(design, runs)
     }
-    ended = {name: own for name, own in ended.items() if own}
+    ended = {name: runs_by_seed for name, runs_by_seed in ended.items() if runs_by_seed}
     seeds = sorted(set.intersection(*(set(seed_runs) for seed_runs in ended.values()))) if ended else []
     stable = {
         name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in ended
     }
-    behind = _find_worse_than_best(design, runs)
+    worse_names = _find_worse_than_best(design, runs)
     medians = [
-        statistics.median_high(losses.values()) for name, losses in stable.items() if losses and name not in behind
+        statistics.median_high(losses.values()) for name, losses in stable.items() if losses and name not in worse_names
     ]
     target = max(medians, default=-math.inf) + (design.margin or 0.0)
 
@@ -228,7 +228,7 @@ def _trials(measured: Measured) -> _Trials:
         return _Trial(tokens=steps * tokens_per_step(run), device_hours=device_hours_until(run, steps))
 
     by_name = {name: [trial(name, seed) for seed in seeds] for name in ended if seeds}
-    return _Trials(target=target, by_name=by_name, behind=behind)
+    return _Trials(target=target, by_name=by_name, behind=worse_names)
 
 
 def _find_worse_than_best(design: ComparisonDesign, runs: Iterable[RunRecord]) -> frozenset[str]:

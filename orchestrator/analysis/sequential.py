@@ -51,13 +51,13 @@ class Look:
 
 
 @lru_cache(maxsize=256)
-def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
+def looks(first: int, last: int, alpha: float) -> Mapping[int, Look]:
     """Return number of pairs → its look, from the first to the last; together they spend `alpha`. Of very many seeds
     the first looks have nothing to spend, and there are none."""
     levels: dict[int, float] = {}
     u = shares = np.zeros(0)
-    for n in range(first, most + 1):
-        spend = _spent_error(n / most, alpha) - (_spent_error((n - 1) / most, alpha) if n > first else 0.0)
+    for n in range(first, last + 1):
+        spend = _spent_error(n / last, alpha) - (_spent_error((n - 1) / last, alpha) if n > first else 0.0)
         low, high = 0.0, math.sqrt(n)
         for _ in range(60):
             bound = (low + high) / 2
@@ -78,7 +78,14 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
 
 
 def chance_of_verdict(
-    mean: float, sd: float, pairs: int, most: int, level: float, *, evaluation_error: float = 0.0, margin: float | None
+    mean: float,
+    sd: float,
+    pairs: int,
+    planned_pairs: int,
+    level: float,
+    *,
+    evaluation_error: float = 0.0,
+    margin: float | None,
 ) -> float:
     """Return the probability that the interval of the last seed, at `level`, leaves zero out or lies within the margin,
     if differences go on as the `pairs` so far. The truth is as likely anywhere that the pairs allow (a flat prior), and
@@ -87,21 +94,21 @@ def chance_of_verdict(
     spread = sd * np.sqrt((pairs - 1) / sp.special.chdtri(pairs - 1, (1 - nodes) / 2))
     half, half_within = (
         np.hypot(
-            sp.special.stdtrit(most - 1, 1 - tail) * spread / math.sqrt(most),
+            sp.special.stdtrit(planned_pairs - 1, 1 - tail) * spread / math.sqrt(planned_pairs),
             sp.special.ndtri(1 - tail) * evaluation_error,
         )
         for tail in (level / 2, level)
     )
-    moves = spread * math.sqrt((most - pairs) / (most * pairs))
+    moves = spread * math.sqrt((planned_pairs - pairs) / (planned_pairs * pairs))
     chance = sp.special.ndtr((-half - mean) / moves) + sp.special.ndtr((mean - half) / moves)
     if margin is not None:
-        within = np.minimum(margin - half_within, half)
-        chance += np.maximum(sp.special.ndtr((within - mean) / moves) - sp.special.ndtr((-within - mean) / moves), 0.0)
+        limit = np.minimum(margin - half_within, half)
+        chance += np.maximum(sp.special.ndtr((limit - mean) / moves) - sp.special.ndtr((-limit - mean) / moves), 0.0)
     return float(chance @ weights / 2)
 
 
 def _spent_error(share: float, alpha: float) -> float:
-    """Return the part of alpha that is spent once that share of the seeds has ended."""
+    """Return the part of alpha that is spent after that share of the seeds."""
     return float(2 * sp.special.ndtr(sp.special.ndtri(alpha / 2) / math.sqrt(share)))
 
 

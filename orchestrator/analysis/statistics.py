@@ -19,12 +19,12 @@ FLOAT32 = 2.0**-23
 
 
 def t_quantile(degrees: float, probability: float) -> float:
-    """Return the value that Student's t is below with that probability."""
+    """Return the quantile of Student's t at that probability."""
     return float(sp.special.stdtrit(degrees, probability))
 
 
 def normal_quantile(probability: float) -> float:
-    """Return the value that a standard normal is below with that probability."""
+    """Return the quantile of the standard normal at that probability."""
     return float(sp.special.ndtri(probability))
 
 

@@ -32,10 +32,10 @@ def first_reached(positions: Sequence[float], losses: Sequence[float], target: f
     x, y = np.asarray(positions, dtype=np.float64), np.asarray(losses, dtype=np.float64)
     finite = np.isfinite(y)
     x, y = x[finite], y[finite]
-    below = np.flatnonzero(y <= target)
-    if not below.size:
+    indices_below = np.flatnonzero(y <= target)
+    if not indices_below.size:
         return None
-    crossing = int(below[0])
+    crossing = int(indices_below[0])
     if crossing == 0:
         return float(x[0])
     share = (y[crossing - 1] - target) / (y[crossing - 1] - y[crossing])
@@ -52,9 +52,9 @@ def crossing_bounds(
     from the first on and from the last back, up to the first that is not shown. Of a difference that falls, an end can
     be wrong only if the test at the last evaluation before zero is, or at the first one behind: so many tests cost no
     more than one (W. Maurer, L. A. Hothorn and W. Lehmacher 1995: a fixed sequence of hypotheses)."""
-    above = next((index for index, bound in enumerate(low) if not bound > 0), len(steps))
-    below = next((index for index, bound in enumerate(reversed(high)) if not bound < 0), len(steps))
-    return float(steps[above - 1]) if above else None, float(steps[-below]) if below else None
+    count_above = next((index for index, bound in enumerate(low) if not bound > 0), len(steps))
+    count_below = next((index for index, bound in enumerate(reversed(high)) if not bound < 0), len(steps))
+    return float(steps[count_above - 1]) if count_above else None, float(steps[-count_below]) if count_below else None
 
 
 def median_time(times: Sequence[float]) -> float | None:
@@ -88,7 +88,7 @@ def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ..
     measured = [point for point in points if point is not None]
 
     def is_beaten(point: tuple[float, float]) -> bool:
-        return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in measured)
+        return any(rival != point and rival[0] <= point[0] and rival[1] <= point[1] for rival in measured)
 
     return tuple(point is not None and not is_beaten(point) for point in points)
 
@@ -125,7 +125,7 @@ def time_ratios(times: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[
 
 
 def _ratio(time: float, fastest: float) -> float:
-    """`time / fastest`; who is as fast as the fastest has 1, even where that is no time at all."""
+    """Return `time / fastest`; the fastest itself has 1, even if its time is zero."""
     if not np.isfinite(time):
         return float("inf")
     if time == fastest:

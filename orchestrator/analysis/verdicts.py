@@ -78,7 +78,7 @@ def p_number(value: float) -> str:
 
 
 def p_text(value: float) -> str:
-    """`p = 0.034`, `p < 0.001`."""
+    """Return `p = 0.034` or `p < 0.001`."""
     number = p_number(value)
     return f"p {number}" if number.startswith("<") else f"p = {number}"
 
@@ -183,8 +183,8 @@ def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterat
     if design.searched and design.replicates == 1:
         yield "A search has luck, which the intervals leave out: `tuning.replicates` includes it."
     if at_edge := [row for row in rows if row.edge_of_grid and row.val_loss is not None]:
-        others = [row for row in at_edge if not row.is_baseline]
-        limits = [f"{'it is' if len(others) == 1 else 'they are'} not called worse"] if others else []
+        edge_candidates = [row for row in at_edge if not row.is_baseline]
+        limits = [f"{'it is' if len(edge_candidates) == 1 else 'they are'} not called worse"] if edge_candidates else []
         limits += [f"nothing is called better than {row.title}" for row in at_edge if row.is_baseline]
         yield (
             f"The best learning rate of {', '.join(row.title for row in at_edge)} is at an end of those tried, so "
@@ -211,7 +211,7 @@ def _rivals_evaluation(difference: Difference | None) -> bool:
 
 
 def _effect(difference: Difference, row: CandidateRow, baseline: CandidateRow, unit: str, sample: str) -> str:
-    """`AdaPM ends 0.0600 nats lower than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p = 0.012)`."""
+    """Return `AdaPM ends 0.0600 nats lower than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p = 0.012)`."""
     compared = f"as {baseline.title}" if difference.mean == 0 else f"than {baseline.title}"
     interval = interval_of_effect(difference)
     evidence = [*([f"95 %: {interval}"] if interval else []), pluralize(difference.n, sample)]

@@ -182,7 +182,7 @@ class RayRunner:
         return lost + [ended for ended in settled if ended is not None]
 
     def _lose_with_node(self, started: _LiveActor) -> EndedAttempt:
-        """Return the end of an attempt whose machine is no more: none of it is the run's doing."""
+        """Return the end of an attempt whose machine is gone, which is not the run's fault."""
         self.kill(started.run_id, started.attempt)
         return replace(_ended_attempt(started, interrupted=True, message=NODE_DIED), node_died=True)
 

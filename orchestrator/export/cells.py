@@ -17,7 +17,8 @@ class Format(StrEnum):
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """`result.peak_memory.host_rss_bytes` → 5: nested records as flat columns; lists and options as JSON text."""
+    """Return `result.peak_memory.host_rss_bytes` → 5: nested records as flat columns; lists and options as JSON
+    text."""
     if isinstance(value, dict) and value and not prefix.endswith("options"):
         for key, inner in value.items():
             yield from leaves(inner, f"{prefix}.{key}" if prefix else key)

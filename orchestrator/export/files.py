@@ -23,7 +23,7 @@ def write_results(runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> N
     """Write a row for each run, in the order given."""
     columns, length = _columns(runs)
     by_field = columns or {name: [] for name in RunRecord.model_fields}
-    names = [name for name in by_field if not any(other.startswith(f"{name}.") for other in by_field)]
+    names = [name for name in by_field if not any(field.startswith(f"{name}.") for field in by_field)]
     arrays = [pa.array(_uniform(by_field[name] + [None] * (length - len(by_field[name])), form)) for name in names]
     table = pa.Table.from_arrays(arrays, names=names)
     with _writer(file, table.schema, form) as writer:

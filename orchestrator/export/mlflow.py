@@ -154,8 +154,8 @@ class MlflowCopy:
             return str(matches[0].info.run_id), False
         started_at = record.started_at if isinstance(record, RunRecord) else record.created_at
         moment = _milliseconds(started_at or record.created_at)
-        made = self._client.create_run(folder, run_name=name, tags=tags, start_time=moment)
-        return str(made.info.run_id), True
+        run = self._client.create_run(folder, run_name=name, tags=tags, start_time=moment)
+        return str(run.info.run_id), True
 
     def _log_metrics(self, run_id: str, metrics: "Iterator[tuple[str, float, int, int]]") -> None:
         while batch := [Metric(*metric) for metric in islice(metrics, BATCH)]:
@@ -235,7 +235,7 @@ def result_metrics(run: RunRecord, milliseconds: int) -> Iterator[tuple[str, flo
 
 
 def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
-    """`workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
+    """Return `workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
     for name, value in leaves(run.spec.model_dump(mode="json")) if run.spec else ():
         yield name, value if isinstance(value, str) else json.dumps(value)
 

@@ -112,9 +112,13 @@ class Candidate(Spec):
     def fix_setting(self, setting: Setting) -> "Candidate":
         """Return the same at one setting that tuning found; what all candidates share, the clipping norm, stays as it
         is."""
-        own = {name: value for name, value in setting.items() if name not in ("lr", "clip_grad_norm")}
-        warmup_steps = own.pop("warmup_steps", self.warmup_steps)
-        changed = {"learning_rates": (setting["lr"],), "warmup_steps": warmup_steps, "options": {**self.options, **own}}
+        options = {name: value for name, value in setting.items() if name not in ("lr", "clip_grad_norm")}
+        warmup_steps = options.pop("warmup_steps", self.warmup_steps)
+        changed = {
+            "learning_rates": (setting["lr"],),
+            "warmup_steps": warmup_steps,
+            "options": {**self.options, **options},
+        }
         return self.model_copy(update=changed)
 
     def own_training(self) -> str:
@@ -128,13 +132,13 @@ class Candidate(Spec):
 
     def own_workload(self, workload: Workload) -> Workload:
         """Return the workload with the candidate's own warm-up, schedule and average."""
-        own = {} if self.schedule is None else self.schedule.model_dump(exclude_none=True)
+        schedule = {} if self.schedule is None else self.schedule.model_dump(exclude_none=True)
         if self.warmup_steps is not None:
-            own["warmup_steps"] = self.warmup_steps
-        if own:
-            if own.get("shape", workload.schedule.shape) != "wsd":
-                own["decay_share"] = USUAL_DECAY_SHARE
-            workload = workload.model_copy(update={"schedule": workload.schedule.model_copy(update=own)})
+            schedule["warmup_steps"] = self.warmup_steps
+        if schedule:
+            if schedule.get("shape", workload.schedule.shape) != "wsd":
+                schedule["decay_share"] = USUAL_DECAY_SHARE
+            workload = workload.model_copy(update={"schedule": workload.schedule.model_copy(update=schedule)})
         return workload if self.ema_decay is None else workload.model_copy(update={"ema_decay": self.ema_decay})
 
 
@@ -198,8 +202,8 @@ class TunedExperiment(Experiment):
 
     def tuning_method(self) -> str:
         """Return the method of tuning and its seeds, and the candidates' own settings instead of the workload's."""
-        own = self.own_trainings()
-        return f"{self._tuning_method()} Instead of the workload's: {own}." if own else self._tuning_method()
+        settings = self.own_trainings()
+        return f"{self._tuning_method()} Instead of the workload's: {settings}." if settings else self._tuning_method()
 
     def _tuning_method(self) -> str:
         tuning = self.tuning
@@ -219,8 +223,8 @@ class TunedExperiment(Experiment):
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Return the baseline, and what candidates have of their own instead of the workload's."""
-        own = self.own_trainings()
-        return (("baseline", self.baseline_name()), *([("of their own", own)] if own else []))
+        settings = self.own_trainings()
+        return (("baseline", self.baseline_name()), *([("of their own", settings)] if settings else []))
 
     def own_trainings(self) -> str:
         """`adamw-linear: linear, to 0 of the rate; …`; empty if all train as the workload says."""
@@ -229,11 +233,11 @@ class TunedExperiment(Experiment):
         )
 
     def baseline_name(self) -> str:
-        """Return the candidate that the others are held against."""
+        """Return the name of the baseline."""
         return self.baseline or self.candidates[0].name()
 
     def replicates(self) -> int:
-        """Return the number of times that everything is tuned and judged."""
+        """Return the number of independent repetitions of tuning and judging."""
         return self.tuning.replicates if self.tuning else 1
 
 
@@ -268,8 +272,8 @@ class ComparisonSpec(TunedExperiment):
             first = f"{self.sequential.first_seeds}"
             if "first_seeds" not in self.sequential.model_fields_set:
                 first += ", its default"
-            most = f"at most {MOST_SEQUENTIAL_SEEDS}"
-            allowed = f"must be more seeds than sequential.first_seeds ({first}), which all run, and {most}"
+            limit = f"at most {MOST_SEQUENTIAL_SEEDS}"
+            allowed = f"must be more seeds than sequential.first_seeds ({first}), which all run, and {limit}"
             return [(("seeds",), len(self.seeds), allowed)]
         return []
 
@@ -330,15 +334,15 @@ class ComparisonSpec(TunedExperiment):
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Return the first runs, seed by seed, so that early results already span every candidate."""
         if self.tuning is None:
-            most = max(len(candidate.learning_rates) for candidate in self.candidates)
+            rate_count = max(len(candidate.learning_rates) for candidate in self.candidates)
             return tuple(
                 self.planned_run(candidate.name(), seed=seed, setting={"lr": lr})
                 for seed in self.first_seeds()
-                for index in range(most)
+                for index in range(rate_count)
                 for candidate in self.candidates
                 for lr in candidate.learning_rates[index : index + 1]
             )
-        asked = {
+        settings_by_tuner = {
             (name, replicate): self.tuner(name, replicate).ask({})
             for name in self.names()
             for replicate in range(self.replicates())
@@ -346,9 +350,9 @@ class ComparisonSpec(TunedExperiment):
         return tuple(
             self.planned_run(name, seed=seed, setting=setting)
             for number, seed in enumerate(self.tuning.seeds)
-            for index in range(max(map(len, asked.values())))
+            for index in range(max(map(len, settings_by_tuner.values())))
             for name in self.names()
-            for setting in asked[name, number % self.replicates()][index : index + 1]
+            for setting in settings_by_tuner[name, number % self.replicates()][index : index + 1]
         )
 
     def names(self) -> tuple[str, ...]:
@@ -381,8 +385,8 @@ class ComparisonSpec(TunedExperiment):
         if self.tuning is None:
             return {}
         candidate = self.candidate(name)
-        own = candidate.own_workload(self.workload)
-        return priors(candidate.optimizer, candidate.options, candidate.own_rate(), own, self.tuning.search)
+        workload = candidate.own_workload(self.workload)
+        return priors(candidate.optimizer, candidate.options, candidate.own_rate(), workload, self.tuning.search)
 
     def planned_run(self, name: str, *, seed: int, setting: Setting, steps: int | None = None) -> PlannedRun:
         """Return a run of a candidate at a setting, of the workload's number of steps or another."""
@@ -423,8 +427,8 @@ class ComparisonSpec(TunedExperiment):
         if not trial_runs or any(run.candidate == name and run.seed in judging_seeds for run in runs):
             return
         tuner, tried = self.tuner(name, replicate), mean_losses(trial_runs)
-        if asked := tuner.ask(tried):
-            for setting in asked:
+        if settings := tuner.ask(tried):
+            for setting in settings:
                 for seed in tuning_seeds:
                     yield self.planned_run(name, seed=seed, setting=setting)
         elif (best_setting := tuner.setting(tried)) is not None:
@@ -529,12 +533,12 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
     """Return the faults that make the answer unfair: unequal trial budgets, and settings chosen on the judging
     seeds."""
     faults: list[SpecFault] = []
-    most = max(len(candidate.learning_rates) for candidate in candidates)
+    largest_count = max(len(candidate.learning_rates) for candidate in candidates)
     for position, candidate in enumerate(candidates if tuning is None or tuning.method == "grid" else ()):
-        where, count = ("candidates", position, "learning_rates"), len(candidate.learning_rates)
-        if count < most:
-            allowed = f"has {count} of the {most} rates that others get; give all the same number"
-            faults.append((where, list(candidate.learning_rates), allowed))
+        location, count = ("candidates", position, "learning_rates"), len(candidate.learning_rates)
+        if count < largest_count:
+            allowed = f"has {count} of the {largest_count} rates that others get; give all the same number"
+            faults.append((location, list(candidate.learning_rates), allowed))
     if tuning and (shared := sorted({*tuning.seeds} & {*seeds})):
         allowed = f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
         faults.append((("tuning", "seeds"), list(tuning.seeds), allowed))

@@ -48,12 +48,12 @@ class OwnSchedule(Spec):
             parts.append(f"to {self.final_lr_ratio:g} of the rate")
         return ", ".join(parts)
 
-    def faults(self, workload: Workload, where: tuple[str | int, ...]) -> list[SpecFault]:
-        """Return a share that its shape does not decay over, located there."""
+    def faults(self, workload: Workload, location: tuple[str | int, ...]) -> list[SpecFault]:
+        """Return a fault, located there, if the decay share does not apply to the shape."""
         if self.decay_share is None or (self.shape or workload.schedule.shape) == "wsd":
             return []
         allowed = "says when `wsd` decays; leave it out, or give the candidate the shape wsd"
-        return [((*where, "decay_share"), self.decay_share, allowed)]
+        return [((*location, "decay_share"), self.decay_share, allowed)]
 
 
 def write_out_schedule(fields: Any) -> Any:

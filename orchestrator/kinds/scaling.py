@@ -56,8 +56,8 @@ class TokenBudget(Spec):
     @model_validator(mode="after")
     def _require_one(self) -> Self:
         if (self.tokens is None) == (self.tokens_per_parameter is None):
-            given = self.model_dump(exclude_none=True)
-            raise_faults("TokenBudget", [((), given, "must have either tokens or tokens_per_parameter")])
+            budget = self.model_dump(exclude_none=True)
+            raise_faults("TokenBudget", [((), budget, "must have either tokens or tokens_per_parameter")])
         return self
 
     def tokens_for(self, parameters: int) -> float:
@@ -104,7 +104,7 @@ class ScalingSpec(TunedExperiment):
         faults: list[SpecFault] = []
         names = {candidate.name() for candidate in self.candidates}
         for position, size in enumerate(self.sizes):
-            if size.model in [other.model for other in self.sizes[:position]]:
+            if size.model in [earlier_size.model for earlier_size in self.sizes[:position]]:
                 faults.append((("sizes", position, "model"), size.model, "is given twice; each must differ"))
             for name in size.learning_rates.keys() - names:
                 allowed = f"no candidate has that name; known: {', '.join(sorted(names))}"
@@ -124,9 +124,9 @@ class ScalingSpec(TunedExperiment):
         faults: list[SpecFault] = []
         for position, size in enumerate(self.sizes):
             steps = [cell.steps for cell in self.cells() if cell.model == size.model]
-            for fewer, more in pairwise(sorted(steps)):
-                if fewer == more:
-                    allowed = f"two budgets are {fewer} steps of {size.model}; each must differ"
+            for step_count, next_count in pairwise(sorted(steps)):
+                if step_count == next_count:
+                    allowed = f"two budgets are {step_count} steps of {size.model}; each must differ"
                     faults.append((("budgets",), len(self.budgets), allowed))
             for cell in self.cells():
                 if cell.model != size.model:
@@ -136,8 +136,8 @@ class ScalingSpec(TunedExperiment):
                     faults.append((("budgets",), len(self.budgets), allowed))
                     continue
                 try:
-                    made = self.comparison(cell)
-                    type(made)(**dict(made))
+                    spec = self.comparison(cell)
+                    type(spec)(**dict(spec))
                 except ValidationError as error:
                     messages = "; ".join(fault["msg"] for fault in error.errors())
                     faults.append(
@@ -191,17 +191,17 @@ class ScalingSpec(TunedExperiment):
         """Return the comparison at one size and budget; without a cell at the largest ones. Nothing is checked: each
         cell was, with the whole."""
         cell = cell or self.cells()[-1]
-        own, execution = self.workload, self.workload.execution
+        base_workload, execution = self.workload, self.workload.execution
         size = next(size for size in self.sizes if size.model == cell.model)
         if size.micro_batch_sequences is not None:
             execution = execution.model_copy(update={MICRO: size.micro_batch_sequences})
-        schedule = own.schedule
+        schedule = base_workload.schedule
         if self.warmup_share is not None:
             warmup = min(round(self.warmup_share * cell.steps), cell.steps - 1)
             schedule = schedule.model_copy(update={"warmup_steps": warmup})
-        budget = own.budget.model_copy(update={"steps": cell.steps})
+        budget = base_workload.budget.model_copy(update={"steps": cell.steps})
         changed = {"model": cell.model, "schedule": schedule, "budget": budget, "execution": execution}
-        workload = own.model_copy(update=changed)
+        workload = base_workload.model_copy(update=changed)
         return ComparisonSpec.model_construct(
             name=f"{self.name[:60]} · {cell.model} · {workload.tokens():,} tokens",
             workload=workload,

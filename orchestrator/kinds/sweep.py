@@ -153,12 +153,12 @@ class SearchedCandidate(Spec):
         return {name: domain for name, domain in named if not isinstance(domain, FromCatalog)}
 
     def default_rate(self) -> float:
-        """Return the learning rate where none is looked for."""
+        """Return the learning rate of trials that do not search it."""
         return self.lr if self.lr is not None else catalog.entry(self.optimizer).learning_rate
 
     def defaults(self, workload: Workload) -> dict[str, Scalar]:
-        """Return the hyperparameters that are looked for, at the values that they would have otherwise; without those
-        of which the catalog knows none any more."""
+        """Return the searched hyperparameters at their default values, without those that the catalog no longer
+        knows."""
         if (entry := catalog.find(self.optimizer)) is None:
             return {}
         usual = entry.defaults() | {LR: entry.learning_rate, WARMUP: workload.schedule.warmup_steps}
@@ -229,8 +229,8 @@ class SweepSpec(Experiment):
             domain = candidate.ranges().get(WARMUP)
             warmups = [end for end in (ends(domain) if domain else ()) if isinstance(end, int) and end >= steps]
             if warmups:
-                where = ("candidates", index, "space", WARMUP)
-                faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
+                location = ("candidates", index, "space", WARMUP)
+                faults.append((location, warmups[-1], f"must be below workload.budget.steps = {steps}"))
             if candidate.schedule is not None:
                 faults += candidate.schedule.faults(self.workload, ("candidates", index, "schedule"))
             faults += averaging_faults(self.workload.ema_decay, candidate.optimizer, ("workload", "ema_decay"))

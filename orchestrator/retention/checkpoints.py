@@ -95,8 +95,8 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
         return ()
     status: dict[str, RunStatus] = {}
     with database.reading() as connection:
-        for some in id_slices(folders):
-            ended = runs.c.id.in_(some), runs.c.status.in_(TERMINAL)
+        for run_ids in id_slices(folders):
+            ended = runs.c.id.in_(run_ids), runs.c.status.in_(TERMINAL)
             rows = connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))
             status |= {row.id: row.status for row in rows}
     too_full = [run_id for run_id in status if _has_surplus(folders[run_id], kept_checkpoints(status[run_id], keep))]
@@ -112,14 +112,14 @@ def _has_surplus(folder: Path, policy: Mapping[Kind, int]) -> bool:
 
 
 def _local_surplus(folder: Path, policy: Mapping[Kind, int]) -> list[Path]:
-    """Return the notices of what goes."""
+    """Return the notices of the checkpoints that are to be deleted."""
     notices = {kind: sorted(folder.glob(f"{kind}-*.json")) for kind in policy}
     return [notice for kind, count in policy.items() for notice in notices[kind][: max(len(notices[kind]) - count, 0)]]
 
 
 def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
-    """Return whether it has still ended: it may have been retried since it was looked at, and needs its checkpoint
-    then.
+    """Delete a run's surplus checkpoints if it has still ended, and return whether it has: it may have been retried
+    meanwhile, and then needs its checkpoint.
 
     The files go under the run's lock, before anybody can retry it. Their number is small.
     """
@@ -162,7 +162,7 @@ def prune_remote(
 
 
 def remote_surplus(names: Sequence[str], status: RunStatus, reported: NewestCheckpoints, keep: Keep) -> list[str]:
-    """Return the files of one run that go."""
+    """Return the files of one run that are to be deleted."""
     has_ended = status in TERMINAL
     counts = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
     # Before any of a kind is told of, each may be the one that will be.

@@ -70,8 +70,8 @@ def find_field(name: str) -> RunField:
         if unfit or len(name) > LONGEST_NAME:
             raise FilterError(f"{name[:40]!r} is no path into a document; write one like spec.optimizer.lr")
         return RunField(name=name, kind=FieldKind.JSON, document=document, path=path)
-    near = get_close_matches(name[:LONGEST_NAME], NAMED_FIELDS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    matches = get_close_matches(name[:LONGEST_NAME], NAMED_FIELDS, n=1)
+    hint = f"; did you mean {matches[0]}?" if matches else ""
     parts = ", ".join(f"{document}.…" for document in DOCUMENTS)
     raise FilterError(f"there is no field {name[:40]!r}{hint or '.'} Fields: {', '.join(NAMED_FIELDS)}, {parts}")
 

@@ -91,10 +91,10 @@ def _tokens(text: str) -> list[_Token]:
         start = position + len(text[position:]) - len(text[position:].lstrip())
         if matched is None:
             quoted = text[start] in "\"'"
-            why = (
+            reason = (
                 "this quote is never closed" if quoted else f"{text[start]!r} is no operator; use {' '.join(OPERATORS)}"
             )
-            raise _fault(start + 1, why)
+            raise _fault(start + 1, reason)
         kind = str(matched.lastgroup)
         content = matched[kind]
         if "\x00" in content:
@@ -106,8 +106,8 @@ def _tokens(text: str) -> list[_Token]:
     return tokens
 
 
-def _fault(position: int, why: str) -> FilterError:
-    return FilterError(f"filter, position {position}: {why}")
+def _fault(position: int, reason: str) -> FilterError:
+    return FilterError(f"filter, position {position}: {reason}")
 
 
 class _Parser:

@@ -46,9 +46,9 @@ def open_file(
         raise NotFoundError(f"run {run.id} has no file {name[:64]!r} here; `GET /v1/runs/{run.id}/files` lists them")
     if (text := _document(run, name)) is not None:
         return io.BytesIO(text), len(text)
-    within = LOGS if wanted.kind is FileKind.LOG else CHECKPOINTS
+    folder = LOGS if wanted.kind is FileKind.LOG else CHECKPOINTS
     try:
-        file = os.fdopen(open_log(storage.runs_folder() / run.id / within / name), "rb")
+        file = os.fdopen(open_log(storage.runs_folder() / run.id / folder / name), "rb")
     except OSError as error:
         raise NotFoundError(f"the file {name} of run {run.id} has just gone: {error.strerror}") from error
     return file, os.fstat(file.fileno()).st_size

@@ -63,10 +63,10 @@ class Runs:
 
     def read_all(self, experiment_id: str) -> Iterator[RunRecord]:
         """Yield every run of an experiment by position, read page by page."""
-        after: str | None = None
-        while page := self.page(experiment_id=experiment_id, limit=PAGE, after=after):
+        cursor: str | None = None
+        while page := self.page(experiment_id=experiment_id, limit=PAGE, after=cursor):
             yield from page
-            after = page[-1].id
+            cursor = page[-1].id
 
     def apply(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
         """Cancel, pause, resume or retry one run, these two with another number of processes where one is given;

@@ -47,11 +47,11 @@ class Specifications:
     def warnings(self, spec: ExperimentSpec) -> list[str]:
         """Return a sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one;
         and for sizes, tuning seeds and held-out text that are too few."""
-        sizes, asked = self._monitor.largest_nodes(), spec.resources
-        reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
+        sizes, resources = self._monitor.largest_nodes(), spec.resources
+        reason = shortfall(resources.total_cpus(), resources.gpus, sizes) if sizes else None
         waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
-        few = data_warnings(spec.workload, self._storage.datasets_folder())
-        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *few]
+        data_advice = data_warnings(spec.workload, self._storage.datasets_folder())
+        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *data_advice]
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """Return the texts that are prepared in the data folder, own ones too; damaged ones are left out."""

@@ -69,9 +69,11 @@ def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart =
         fault, in_union = _fault(error, root, source)
         if in_union and fault.pointer in of_unions:
             earlier = faults_by_position.pop((fault.pointer, of_unions[fault.pointer]))
-            other = fault.allowed.removeprefix("must be ")
-            more = other if other in earlier.allowed else f"{earlier.allowed}, or {other}"
-            fault = fault.model_copy(update={"allowed": earlier.allowed if more == other else more})
+            alternative = fault.allowed.removeprefix("must be ")
+            alternatives = alternative if alternative in earlier.allowed else f"{earlier.allowed}, or {alternative}"
+            fault = fault.model_copy(
+                update={"allowed": earlier.allowed if alternatives == alternative else alternatives}
+            )
         if in_union:
             of_unions[fault.pointer] = fault.allowed
         faults_by_position.setdefault((fault.pointer, fault.allowed), fault)
@@ -85,12 +87,12 @@ def pointer(location: Iterable[int | str]) -> str:
 
 
 def encodable(text: str) -> str:
-    """`text` with lone surrogates, which no UTF-8 can carry, replaced by question marks."""
+    """Return `text` with lone surrogates, which UTF-8 cannot encode, replaced by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def short_json(value: Any, depth: int = 2) -> Any:
-    """`value` as finite, short JSON: what an error may repeat of its input, whatever that was."""
+    """Return `value` as finite, short JSON, whatever the input was, for use in an error."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float):
@@ -111,15 +113,15 @@ def _object_text(value: Mapping[Any, Any], depth: int) -> Any:
     if depth == 0:
         return "{…}" if value else {}
     items = list(value.items())[:MOST_ITEMS]
-    more: dict[str, Any] = {"…": "…"} if len(value) > MOST_ITEMS else {}
-    return {_short(encodable(str(key))): short_json(item, depth - 1) for key, item in items} | more
+    ellipsis: dict[str, Any] = {"…": "…"} if len(value) > MOST_ITEMS else {}
+    return {_short(encodable(str(key))): short_json(item, depth - 1) for key, item in items} | ellipsis
 
 
 def _list_text(value: list[Any] | tuple[Any, ...], depth: int) -> Any:
     if depth == 0:
         return "[…]" if value else []
-    more = ["…"] if len(value) > MOST_ITEMS else []
-    return [short_json(item, depth - 1) for item in value[:MOST_ITEMS]] + more
+    ellipsis = ["…"] if len(value) > MOST_ITEMS else []
+    return [short_json(item, depth - 1) for item in value[:MOST_ITEMS]] + ellipsis
 
 
 def _short(text: str) -> str:
@@ -138,12 +140,14 @@ def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> tuple[Fa
         suffix = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
         return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{suffix}"), False
     path, model, union = _walk(location, root)
-    given = None if error["type"] == "missing" else error["input"]
-    if error["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(given, Mapping):
+    content = None if error["type"] == "missing" else error["input"]
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(content, Mapping):
         name = error["ctx"]["discriminator"].strip(QUOTES)
-        path, given = (*path, name), given.get(name)
+        path, content = (*path, name), content.get(name)
     allowed = SCALAR_EXPECTED if _is_scalar(union) else _expectation(error, model, path)
-    return Fault(pointer=pointer(path), value=short_json(given), allowed=encodable(allowed), source=source), bool(union)
+    return Fault(pointer=pointer(path), value=short_json(content), allowed=encodable(allowed), source=source), bool(
+        union
+    )
 
 
 def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: Location) -> str:
@@ -165,9 +169,9 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return OBJECT_EXPECTED if not path else "must be a JSON object"
     if kind in ("tuple_type", "list_type"):
-        given = error["input"]
-        numeric = isinstance(given, int | float) and not isinstance(given, bool)
-        return f"must be a list of numbers, as [{short_json(given)}]" if numeric else "must be a list"
+        content = error["input"]
+        numeric = isinstance(content, int | float) and not isinstance(content, bool)
+        return f"must be a list of numbers, as [{short_json(content)}]" if numeric else "must be a list"
     if kind == "string_type":
         if isinstance(error["input"], date):
             return "must be text, in quotes: without them YAML reads a date"
@@ -241,7 +245,7 @@ def _item_of(annotation: Any) -> Any:
 
 
 def _unwrap(annotation: Any) -> Any:
-    """`annotation` without `Annotated` and without `| None`: pydantic gives neither a step in a location."""
+    """Return `annotation` without `Annotated` and without `| None`, because pydantic leaves both out of a location."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, UnionType):

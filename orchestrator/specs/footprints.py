@@ -90,8 +90,8 @@ def plan_question(
     and where it has no block plan."""
     if optimizer not in PLANNED:
         raise ValueError(f"{optimizer[:40]!r} has no block plan; those that have one: {', '.join(PLANNED)}")
-    asked = footprint_question(model, rank_ratio, state_dtype)
-    return asked.model_copy(update={"optimizers": (optimizer,), "with_blocks": True})
+    question = footprint_question(model, rank_ratio, state_dtype)
+    return question.model_copy(update={"optimizers": (optimizer,), "with_blocks": True})
 
 
 class Footprints:
@@ -153,25 +153,25 @@ class Footprints:
                 Thread(target=self._count_all, name="footprints", daemon=True).start()
 
     def _count_all(self) -> None:
-        """Count what was asked, all that waits in one process, until nothing is left."""
+        """Count all queued questions, each batch in one process, until none is left."""
         with self._changed:
-            asked = dict(self._asked)
-        while asked:
-            failed = self._count(asked)
+            questions = dict(self._asked)
+        while questions:
+            failures = self._count(questions)
             with self._changed:
-                self._failed |= failed
-                for path in asked:
+                self._failed |= failures
+                for path in questions:
                     del self._asked[path]
                 self._changed.notify_all()
-                asked = dict(self._asked)
+                questions = dict(self._asked)
 
-    def _count(self, asked: dict[Path, FootprintQuestion]) -> dict[Path, tuple[str, float]]:
-        """Keep what a process answers; why, and when, the others came to nothing."""
-        failed: dict[Path, tuple[str, float]] = {}
+    def _count(self, questions: dict[Path, FootprintQuestion]) -> dict[Path, tuple[str, float]]:
+        """Store the answers of a process, and return the failures: path → (reason, time)."""
+        failures: dict[Path, tuple[str, float]] = {}
         try:
-            answers = dict(zip(asked, count_footprints(list(asked.values())), strict=True))
+            answers = dict(zip(questions, count_footprints(list(questions.values())), strict=True))
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            answers = dict.fromkeys(asked, FootprintAnswer(fault=str(error)))
+            answers = dict.fromkeys(questions, FootprintAnswer(fault=str(error)))
         for path, answer in answers.items():
             fault = answer.fault
             if answer.footprint is not None:
@@ -181,9 +181,9 @@ class Footprints:
                 except OSError as error:
                     fault = str(error)
             if fault is not None:
-                log.warning("a footprint could not be counted", model=asked[path].model, error=fault)
-                failed[path] = f"The count for {asked[path].model} came to nothing: {fault}", time.monotonic()
-        return failed
+                log.warning("a footprint could not be counted", model=questions[path].model, error=fault)
+                failures[path] = f"The count for {questions[path].model} came to nothing: {fault}", time.monotonic()
+        return failures
 
     def _path(self, question: FootprintQuestion) -> Path:
         return answer_path(self._folder, question.model_dump_json())
@@ -191,8 +191,8 @@ class Footprints:
 
 def answer_path(folder: Path, *question: object) -> Path:
     """Return the path of the answer to that question, which is kept as long as the counting code is this one."""
-    asked = [*question, code_digest()]
-    return folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.json"
+    parts = [*question, code_digest()]
+    return folder / f"{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
 
 @cache

@@ -40,7 +40,7 @@ class SourcePositions:
                 self._root, self._members = _start_of(root), _members_of(root, {})
 
     def position(self, where: str) -> SourcePosition:
-        """Return the place of that pointer; of what would hold it, where it is missing or a default."""
+        """Return the position of that JSON pointer; if it is missing or a default, that of its nearest ancestor."""
         location, members = self._root, self._members
         for step in where.split("/")[1:]:
             if step not in members:

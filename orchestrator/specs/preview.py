@@ -205,11 +205,11 @@ def estimate_cost(budgets: Sequence[RunBudget], measured: RunsOfModel) -> CostEs
 
 def estimate_memory(budgets: Sequence[RunBudget], footprints: Footprints) -> Iterator[CandidateMemory]:
     """Yield the memory of every candidate and model whose footprint is known, once each."""
-    seen: set[tuple[str, str]] = set()
+    keys: set[tuple[str, str]] = set()
     for budget in budgets:
         key = budget.candidate, budget.workload.model
-        question = None if key in seen else _question(budget)
-        seen.add(key)
+        question = None if key in keys else _question(budget)
+        keys.add(key)
         footprint = footprints.find(question) if question else None
         by_optimizer = {count.optimizer: count.state_bytes for count in footprint.optimizers} if footprint else {}
         state_bytes = by_optimizer.get(budget.optimizer)

@@ -72,12 +72,12 @@ class SpecLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Return a node; raises `ComposerError` for too many values, and for an alias within what it repeats."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stub has no type
-        is_alias, before = isinstance(event, yaml.AliasEvent), self.values
+        is_alias, old_count = isinstance(event, yaml.AliasEvent), self.values
         node = super().compose_node(parent, index)
         if not is_alias:
             self.values += 1
             if event.anchor is not None:
-                self._values_below[event.anchor] = self.values - before
+                self._values_below[event.anchor] = self.values - old_count
         elif event.anchor in self._values_below:
             self.values += self._values_below[event.anchor]
         else:
@@ -103,15 +103,15 @@ class SpecLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping; raises `ConstructorError` if a key is given twice, which would hide the first value."""
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 problem = "the name of a field must be text"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            if key.value in seen:
+            if key.value in keys:
                 problem = f"{key.value!r} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(str(key.value))
+            keys.add(str(key.value))
         return super().construct_mapping(node, deep=deep)
 
 
@@ -155,16 +155,16 @@ def _yaml(text: str) -> Any:
     return value
 
 
-def _check_names(value: Any, seen: set[int]) -> None:
+def _check_names(value: Any, visited_ids: set[int]) -> None:
     """Raise `ValueError` for the name of a field that is none in JSON."""
-    if not isinstance(value, dict | list) or id(value) in seen:
+    if not isinstance(value, dict | list) or id(value) in visited_ids:
         return
-    seen.add(id(value))
+    visited_ids.add(id(value))
     for name in value if isinstance(value, dict) else ():
         if not isinstance(name, str | int | float | None):
             raise ValueError(f"the name of a field must be text, not {name!r}")
-    for held in value.values() if isinstance(value, dict) else value:
-        _check_names(held, seen)
+    for content in value.values() if isinstance(value, dict) else value:
+        _check_names(content, visited_ids)
 
 
 def _json(text: str) -> Any:
@@ -198,11 +198,11 @@ _PARSERS: dict[TextForm, Callable[[str], Any]] = {
 def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
     """`a.yaml:3:7: neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
     mark = error.problem_mark or error.context_mark
-    where = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else f"{source} is"
+    prefix = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else f"{source} is"
     message = ": ".join(filter(None, (error.context, error.problem)))
     if r"'\t'" in message:
         message += "; indent with spaces, not with tabs"
-    return f"{where} {_neither(TextForm.YAML)}: {message}"
+    return f"{prefix} {_neither(TextForm.YAML)}: {message}"
 
 
 def _character_trouble(source: str, text: str, position: int) -> str:
@@ -293,7 +293,7 @@ def _fields(model: BaseModel, usual: BaseModel | None) -> dict[str, Any]:
 
 
 def _plain(value: Any, written: Any, usual: BaseModel | None) -> Any:
-    """Return a value as JSON has it; specifications inside of it are shortened as well."""
+    """Return a value as plain JSON; specifications inside it are shortened as well."""
     if isinstance(value, BaseModel):
         return _fields(value, usual)
     if isinstance(value, tuple):

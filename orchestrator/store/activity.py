@@ -129,13 +129,13 @@ def _live_runs(*more: str) -> sa.Select[Any]:
     return sa.select(*columns).join(experiments, experiments.c.id == runs.c.experiment_id)
 
 
-def _waiting(connection: Connection, most: int, now: float) -> tuple[WaitingRun, ...]:
+def _waiting(connection: Connection, limit: int, now: float) -> tuple[WaitingRun, ...]:
     pace = seconds_between_starts(connection, now)
     query = (
         _live_runs("reason", "schedulable")
         .where(is_claimable)
         .order_by(sa.not_(runs.c.schedulable), *QUEUE_ORDER)
-        .limit(most)
+        .limit(limit)
     )
     waiting_runs = []
     for rank, row in enumerate(connection.execute(query), start=1):

@@ -15,7 +15,7 @@ from orchestrator.store.tables import experiments, keys, labels
 
 
 def read(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, dict[str, Any]]:
-    """`labels` and `note` of these experiments, by their numbers."""
+    """Return `labels` and `note` of these experiments, by their numbers."""
     labels_by_number: dict[int, list[str]] = {row.number: [] for row in rows}
     for number, label in connection.execute(_LABELS, {"numbers": list(labels_by_number)}) if labels_by_number else ():
         labels_by_number[number].append(label)

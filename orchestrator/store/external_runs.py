@@ -146,29 +146,31 @@ class ExternalRuns:
     def change_labels(self, experiment_id: str, change: LabelChange) -> ExternalExperiment:
         """Add labels and take some away. Raises `NotFoundError`, and `ConflictError` if they would be too many."""
         with self._database.writing() as connection:
-            asked, this = find_experiment(connection, experiment_id).id, external_experiments
-            row = connection.execute(sa.select(this.c.labels).where(this.c.id == asked).with_for_update()).one_or_none()
+            resolved_id, table = find_experiment(connection, experiment_id).id, external_experiments
+            row = connection.execute(
+                sa.select(table.c.labels).where(table.c.id == resolved_id).with_for_update()
+            ).one_or_none()
             had = () if row is None else _labels(row)[0]
             if (labels := changed_labels(had, change)) != had:
-                connection.execute(sa.update(this).where(this.c.id == asked).values(labels=json.dumps(labels)))
+                connection.execute(sa.update(table).where(table.c.id == resolved_id).values(labels=json.dumps(labels)))
                 count_change(connection)
-            return find_experiment(connection, asked)
+            return find_experiment(connection, resolved_id)
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Collection[str] = ()
     ) -> tuple[ExternalExperiment, ...]:
-        """Experiments that have all of these labels, the newest first; with `before`, those older than that one. Raises
-        `NotFoundError`."""
+        """Return experiments that have all of these labels, the newest first; `before` is the last id of the page
+        before. Raises `NotFoundError`."""
         with self._database.reading() as connection:
-            this = external_experiments
-            query = sa.select(this).order_by(this.c.number.desc())
+            table = external_experiments
+            query = sa.select(table).order_by(table.c.number.desc())
             if before is not None:
-                number = connection.scalar(sa.select(this.c.number).where(this.c.id == validate_id(before)))
+                number = connection.scalar(sa.select(table.c.number).where(table.c.id == validate_id(before)))
                 if number is None:
                     raise NotFoundError(
                         f"there is no experiment of external runs {before!r}; begin with the first page"
                     )
-                query = query.where(this.c.number < number)
+                query = query.where(table.c.number < number)
             rows = connection.execute(query if labels else query.limit(limit))
             fitting = (row for row in rows if set(labels) <= set(_labels(row)[0]))
             return _experiment_records(connection, list(islice(fitting, limit)))
@@ -196,21 +198,21 @@ class ExternalRuns:
             return find_run(connection, run_id)
 
     def series(self, run_id: str, metrics: Collection[str] = (), *, most_values: int | None = None) -> ExternalSeries:
-        """These metrics of a run, or all: the value that was told last of each step. Raises `NotFoundError`,
-        `ConflictError` if more than `most_values` were told, and `DamagedError` if a chunk cannot be read."""
+        """Return these metrics of a run, or all: the last logged value of each step. Raises `NotFoundError`,
+        `ConflictError` for more than `most_values` values, and `DamagedError` if a chunk cannot be read."""
         with self._database.reading() as connection:
             record = find_run(connection, run_id)
             summaries = record.metrics
-            asked = summaries.keys() & set(metrics) if metrics else summaries.keys()
-            count = sum(summaries[name].points for name in asked)
+            names = summaries.keys() & set(metrics) if metrics else summaries.keys()
+            count = sum(summaries[name].points for name in names)
             if most_values is not None and count > most_values:
                 raise ConflictError(
-                    f"external run {run_id} has {count:,} values of these {len(asked):,} metrics, and one answer at "
+                    f"external run {run_id} has {count:,} values of these {len(names):,} metrics, and one answer at "
                     f"most {most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
                 )
             points_by_metric: dict[str, dict[int, float]] = {}
             for point in _read_sessions(connection, record)[1]:
-                for name in point.metrics.keys() & asked:
+                for name in point.metrics.keys() & names:
                     points_by_metric.setdefault(name, {})[point.step] = float(point.metrics[name])
             ascending = {name: sorted(points.items()) for name, points in sorted(points_by_metric.items())}
             return ExternalSeries(
@@ -221,21 +223,21 @@ class ExternalRuns:
 
 
 def _experiment_of(connection: Connection, name: str, key_id: str | None, now: float) -> tuple[int, str]:
-    """Number and id of the experiment of that name, which is made where there is none."""
-    this = external_experiments
+    """Return number and id of the experiment of that name, created if missing."""
+    table = external_experiments
     # The row may be read by many at once; whoever deletes it meanwhile is waited for, and then it is made anew.
-    query = sa.select(this.c.number, this.c.id).where(this.c.name == name).with_for_update(read=True, key_share=True)
+    query = sa.select(table.c.number, table.c.id).where(table.c.name == name).with_for_update(read=True, key_share=True)
     if (row := connection.execute(query).one_or_none()) is None:
-        made = {"id": new_id(), "name": name, "created_at": now, "key_id": key_id}
-        connection.execute(insert(connection, this).values(made).on_conflict_do_nothing(index_elements=["name"]))
+        values = {"id": new_id(), "name": name, "created_at": now, "key_id": key_id}
+        connection.execute(insert(connection, table).values(values).on_conflict_do_nothing(index_elements=["name"]))
         row = connection.execute(query).one()
     return int(row.number), str(row.id)
 
 
 def _locked_run(connection: Connection, run_id: str, number: int, header: RunHeader, now: float) -> Any:
     """Return the run's row, made where there is none."""
-    this = external_runs
-    made = {
+    table = external_runs
+    new_values = {
         "id": run_id,
         "experiment_number": number,
         **header.model_dump(include={"candidate", "lr", "seed", "workload", "source", "started_at"}),
@@ -249,14 +251,14 @@ def _locked_run(connection: Connection, run_id: str, number: int, header: RunHea
         "torn_lines": 0,
         "metrics": "{}",
     }
-    connection.execute(insert(connection, this).values(made).on_conflict_do_nothing(index_elements=["id"]))
-    row = connection.execute(sa.select(this).where(this.c.id == run_id).with_for_update(of=this)).one_or_none()
+    connection.execute(insert(connection, table).values(new_values).on_conflict_do_nothing(index_elements=["id"]))
+    row = connection.execute(sa.select(table).where(table.c.id == run_id).with_for_update(of=table)).one_or_none()
     if row is None:
         raise ConflictError(f"external run {run_id} was deleted at this moment; send it again")
     for name in ("experiment_number", "candidate", "lr", "seed"):
-        if row._mapping[name] != made[name]:
+        if row._mapping[name] != new_values[name]:
             field = "experiment" if name == "experiment_number" else name
-            value = header.experiment if name == "experiment_number" else made[name]
+            value = header.experiment if name == "experiment_number" else new_values[name]
             raise ConflictError(
                 f"external run {run_id} has another {field} than {value!r}: a run that goes on tells what it told at "
                 "its beginning; give another run another id"
@@ -283,30 +285,30 @@ def _require_short_summary(row: Mapping[str, Any]) -> None:
         )
 
 
-def _delete(database: Database, experiment_id: str, which: sa.ColumnElement[bool]) -> None:
+def _delete(database: Database, experiment_id: str, condition: sa.ColumnElement[bool]) -> None:
     """Remove these runs of an experiment in short transactions, and the experiment once it has none. A spool's newest
     lines go first: a deletion that breaks off leaves the beginning of each, as an upload does that breaks off."""
-    this, key = external_experiments, list(external_chunks.primary_key)
+    table, key = external_experiments, list(external_chunks.primary_key)
     is_full = True
     while is_full:
         with database.writing() as connection:
             # Whoever sends lines of its runs meanwhile waits for this row.
-            query = sa.select(this.c.number).where(this.c.id == experiment_id).with_for_update()
+            query = sa.select(table.c.number).where(table.c.id == experiment_id).with_for_update()
             if (number := connection.execute(query).scalar_one_or_none()) is None:
                 return  # another one has deleted it
             runs_of_it = external_runs.c.experiment_number == number
-            ids = sa.select(external_runs.c.id).where(runs_of_it, which)
+            ids = sa.select(external_runs.c.id).where(runs_of_it, condition)
             newest = sa.select(*key).where(external_chunks.c.run_id.in_(ids))
             newest = newest.order_by(*(column.desc() for column in key)).limit(ROWS_AT_ONCE)
             room = ROWS_AT_ONCE
             room -= connection.execute(sa.delete(external_chunks).where(sa.tuple_(*key).in_(newest))).rowcount
             if room:
-                gone = sa.delete(external_runs).where(external_runs.c.id.in_(ids.limit(room)))
-                room -= connection.execute(gone).rowcount
+                deletion = sa.delete(external_runs).where(external_runs.c.id.in_(ids.limit(room)))
+                room -= connection.execute(deletion).rowcount
             is_full = not room
             if not is_full:
                 has_runs = sa.exists().where(runs_of_it)
-                connection.execute(sa.delete(this).where(this.c.number == number, ~has_runs))
+                connection.execute(sa.delete(table).where(table.c.number == number, ~has_runs))
             count_change(connection)
 
 
@@ -369,8 +371,8 @@ def _may_go_back(
             if step < last.get(name, 0):
                 return True
             last[name] = step
-    other = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
-    if connection.execute(sa.select(external_chunks.c.part).where(other)).first() is None:
+    is_of_other_part = (external_chunks.c.run_id == row.id) & (external_chunks.c.part != batch.part)
+    if connection.execute(sa.select(external_chunks.c.part).where(is_of_other_part)).first() is None:
         return False
     lowest = min((step for step, _ in points), default=highest + 1)
     if chunk is None or lowest <= highest or batch.run.started_at < row.state_at:
@@ -398,7 +400,7 @@ def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
 
 
 def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, moment: float) -> None:
-    """The value that was told last of the lowest and of the highest step."""
+    """Update a metric's summary: the last logged values of its lowest and of its highest step."""
     finite_value = value if math.isfinite(value) else None
     summary = metrics.setdefault(
         name,
@@ -414,28 +416,28 @@ def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: flo
 
 def find_experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
     """Return an experiment by its id or its name. Raises `NotFoundError`."""
-    asked, this = validate_id(experiment_id), external_experiments
-    rows = connection.execute(sa.select(this).where((this.c.id == asked) | (this.c.name == asked))).all()
-    matches = sorted(rows, key=lambda row: row.id != asked)
+    key, table = validate_id(experiment_id), external_experiments
+    rows = connection.execute(sa.select(table).where((table.c.id == key) | (table.c.name == key))).all()
+    matches = sorted(rows, key=lambda row: row.id != key)
     if not matches:
-        raise external_experiment_not_found(connection, asked)
+        raise external_experiment_not_found(connection, key)
     return _experiment_records(connection, matches[:1])[0]
 
 
 def _experiment_records(connection: Connection, rows: Sequence[Any]) -> tuple[ExternalExperiment, ...]:
-    this = external_runs
+    table = external_runs
     counted = (
         sa.select(
-            this.c.experiment_number,
-            this.c.state,
-            this.c.candidate,
-            this.c.source,
+            table.c.experiment_number,
+            table.c.state,
+            table.c.candidate,
+            table.c.source,
             sa.func.count().label("runs"),
-            sa.func.max(this.c.updated_at).label("updated_at"),
+            sa.func.max(table.c.updated_at).label("updated_at"),
         )
-        .where(this.c.experiment_number.in_([row.number for row in rows]))
-        .group_by(this.c.experiment_number, this.c.state, this.c.candidate, this.c.source)
-        .order_by(sa.func.min(this.c.created_at), this.c.candidate)
+        .where(table.c.experiment_number.in_([row.number for row in rows]))
+        .group_by(table.c.experiment_number, table.c.state, table.c.candidate, table.c.source)
+        .order_by(sa.func.min(table.c.created_at), table.c.candidate)
     )
     groups: dict[int, list[Any]] = {}
     for group in connection.execute(counted):
@@ -465,7 +467,7 @@ def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
 
 
 def _labels(row: Any) -> tuple[tuple[str, ...], DamagedError | None]:
-    """And why they cannot be read, where they cannot."""
+    """Return the labels, and the reason if they cannot be read."""
     try:
         return integrity.stored(LABELS, row.labels), None
     except DamagedError as error:

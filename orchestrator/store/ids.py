@@ -37,13 +37,12 @@ def new_id() -> str:
 def id_slices(ids: Iterable[str]) -> Iterator[list[str]]:
     """Yield the ids in pieces for one statement each."""
     remaining_ids = iter(ids)
-    while some := list(islice(remaining_ids, IDS_AT_ONCE)):
-        yield some
+    while id_slice := list(islice(remaining_ids, IDS_AT_ONCE)):
+        yield id_slice
 
 
 def validate_id(text: str) -> str:
-    """Return an id from outside as the database may be asked for it: PostgreSQL refuses NUL, and none of our ids has
-    one."""
+    """Return an id from outside that is safe in a query: PostgreSQL refuses NUL, and none of our ids has one."""
     return text.replace("\x00", "\ufffd")
 
 
@@ -67,19 +66,21 @@ def external_experiment_not_found(connection: Connection, experiment_id: str) ->
 
 
 def _not_found(
-    noun: str, asked: str, ids: sa.Select[Any], connection: Connection, table: sa.Table = experiments
+    noun: str, text: str, ids: sa.Select[Any], connection: Connection, table: sa.Table = experiments
 ) -> NotFoundError:
-    message = f"there is no {noun} {asked!r}"
-    matched = ABBREVIATED.fullmatch(asked)
+    message = f"there is no {noun} {text!r}"
+    matched = ABBREVIATED.fullmatch(text)
     if matched is None or (matched[2] is not None and noun != "run"):
         return NotFoundError(message)
     begins = ids.where(table.c.id.startswith(matched[1]))
     if noun == "run":
         begins = begins.where(runs.c.position == int(matched[2])) if matched[2] else begins.where(sa.false())
-    near = tuple(connection.execute(begins.order_by(ids.selected_columns[0]).limit(MOST_NEAR + 1)).scalars())
-    if len(near) > 1:
-        some = ", ".join(near[:MOST_NEAR]) + (" and more" if len(near) > MOST_NEAR else "")
-        return NotFoundError(f"{message}; several begin with it: {some}", asked=asked, near=near)
-    if not near:
+    suggestions = tuple(connection.execute(begins.order_by(ids.selected_columns[0]).limit(MOST_NEAR + 1)).scalars())
+    if len(suggestions) > 1:
+        listing = ", ".join(suggestions[:MOST_NEAR]) + (" and more" if len(suggestions) > MOST_NEAR else "")
+        return NotFoundError(f"{message}; several begin with it: {listing}", asked=text, near=suggestions)
+    if not suggestions:
         return NotFoundError(message)
-    return NotFoundError(f"{message}; did you mean {near[0]}?", asked=asked, near=near, meant=near[0])
+    return NotFoundError(
+        f"{message}; did you mean {suggestions[0]}?", asked=text, near=suggestions, meant=suggestions[0]
+    )

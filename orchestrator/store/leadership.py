@@ -65,12 +65,12 @@ class Leadership:
 
     def require(self) -> None:
         """Raise `LostLeadershipError` unless this process leads without a break since the last `keep`."""
-        before = self._term
-        if before is None or self.keep() != before:
+        old_term = self._term
+        if old_term is None or self.keep() != old_term:
             raise LostLeadershipError
 
     def hold(self) -> int | None:
-        """Take or renew the lease: the term that we lead in, or None while another one leads.
+        """Take or renew the lease and return our term, or None while another process leads.
 
         The term rises with every change of the holder: who reads another one than before has missed a leader.
         """
@@ -170,9 +170,9 @@ class LeaderLoop:
         leadership = self._duty.leadership
         term = leadership.keep() if leadership else 1
         if term != self._term:
-            before, self._term = self._term, None
-            if before is not None:
-                log.warning("another process leads", duty=self._duty.name, term=before)
+            old_term, self._term = self._term, None
+            if old_term is not None:
+                log.warning("another process leads", duty=self._duty.name, term=old_term)
                 self._duty.step_back()
             if term is not None:
                 self._duty.take_over(term)

@@ -209,15 +209,15 @@ def require_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any
     return row
 
 
-def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnElement[bool]]:
-    given = {name: wanted for name, wanted in where.items() if wanted is not None}
-    experiment_id = given.pop("experiment_id", None)
+def _conditions(connection: Connection, run_filter: RunFilter) -> Iterator[sa.ColumnElement[bool]]:
+    filters = {name: wanted for name, wanted in run_filter.items() if wanted is not None}
+    experiment_id = filters.pop("experiment_id", None)
     yield (
         is_kept
         if experiment_id is None
         else (runs.c.experiment_number == require_experiment(connection, str(experiment_id)).number)
     )
-    for name, wanted in given.items():
+    for name, wanted in filters.items():
         yield runs.c[name] == (validate_id(wanted) if isinstance(wanted, str) else wanted)
 
 
@@ -232,7 +232,7 @@ def _order(sort: str | None) -> tuple[sa.ColumnElement[Any], ...]:
 def _page_condition(
     connection: Connection, run_id: str, sort: str | None, experiment_id: str | None
 ) -> sa.ColumnElement[bool]:
-    """Return the condition of rows behind a run in that order: its own values are looked up, so that an id is the whole
+    """Return the condition of rows after a run in that order: its values are looked up, so that an id is the whole
     cursor."""
     key = runs.c[sort.removeprefix("-")] if sort is not None else sa.null()
     columns = runs.c.experiment_number, runs.c.position, runs.c.experiment_id, key
@@ -250,8 +250,8 @@ def _page_condition(
         return later
     if value is None:
         return sa.and_(key.is_(None), later)
-    beyond = key < value if sort.startswith("-") else key > value
-    return sa.or_(key.is_(None), beyond, sa.and_(key == value, later))
+    is_beyond = key < value if sort.startswith("-") else key > value
+    return sa.or_(key.is_(None), is_beyond, sa.and_(key == value, later))
 
 
 def _run_query() -> sa.Select[Any]:
@@ -365,7 +365,7 @@ def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: in
     """Return the progress and its speed. Steps that an ended run never took (diverged, cancelled) are no longer to be
     done; the planned steps of an experiment that grows count, so that its share never falls as runs are added."""
     by_status = {RunStatus(total.status): total for total in totals}
-    done = sum(int(total.steps) for total in by_status.values())
+    steps_done = sum(int(total.steps) for total in by_status.values())
     steps_total = sum(
         int(total.steps if status in TERMINAL else total.steps_total) for status, total in by_status.items()
     )
@@ -373,10 +373,10 @@ def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: in
         steps_total = max(steps_total, steps_planned)
     running = by_status.get(RunStatus.RUNNING)
     return Progress(
-        steps_done=done,
+        steps_done=steps_done,
         steps_total=steps_total,
         tokens_per_second=None if running is None else running.tokens_per_second,
-        seconds_left=_seconds_left(by_status, steps_total - done, growing=growing),
+        seconds_left=_seconds_left(by_status, steps_total - steps_done, growing=growing),
     )
 
 

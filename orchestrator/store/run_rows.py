@@ -104,7 +104,7 @@ def lock_ids(
 
 
 def lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
-    """Lock an experiment, deleted or not, until the transaction ends: what of its row is short. Raises
+    """Lock an experiment, deleted or not, until the transaction ends, and return the short columns of its row. Raises
     `NotFoundError`."""
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
     locking = _EXPERIMENT.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)

@@ -191,7 +191,7 @@ class _Origin:
         return _NO_NUMBER if number is None else number, _Binary(sa.null() if text is None else text)
 
     def select(self, columns: Sequence[Expression], *conditions: Expression) -> sa.Select[Any]:
-        """Return a query over the runs; tables that neither columns nor conditions name are not joined."""
+        """Return a query over the runs; tables that neither columns nor conditions use are not joined."""
         used = {
             element.table
             for expression in (*columns, *conditions)
@@ -227,9 +227,9 @@ _ORIGINS = (
 )
 
 
-def _condition(origin: _Origin, asked: Filter) -> Expression:
+def _condition(origin: _Origin, run_filter: Filter) -> Expression:
     """Return the filter as SQL of two values: true or false, never null."""
-    match asked:
+    match run_filter:
         case Negation(part):
             return sa.not_(_condition(origin, part))
         case Conjunction(parts):
@@ -237,29 +237,29 @@ def _condition(origin: _Origin, asked: Filter) -> Expression:
         case Disjunction(parts):
             return sa.or_(*(_condition(origin, part) for part in parts))
         case Condition():
-            return _comparison(origin.answer(asked.field), asked)
+            return _comparison(origin.answer(run_filter.field), run_filter)
 
 
-def _comparison(answer: _Answer, asked: Condition) -> Expression:
-    if asked.text is None:
+def _comparison(answer: _Answer, condition: Condition) -> Expression:
+    if condition.text is None:
         is_missing = sa.and_(*(part.is_(None) for part in (answer.number, answer.text) if part is not None))
-        return is_missing if asked.operator == "=" else sa.not_(is_missing)
+        return is_missing if condition.operator == "=" else sa.not_(is_missing)
     either: list[Expression] = []
-    operator = asked.operator.removeprefix("!")
-    if asked.number is not None and answer.number is not None and operator != "~":
-        number, value = answer.number, sa.literal(asked.number, sa.Double)
+    operator = condition.operator.removeprefix("!")
+    if condition.number is not None and answer.number is not None and operator != "~":
+        number, value = answer.number, sa.literal(condition.number, sa.Double)
         compared = {"=": number == value, "<": number < value, "<=": number <= value}
         compared |= {">": number > value, ">=": number >= value}
         either.append(sa.and_(number.is_not(None), compared[operator]))
     if answer.text is not None and operator in ("=", "~"):
         # A to Z in small letters, whatever the database's language.
-        text, wanted = sa.func.lower(_Binary(answer.text)), sa.literal(asked.text, sa.Text)
+        text, wanted = sa.func.lower(_Binary(answer.text)), sa.literal(condition.text, sa.Text)
         is_match = text == wanted if operator == "=" else sa.func.replace(text, wanted, "") != text
-        if operator == "~" and not asked.text:
+        if operator == "~" and not condition.text:
             is_match = sa.true()
         either.append(sa.and_(answer.text.is_not(None), is_match))
     matched = sa.or_(*either) if either else sa.false()
-    return sa.not_(matched) if asked.operator.startswith("!") else matched
+    return sa.not_(matched) if condition.operator.startswith("!") else matched
 
 
 class RunTable:
@@ -276,12 +276,12 @@ class RunTable:
 
     def read_all(self, query: TableQuery) -> Iterator[TableRow]:
         """Yield every row, from the first one, a page in memory at a time."""
-        asked = replace(query, limit=STREAMED_ROWS, after=None)
-        while rows := self.page(asked):
+        page_query = replace(query, limit=STREAMED_ROWS, after=None)
+        while rows := self.page(page_query):
             yield from rows
             if len(rows) < STREAMED_ROWS:
                 return
-            asked = replace(asked, after=rows[-1].cursor())
+            page_query = replace(page_query, after=rows[-1].cursor())
 
     def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
         """Return the runs by the fields that the query groups by, the largest groups first, at most `MOST_GROUPS` of

@@ -137,8 +137,8 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
 
 def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
     """Yield the columns of many runs like `read`, one in memory at a time; runs without points are left out."""
-    for some in id_slices(run_ids):
-        rows = connection.execute(_OF_RUNS, {"ids": some}, execution_options={"yield_per": ROWS_AT_ONCE})
+    for id_slice in id_slices(run_ids):
+        rows = connection.execute(_OF_RUNS, {"ids": id_slice}, execution_options={"yield_per": ROWS_AT_ONCE})
         for run_id, of_run in groupby(rows, key=attrgetter("run_id")):
             yield run_id, _merge_chunks(list(of_run), fields)
 
@@ -202,7 +202,7 @@ def check_chunk(row: Any, fields: Sequence[str], *, trusts_checksum: bool = True
 def append_reports(
     connection: Connection, run_id: str, attempt: int, observed: Sequence[Observation], written: Sequence[TextSamples]
 ) -> None:
-    """Add what a batch brought beside points; what the attempt brought before stays as it is."""
+    """Add the observations and samples of a batch; those that the attempt sent before stay as they are."""
     observed_json = [
         ({"step": observation.step, "probe": observation.probe}, json.dumps(observation.blocks))
         for observation in observed
@@ -240,8 +240,8 @@ def read_samples(
 def _read_packed(
     connection: Connection, column: sa.Column[Any], run_id: str, after_step: int, most_steps: int | None
 ) -> Iterator[tuple[sa.Row[Any], Any]]:
-    """Yield the rows of at most so many steps beyond `after_step` with the content of the column, by the rest of their
-    key, each of the newest attempt."""
+    """Yield the newest attempt's row of each step and probe, with the unpacked content of `column`, for at most
+    `most_steps` steps beyond `after_step`."""
     table: Any = column.table
     of_run = (table.c.run_id == run_id) & (table.c.step > after_step)
     steps = sa.select(table.c.step).where(of_run).distinct().order_by(table.c.step).limit(most_steps)

@@ -67,13 +67,13 @@ class Finding(Record):
 
 
 def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Finding:
-    """Return every claim on every part that it is about. `figures`: those of the study's own module."""
+    """Return the finding: every claim, judged on each of its parts. `figures`: those of the study's own module."""
     planned = study.experiments(result.scale)
     if absent := [name for name in planned if result.part(name) is None]:
         return no_finding(f"not run yet: {', '.join(absent)}")
     if going := [part.name for part in result.parts if not part.complete]:
         return no_finding(f"runs of {', '.join(going)} have not ended")
-    own = [] if figures is None else list(figures.measure(study, result))
+    own_figures = [] if figures is None else list(figures.measure(study, result))
     measures: list[Measure] = []
     for claim in study.claims:
         if claim.metric in SHARED_METRICS:
@@ -81,7 +81,7 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
                 if claim.part in (None, part.name) and _has_candidate(study, result.scale, part.name, claim.candidate):
                     measures.append(_comparison_measure(study, claim, part, is_alone=len(result.parts) == 1))
         else:
-            claimed_figures = [f for f in own if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
+            claimed_figures = [f for f in own_figures if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
             measures += [
                 _figure_measure(study, claim, figure) for figure in claimed_figures if claim.part in (None, figure.part)
             ]
@@ -98,9 +98,9 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
     )
 
 
-def no_finding(why: str) -> Finding:
+def no_finding(reason: str) -> Finding:
     """Return a finding without a verdict, with the reason."""
-    return Finding(answer=ClaimVerdict.MISSING, sentence=f"No result yet: {why}.")
+    return Finding(answer=ClaimVerdict.MISSING, sentence=f"No result yet: {reason}.")
 
 
 def all_claims(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
@@ -110,7 +110,7 @@ def all_claims(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
 
 
 def count_sentence(verdicts: Sequence[ClaimVerdict]) -> str:
-    """`Of 5 claims 3 are supported, 1 is contradicted and 1 is undecided.`"""
+    """Return `Of 5 claims 3 are supported, 1 is contradicted and 1 is undecided.`"""
     counts = Counter(verdicts)
     phrases = [f"{counts[verdict]} {_is_said(verdict, counts[verdict])}" for verdict in ClaimVerdict if counts[verdict]]
     if not phrases:
@@ -165,25 +165,25 @@ def _comparison_measure(study: Study, claim: StudyClaim, part: PartResult, *, is
     """Return the measure of a metric that every comparison has."""
     baseline = next(outcome for outcome in part.candidates if outcome.is_baseline)
     subject = part.candidate(claim.candidate)
-    other = baseline if claim.against is None else part.candidate(claim.against)
+    reference = baseline if claim.against is None else part.candidate(claim.against)
     value, note, bounds, unit = None, "", (-math.inf, math.inf), ""
     interval: Difference | OpenInterval | None = None
-    if subject is None or other is None:
+    if subject is None or reference is None:
         note = "not measured"
     elif claim.metric == "loss_difference":
-        interval = apart = _difference(part, subject, other, baseline)
-        bounds, unit = _loss_bounds(apart, subject, other), part.loss_unit
-        note = _loss_note(subject, other)
+        interval = difference = _difference(part, subject, reference, baseline)
+        bounds, unit = _loss_bounds(difference, subject, reference), part.loss_unit
+        note = _loss_note(subject, reference)
     elif claim.metric == "speed_up":
         interval, unit = subject.speed_up, " times"
         bounds = _speed_up_bounds(subject.speed_up, subject, baseline)
         note = _open_note(subject.speed_up)
     else:
-        value = subject.state_bytes / other.state_bytes if subject.state_bytes and other.state_bytes else None
+        value = subject.state_bytes / reference.state_bytes if subject.state_bytes and reference.state_bytes else None
         bounds = bounds if value is None else (value, value)
     if interval is not None:
         value = interval.mean
-    titles = [claim.candidate if outcome is None else outcome.title for outcome in (subject, other)]
+    titles = [claim.candidate if outcome is None else outcome.title for outcome in (subject, reference)]
     name = f"{titles[0]}, {NAMES[claim.metric].format(other=titles[1])}"
     return Measure(
         name=name if is_alone else f"{name}, {part.name}", value=value,
@@ -195,38 +195,39 @@ def _comparison_measure(study: Study, claim: StudyClaim, part: PartResult, *, is
 
 
 def _difference(
-    part: PartResult, subject: CandidateOutcome, other: CandidateOutcome, baseline: CandidateOutcome
+    part: PartResult, subject: CandidateOutcome, reference: CandidateOutcome, baseline: CandidateOutcome
 ) -> Difference | None:
-    """Return the comparison's own to its baseline; to another candidate by the same estimator, as one of as many."""
-    if other is baseline or subject.difference is None:
+    """Return the comparison's difference to its baseline; to any other candidate, one by the same estimator and number
+    of comparisons."""
+    if reference is baseline or subject.difference is None:
         return subject.difference
     return paired_difference(
         part.losses(subject.candidate),
-        part.losses(other.candidate),
+        part.losses(reference.candidate),
         comparisons=subject.difference.comparisons,
         evaluation_error=subject.difference.evaluation_error,
     )
 
 
 def _loss_bounds(
-    difference: Difference | None, subject: CandidateOutcome, other: CandidateOutcome
+    difference: Difference | None, subject: CandidateOutcome, reference: CandidateOutcome
 ) -> tuple[float, float]:
     """Return the bounds between which the difference lies. Who lost runs where the other lost none is worse by any
     amount; who lost more is not shown to be better; and beyond the edge of what tuning tried a loss may be lower by any
     amount."""
-    if subject.lost and not other.lost:
+    if subject.lost and not reference.lost:
         return math.inf, math.inf
     low, high = (-math.inf, math.inf) if difference is None else difference.bounds()
     return (
-        -math.inf if subject.edge_of_grid or other.lost > subject.lost else low,
-        math.inf if other.edge_of_grid or subject.lost > other.lost else high,
+        -math.inf if subject.edge_of_grid or reference.lost > subject.lost else low,
+        math.inf if reference.edge_of_grid or subject.lost > reference.lost else high,
     )
 
 
-def _loss_note(subject: CandidateOutcome, other: CandidateOutcome) -> str:
+def _loss_note(subject: CandidateOutcome, reference: CandidateOutcome) -> str:
     notes = [
         f"{outcome.title}: {reason}"
-        for outcome in (subject, other)
+        for outcome in (subject, reference)
         for reason, is_so in (
             (f"{pluralize(outcome.lost, 'run')} lost", outcome.lost > 0),
             ("best rate at the end of those tried", outcome.edge_of_grid),

@@ -38,8 +38,8 @@ class ScaleReport(Record):
 
     def best(self) -> Finding | None:
         """Return ours where it says something, else the published one."""
-        ours = self.own if self.own and self.own.answer is not ClaimVerdict.MISSING else None
-        return ours or self.published or self.own
+        own_finding = self.own if self.own and self.own.answer is not ClaimVerdict.MISSING else None
+        return own_finding or self.published or self.own
 
     def under_way(self) -> tuple[StudyExperiment, ...]:
         """Return our experiments of it that have not ended."""

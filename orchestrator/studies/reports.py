@@ -105,14 +105,14 @@ def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result:
     experiments_by_part = {name: experiment(experiment_key(spec)) for name, spec in study.experiments(scale).items()}
     published_result = read_result(published_path(study.name, scale))
     published = judge(study, published_result, figures) if published_result else None
-    own: Finding | None = None
+    own_finding: Finding | None = None
     deviations: tuple[str, ...] = ()
     try:
         if (result := own_result(study, scale)) is not None:
-            own = judge(study, result, figures)
-            deviations = tuple(_deviations(own, published)) if published else ()
+            own_finding = judge(study, result, figures)
+            deviations = tuple(_deviations(own_finding, published)) if published else ()
     except ResultError as error:
-        own = no_finding(str(error))
+        own_finding = no_finding(str(error))
     return ScaleReport(
         scale=scale,
         runs=study.run_count(scale),
@@ -128,22 +128,22 @@ def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result:
             )
             for name, spec in study.experiments(scale).items()
         ),
-        own=own,
+        own=own_finding,
         published=published,
         deviations=deviations,
     )
 
 
-def _deviations(own: Finding, published: Finding) -> Iterator[str]:
+def _deviations(own_finding: Finding, published: Finding) -> Iterator[str]:
     """Yield every figure that lies outside of its published interval."""
-    if ClaimVerdict.MISSING in (own.answer, published.answer):
+    if ClaimVerdict.MISSING in (own_finding.answer, published.answer):
         return
     measures_by_name = {measure.name: measure for measure in published.measures}
-    for measure in own.measures:
-        other = measures_by_name.get(measure.name)
-        if other is None or measure.value is None or other.value is None:
+    for measure in own_finding.measures:
+        published_measure = measures_by_name.get(measure.name)
+        if published_measure is None or measure.value is None or published_measure.value is None:
             continue
-        low, high = _published_bounds(other)
+        low, high = _published_bounds(published_measure)
         if not low <= measure.value <= high:
             yield f"{measure.name}: {measure.value:.4g}, outside of the published {low:.4g} to {high:.4g}."
 

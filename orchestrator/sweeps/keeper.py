@@ -73,7 +73,7 @@ class SweepKeeper(Duty):
         self._drivers: dict[ExperimentId, _DriverProcess] = {}
 
     def work(self) -> float:
-        """See to it that the sweeps that need a driver have one, and no others."""
+        """Start a driver for each sweep that needs one, and end all others."""
         wanted = live_sweeps(self._database)[:MOST_DRIVERS]
         self._end_unwanted(wanted)
         for sweep_id in wanted:

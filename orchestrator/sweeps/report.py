@@ -114,9 +114,9 @@ def comparison_of_the_best(sweep: SweepReport, spec: SweepSpec, seed_count: int,
                 f"budget and learned, not {best}; take fewer"
             )
         for trial in sorted(trials, key=lambda trial: (trial.objective, trial.number))[:best]:
-            made = as_candidate(searched, trial.parameters)
-            label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else made.label
-            candidates.append(made.model_copy(update={"label": label}))
+            candidate = as_candidate(searched, trial.parameters)
+            label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else candidate.label
+            candidates.append(candidate.model_copy(update={"label": label}))
     return ComparisonSpec.model_construct(  # to be submitted: whether it would be taken today is asked then
         name=f"Best of {sweep.name}"[:NAME_CHARACTERS].strip(),
         workload=spec.workload,
@@ -213,9 +213,9 @@ def _rank(finding: SweepFinding) -> float:
 def _notes(
     spec: SweepSpec, experiment: ExperimentRecord, trials: Sequence[TrialRow], findings: Sequence[SweepFinding]
 ) -> Iterator[str]:
-    done, planned = experiment.counts.done(), pluralize(spec.trial_count(), "trial")
+    is_complete, planned = experiment.counts.done(), pluralize(spec.trial_count(), "trial")
     open_trials = sum(trial.status not in TERMINAL for trial in trials)
-    if not done:
+    if not is_complete:
         waiting = spec.trial_count() - len(trials) + open_trials
         have = "has" if waiting == 1 else "have"
         yield f"{waiting} of {planned} {have} not ended: everything here may still change."
@@ -224,7 +224,7 @@ def _notes(
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(trial.status is status for trial in trials):
             yield f"{pluralize(count, 'trial')} {status} and without a result."
-    if done and all(finding.best is None for finding in findings):
+    if is_complete and all(finding.best is None for finding in findings):
         yield "No trial ran its whole budget and learned: there is nothing to choose from."
     stopped = sum(finding.stopped_early for finding in findings)
     if stopped:

@@ -99,14 +99,14 @@ def _next_log_rate(log_rates: Sequence[float], losses: Sequence[float]) -> float
     if best == len(log_rates) - 1:
         return log_rates[-1] + 1
     low, middle, high = log_rates[best - 1 : best + 2]
-    below, least, above = losses[best - 1 : best + 2]
-    if isfinite(below) and isfinite(above):
-        vertex = _lowest_point(low - middle, below - least, high - middle, above - least) + middle
+    lower_loss, lowest_loss, upper_loss = losses[best - 1 : best + 2]
+    if isfinite(lower_loss) and isfinite(upper_loss):
+        vertex = _lowest_point(low - middle, lower_loss - lowest_loss, high - middle, upper_loss - lowest_loss) + middle
         if min(abs(vertex - rate_log) for rate_log in (low, middle, high)) >= TOLERANCE * (high - low):
             return vertex
         lower_is_wider = middle - low > high - middle
     else:
-        lower_is_wider = isfinite(above) or (not isfinite(below) and middle - low > high - middle)
+        lower_is_wider = isfinite(upper_loss) or (not isfinite(lower_loss) and middle - low > high - middle)
     return (low + middle) / 2 if lower_is_wider else (middle + high) / 2
 
 
@@ -119,13 +119,17 @@ def _lowest_point(left: float, left_rise: float, right: float, right_rise: float
 
 def _vertex(best: float, tried: Trials) -> float:
     """Return the doublings from the best rate to the lowest point of the parabola about it."""
-    away = {log2(rate / best): loss for rate, loss in tried.items() if isfinite(loss)}
-    near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= NEAR_DOUBLINGS}
-    if len(near) < FEWEST_NEAR:
-        near = {doublings: loss for doublings, loss in away.items() if abs(doublings) <= 2 * NEAR_DOUBLINGS}
-    if len(near) < 3:
+    losses_by_doublings = {log2(rate / best): loss for rate, loss in tried.items() if isfinite(loss)}
+    near_losses = {
+        doublings: loss for doublings, loss in losses_by_doublings.items() if abs(doublings) <= NEAR_DOUBLINGS
+    }
+    if len(near_losses) < FEWEST_NEAR:
+        near_losses = {
+            doublings: loss for doublings, loss in losses_by_doublings.items() if abs(doublings) <= 2 * NEAR_DOUBLINGS
+        }
+    if len(near_losses) < 3:
         return 0.0
-    offsets, losses = np.array([*near]), np.array([*near.values()])
+    offsets, losses = np.array([*near_losses]), np.array([*near_losses.values()])
     curvature, slope, _ = np.polyfit(offsets, losses - losses.min(), 2)
     vertex = -slope / (2 * curvature) if curvature > 0 else inf
     return float(np.clip(vertex, offsets.min(), offsets.max())) if isfinite(vertex) else 0.0

@@ -38,9 +38,9 @@ class RandomSearch:
 
     def setting(self, tried: Trials) -> Setting | None:
         """Return the best trial."""
-        own = {rate_of(setting): setting for setting in self.settings}
-        best = best_rate({rate: loss for rate, loss in tried.items() if rate in own})
-        return None if best is None else own[best]
+        settings_by_rate = {rate_of(setting): setting for setting in self.settings}
+        best = best_rate({rate: loss for rate, loss in tried.items() if rate in settings_by_rate})
+        return None if best is None else settings_by_rate[best]
 
     def is_at_edge(self, tried: Trials) -> bool:
         """Return false: draws have no order that a better setting could lie beyond."""

@@ -60,12 +60,12 @@ def own_setting(ranges: Mapping[Axis, Prior]) -> Setting:
 
 def searched_values(run: RunSpec, search: Collection[Axis]) -> dict[str, Scalar]:
     """Return the searched fields, as the run has them."""
-    own = run.optimizer.options | {
+    values = run.optimizer.options | {
         "lr": run.optimizer.lr,
         "warmup_steps": run.workload.schedule.warmup_steps,
         "clip_grad_norm": run.workload.clip_grad_norm,
     }
-    return {field: own[field] for axis in AXES if axis in search and (field := FIELDS[axis]) in own}
+    return {field: values[field] for axis in AXES if axis in search and (field := FIELDS[axis]) in values}
 
 
 def axes_in_words(axes: Iterable[Axis]) -> str:
@@ -79,12 +79,16 @@ def _prior(
     if axis == "lr":
         return Prior(own=own_rate, low=own_rate / RATE_FACTOR, high=own_rate * RATE_FACTOR)
     if axis == "warmup":
-        steps, own = workload.budget.steps, workload.schedule.warmup_steps
+        steps, warmup_steps = workload.budget.steps, workload.schedule.warmup_steps
         if steps < 2:
             return None
-        longest = max(own, steps // 2)
-        low, high = (own / OPTION_FACTOR, own * OPTION_FACTOR) if own else (share * steps for share in WARMUP_SHARES)
-        return Prior(own=own, low=max(1.0, low), high=float(min(max(1.0, high), longest)))
+        longest = max(warmup_steps, steps // 2)
+        low, high = (
+            (warmup_steps / OPTION_FACTOR, warmup_steps * OPTION_FACTOR)
+            if warmup_steps
+            else (share * steps for share in WARMUP_SHARES)
+        )
+        return Prior(own=warmup_steps, low=max(1.0, low), high=float(min(max(1.0, high), longest)))
     if axis == "clip":
         middle = workload.clip_grad_norm or USUAL_CLIP
         return Prior(own=workload.clip_grad_norm, low=middle / OPTION_FACTOR, high=middle * OPTION_FACTOR)

@@ -142,7 +142,7 @@ def _lowest_value(option: Option, default: float) -> float:
 def contains(domain: Range, value: Scalar) -> bool:
     """Return whether the domain can give that value."""
     if isinstance(domain, Choice):
-        return any(_is_same(value, other) for other in domain.values)
+        return any(_is_same(value, choice) for choice in domain.values)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if isinstance(domain, Integer) and not isinstance(value, int):
@@ -206,7 +206,7 @@ def ends(domain: Range) -> tuple[Scalar, ...]:
 def share_of(domain: Range, value: Scalar) -> float:
     """Return the position of a value between the domain's ends, from 0 to 1, on the domain's own scale."""
     if isinstance(domain, Choice):
-        index = next((index for index, other in enumerate(domain.values) if _is_same(value, other)), 0)
+        index = next((index for index, choice in enumerate(domain.values) if _is_same(value, choice)), 0)
         return index / (len(domain.values) - 1) if len(domain.values) > 1 else 0.5
     assert isinstance(value, int | float)  # what a range gave
     low, high, point = float(domain.low), float(domain.high), float(value)

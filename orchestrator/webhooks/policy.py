@@ -142,9 +142,9 @@ def _split(url: str) -> SplitResult:
 
 def _covers(prefix: SplitResult, url: SplitResult) -> bool:
     """Return whether the URL lies at the prefix, or below it."""
-    same = (prefix.scheme, prefix.hostname, _port(prefix)) == (url.scheme, url.hostname, _port(url))
+    is_same_origin = (prefix.scheme, prefix.hostname, _port(prefix)) == (url.scheme, url.hostname, _port(url))
     root = prefix.path.rstrip("/")
-    return same and (url.path == prefix.path or url.path == root or url.path.startswith(f"{root}/"))
+    return is_same_origin and (url.path == prefix.path or url.path == root or url.path.startswith(f"{root}/"))
 
 
 def _port(parts: SplitResult) -> int:

@@ -55,7 +55,7 @@ def fingerprint(secret: str) -> str:
 
 
 def signed_headers(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """Return the headers that a message is sent with; the time is that of the try."""
+    """Return the headers of a message; the time is that of the delivery attempt."""
     key = base64.b64decode(secret.removeprefix(PREFIX))
     signature = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, "sha256")
     return {

@@ -66,9 +66,9 @@ def test_storage_is_added_to_services_that_are_there_with_keys_in_a_file():
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_is_pinned_bounded_and_watched(name: str):
     service = SERVICES[name]
-    ours = re.fullmatch(r"adapm-bench:(cpu|cuda)", service["image"])
-    assert bool(ours) == ("build" in service)
-    assert ours or PINNED.fullmatch(service["image"])
+    local_image = re.fullmatch(r"adapm-bench:(cpu|cuda)", service["image"])
+    assert bool(local_image) == ("build" in service)
+    assert local_image or PINNED.fullmatch(service["image"])
     if service["restart"] == "no":  # it ends by itself
         assert name in ("migrate", "prepare")
     else:

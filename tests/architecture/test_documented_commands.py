@@ -58,7 +58,9 @@ def refusal(arguments: list[str]) -> str | None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_exists_with_its_flags(document: Path):
-    refusals = {" ".join(arguments): why for arguments in commands(document) if (why := refusal(arguments)) is not None}
+    refusals = {
+        " ".join(arguments): text for arguments in commands(document) if (text := refusal(arguments)) is not None
+    }
     assert refusals == {}
 
 

@@ -38,10 +38,10 @@ def requirements(*extras: str) -> Iterator[str]:
 
 def _of_extra(extra: str) -> Iterator[str]:
     for line in PROJECT["optional-dependencies"][extra]:
-        asked = Requirement(line)
-        if asked.name == PROJECT["name"]:
-            for other in asked.extras:
-                yield from _of_extra(other)
+        requirement = Requirement(line)
+        if requirement.name == PROJECT["name"]:
+            for nested_extra in requirement.extras:
+                yield from _of_extra(nested_extra)
         else:
             yield line
 
@@ -133,7 +133,7 @@ def test_a_dispatcher_needs_no_torch_and_no_web_stack(python: Path, tmp_path: Pa
 @pytest.mark.parametrize(("verb", "package"), [("up", "sqlalchemy"), ("models gpt2-tiny --blocks", "torch")])
 def test_a_verb_that_needs_more_says_how_to_get_it(verb: str, package: str, python: Path, tmp_path: Path):
     client = install(tmp_path / "client")
-    done = subprocess.run(
+    process = subprocess.run(
         [python, "-m", "api.cli", *verb.split()],
         env=variables(tmp_path, client),
         cwd=tmp_path,
@@ -142,7 +142,7 @@ def test_a_verb_that_needs_more_says_how_to_get_it(verb: str, package: str, pyth
         check=False,
     )
     way_out = f"this needs {package}, which is not installed; in the project's folder run: pip install '.[all]'\n"
-    assert (done.returncode, done.stderr) == (2, way_out)
+    assert (process.returncode, process.stderr) == (2, way_out)
 
 
 def test_all_is_every_part():

@@ -89,5 +89,5 @@ def test_every_import_in_a_function_has_its_reason():
     files = [path for path in product_files() if not path.startswith("benchmarks/")]
     imported = {path.removesuffix(".py").replace("/", "."): imports_in_functions(path) for path in files}
     assert {name: modules for name, modules in imported.items() if modules} == {
-        name: {*why} for name, why in REASONS.items()
+        name: {*reasons} for name, reasons in REASONS.items()
     }

@@ -165,8 +165,8 @@ def test_each_pod_is_told_what_it_needs():
         "cpu": {"ray"},
         "gpu": {"ray"},
     }
-    made = dict(re.findall(r"kubectl create secret generic ([a-z-]+)((?:[^\n]*\\\n)*[^\n]*)", DOCUMENT))
-    keys_by_secret = {name: set(re.findall(r"--from-literal=(\w+)=", text)) for name, text in made.items()}
+    secret_commands = dict(re.findall(r"kubectl create secret generic ([a-z-]+)((?:[^\n]*\\\n)*[^\n]*)", DOCUMENT))
+    keys_by_secret = {name: set(re.findall(r"--from-literal=(\w+)=", text)) for name, text in secret_commands.items()}
     assert keys_by_secret == {
         "postgres": KNOWS["postgres"],
         "bench-database": KNOWS["api"],
@@ -222,11 +222,11 @@ def test_policies_say_whom_they_let_in_and_that_is_who_has_to():
                 assert set(peer) <= {"podSelector", "namespaceSelector"} and peer["podSelector"]["matchLabels"]
                 namespace = peer.get("namespaceSelector", {}).get("matchLabels", {}).get("kubernetes.io/metadata.name")
                 assert ("namespaceSelector" in peer) == (namespace is not None)
-                near = [name for name, labels in pods.items() if selects(peer["podSelector"], labels)]
+                pod_names = [name for name, labels in pods.items() if selects(peer["podSelector"], labels)]
                 for target, labels in pods.items():
                     if selects(policy["podSelector"], labels):
                         callers[target] |= {
-                            (caller, port) for caller in ([namespace] if namespace else near) for port in ports
+                            (caller, port) for caller in ([namespace] if namespace else pod_names) for port in ports
                         }
     assert callers == {
         "api": {(caller, 8321) for caller in ("ingress-nginx", "monitoring", "ray", "dispatcher", "tools")},
@@ -284,8 +284,8 @@ def test_the_batch_job_has_a_node_join_with_the_token(tmp_path: Path):
     environment = os.environ | {"RAY_HEAD": "head:6379", "SHARED": str(tmp_path)}
     secret = {"ADAPM_BENCH_DATABASE_URL": "postgresql://bench:secret@db/bench", "ADAPM_BENCH_KEY": "adapm_secret"}
     environment |= secret | {"PGPASSWORD": "secret", "MLFLOW_BACKEND_STORE_URI": "postgresql://mlflow:secret@db/mlflow"}
-    done = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=True)
-    mode, token, verb, *flags = done.stdout.split()
+    process = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=True)
+    mode, token, verb, *flags = process.stdout.split()
     assert (mode, token, verb) == ("token", f"{tmp_path}/secrets/ray_token", "start")
     assert {"--address=head:6379", "--num-cpus=1"} <= set(flags)
     assert {flag.partition("=")[0] for flag in flags} <= options(["start"])

@@ -50,11 +50,11 @@ def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
     assert _faults_of(eyes, site, *paths) == []
 
     site.experiments.annotate(experiment, AnnotationChange(labels=("paper",), note="words"))
-    other = site.experiments.clone(experiment).experiment.id
-    site.experiments.apply(other, RunAction.CANCEL)
-    site.experiments.delete(other)
+    clone = site.experiments.clone(experiment).experiment.id
+    site.experiments.apply(clone, RunAction.CANCEL)
+    site.experiments.delete(clone)
     path = f"/experiments/{experiment}"
-    assert _faults_of(eyes, site, f"/?label=paper&deleted={other}", "/deleted", f"{path}/edit", f"{path}/delete") == []
+    assert _faults_of(eyes, site, f"/?label=paper&deleted={clone}", "/deleted", f"{path}/edit", f"{path}/delete") == []
 
 
 def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):

@@ -15,9 +15,9 @@ NAME = "Is this difference real?"
 
 
 def bench(*arguments: str) -> str:
-    done = CliRunner().invoke(main, [*arguments])
-    assert done.exit_code == 0, done.output
-    return done.output
+    result = CliRunner().invoke(main, [*arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def trackers(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
     runs = tmp_path / "mlruns"
     write_mlflow_runs(MlflowClient(runs.as_uri()))
-    more = ("--experiment", NAME, "--url", site.url)
-    bench("import", "tensorboard", str(FILES / "tensorboard"), *more)
-    bench("import", "wandb", str(FILES / "wandb"), *more)
-    bench("import", "mlflow", str(runs), *more)
-    bench("import", str(FILES / "trainer_state"), *more)
+    options = ("--experiment", NAME, "--url", site.url)
+    bench("import", "tensorboard", str(FILES / "tensorboard"), *options)
+    bench("import", "wandb", str(FILES / "wandb"), *options)
+    bench("import", "mlflow", str(runs), *options)
+    bench("import", str(FILES / "trainer_state"), *options)
     for seed in (1, 2, 3):
         with start_run(experiment=NAME, candidate="lion", lr=0.001, seed=seed, folder=tmp_path / "runs") as run:
             for step in STEPS:
@@ -77,10 +77,10 @@ def three_sources(site, tmp_path: Path) -> str:
         ) as run:
             for step, loss in ((0, 3.0), (4, 0.1), (8, 0.05)):
                 run.log(step=step, val_loss=loss - seed / 1000)
-    more = ("--experiment", NAME, "--set", "workload=a line", "--url", site.url)
-    output = bench("import", "trainer_state", str(FILES / "trainer_state"), *more)
+    options = ("--experiment", NAME, "--set", "workload=a line", "--url", site.url)
+    output = bench("import", "trainer_state", str(FILES / "trainer_state"), *options)
     assert "name.candidate" in output and "4 of them new" in output
-    bench("import", str(tmp_path / "muon.csv"), *more)
+    bench("import", str(tmp_path / "muon.csv"), *options)
     bench("import", str(tmp_path / "runs"), "--url", site.url)
     assert "not measured" in bench("compare", NAME, "--url", site.url)
     return f"{site.url}/experiments/{site.external_runs.experiment(NAME).id}"

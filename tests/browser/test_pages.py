@@ -182,10 +182,10 @@ def test_everything_is_there_without_javascript(eyes, site, finished):
     assert page.locator("#runs tbody tr").count() == 12
     assert page.locator("#rates tbody tr").count() == 6
     assert page.locator(".noscript").is_visible()
-    still = page.get_by_role("img", name="Training and validation loss of each candidate")
-    still.scroll_into_view_if_needed()
-    expect(still).to_have_js_property("complete", True)
-    assert still.bounding_box()["height"] > 200, "the figure as a picture"
+    picture = page.get_by_role("img", name="Training and validation loss of each candidate")
+    picture.scroll_into_view_if_needed()
+    expect(picture).to_have_js_property("complete", True)
+    assert picture.bounding_box()["height"] > 200, "the figure as a picture"
     assert not page.locator("#figure-curves").is_visible()
     page.get_by_role("link", name="tokens", exact=True).click()
     assert page.url == finished + "?x=tokens"

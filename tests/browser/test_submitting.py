@@ -114,17 +114,17 @@ def test_a_refusal_is_seen_and_leads_to_its_fields(eyes, site):
 def test_typed_yaml_is_not_lost_to_the_form_or_a_template(eyes, site):
     page = eyes.look().open(site.url + "/new?as=yaml")
     page.locator("textarea").fill("name: precious")
-    asked: list[str] = []
+    messages: list[str] = []
 
     def decline(dialog: Dialog) -> None:
-        asked.append(dialog.message)
+        messages.append(dialog.message)
         dialog.dismiss()
 
     page.on("dialog", decline)
     for name in ("scaling", "Form"):
         page.get_by_role("link", name=name, exact=True).click()
         expect(page.locator("textarea")).to_have_value("name: precious")
-    assert len(asked) == 2
+    assert len(messages) == 2
 
 
 def test_nothing_that_was_written_is_lost_while_the_service_is_away(eyes, site):

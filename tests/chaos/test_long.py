@@ -83,8 +83,8 @@ def test_nothing_is_lost_or_doubled_while_everything_is_killed(tmp_path: Path) -
 
         def all_ended() -> bool:
             submitter.go_on(rampage)
-            done = len(submitter.acknowledged) == EXPERIMENTS
-            return done and rampage.ask(lambda client: _are_done(client, submitter.acknowledged)) is True
+            all_acknowledged = len(submitter.acknowledged) == EXPERIMENTS
+            return all_acknowledged and rampage.ask(lambda client: _are_done(client, submitter.acknowledged)) is True
 
         until(all_ended, rampage, "every run has ended", QUIET_SECONDS)
         seconds = time.monotonic() - started

@@ -38,9 +38,9 @@ def documented(task: str) -> str:
 def shell(block: str, machine: Path, programs: Path) -> str:
     """Carry out a block in the folder of a machine; what it printed."""
     environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", block], cwd=machine, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(["bash", "-c", block], cwd=machine, capture_output=True, text=True, env=environment)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 @pytest.fixture

@@ -79,13 +79,13 @@ def test_the_standby_goes_on_when_the_leader_is_killed(tmp_path: Path, served: t
     url, services = served
     with service(tmp_path / "first", url) as first:
         until(lambda: "leading" in first.log(), "the first one leads")
-        before = services.experiments.submit(runs_of("before", seeds=(1, 2))).experiment
+        first_experiment = services.experiments.submit(runs_of("before", seeds=(1, 2))).experiment
         until(lambda: running(services) == 1, "a run trains")
         with service(tmp_path / "second", url) as second:
             until(lambda: "dispatching" in second.log(), "the second one waits")
             assert "leading" not in second.log()
-            until(lambda: services.experiments.get(before.id).counts.done(), "the first runs have ended", 900)
-            assert outcomes(services, before) == ["succeeded", "succeeded"], "the standby has ended nothing"
+            until(lambda: services.experiments.get(first_experiment.id).counts.done(), "the first runs have ended", 900)
+            assert outcomes(services, first_experiment) == ["succeeded", "succeeded"], "the standby has ended nothing"
             experiment = services.experiments.submit(runs_of("failover", seeds=(3, 4))).experiment
             until(lambda: running(services) == 1, "a run has just begun")
             first.kill()
@@ -121,10 +121,10 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
         until(lambda: services.runs.get(adopted.id).step > steps, "the adopted run goes on")
         services.runs.apply(adopted.id, RunAction.CANCEL)
         until(lambda: services.experiments.get(experiment.id).counts.done(), "the adopted run has obeyed")
-        after = services.experiments.submit(runs_of("after", seeds=(1,), steps=6)).experiment
-        until(lambda: services.experiments.get(after.id).counts.done(), "the next run has ended", 900)
+        next_experiment = services.experiments.submit(runs_of("after", seeds=(1,), steps=6)).experiment
+        until(lambda: services.experiments.get(next_experiment.id).counts.done(), "the next run has ended", 900)
     assert outcomes(services, experiment) == ["stopped"], "one attempt, from before the kill to its end"
-    assert outcomes(services, after) == ["succeeded"]
+    assert outcomes(services, next_experiment) == ["succeeded"]
 
 
 @contextlib.contextmanager

@@ -155,7 +155,7 @@ def test_a_comparison_survives_the_loss_of_each_part(
     services = [str(PROGRAMS / "adapm-bench")]
     assert shlex.split(SERVICES["migrate"]["command"]) == ["adapm-bench", "db", "upgrade"]
     subprocess.run([*services, "db", "upgrade"], env=environment, check=True, cwd=tmp_path)
-    made = subprocess.run(
+    process = subprocess.run(
         [*services, "keys", "create", "--label", "the test", "--scope", "admin"],
         env=environment,
         check=True,
@@ -178,13 +178,13 @@ def test_a_comparison_survives_the_loss_of_each_part(
         until(lambda: b"Ray runtime started" in (tmp_path / "ray head.log").read_bytes(), "Ray has started", 1200)
         machine.up("mlflow", "mlflow")
         for node in ("1", "2"):
-            more = {"--block": f"--block --num-cpus=1 --node-ip-address={address}"}
-            machine.up(f"ray node {node}", "worker-cpu", **more)
+            options = {"--block": f"--block --num-cpus=1 --node-ip-address={address}"}
+            machine.up(f"ray node {node}", "worker-cpu", **options)
         for number in ("1", "2"):
             port = str(ports[f"api {number}"])
             machine.up(f"api {number}", "api", **{"8321": port})
             machine.up(f"dispatcher {number}", "dispatcher", **{"api:8321": f"127.0.0.1:{port}"})
-        summary = go_through(machine, postgresql, f"http://127.0.0.1:{ports['api 2']}", made.stdout.strip(), mlflow)
+        summary = go_through(machine, postgresql, f"http://127.0.0.1:{ports['api 2']}", process.stdout.strip(), mlflow)
         print(f"{summary}, in {time.monotonic() - begun:.0f} s")
     except BaseException:
         for log in sorted(tmp_path.glob("*.log")):
@@ -269,10 +269,10 @@ def copies(mlflow: str, folder: Path) -> int:
         "print(sum('mlflow.parentRunId' in r.data.tags and r.info.status == 'FINISHED' for r in found))"
     )
     environment = os.environ | {"MLFLOW_TRACKING_URI": mlflow}
-    asked = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", question], env=environment, capture_output=True, text=True, cwd=folder, check=False
     )
-    return int(asked.stdout.strip() or -1)
+    return int(process.stdout.strip() or -1)
 
 
 def free_port() -> int:

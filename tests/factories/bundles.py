@@ -68,9 +68,9 @@ class Content:
     @cached_property
     def document(self) -> ExperimentDocument:
         """The document of the content."""
-        made = provenance(self.experiment, self.runs, version("adapm-bench"))
+        template = provenance(self.experiment, self.runs, version("adapm-bench"))
         raw = ExperimentDocument(
-            provenance=made.model_copy(update={"written_at": BEGAN + 1e6}),
+            provenance=template.model_copy(update={"written_at": BEGAN + 1e6}),
             experiment=self.experiment,
             comparison=None,
             runs=self.runs,

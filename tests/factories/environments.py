@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 def run(*command: object, cwd: Path, path: Path | None = None) -> str:
     """Return the output of the command; it sees no variable of ours but `path` as `PYTHONPATH`. It has to succeed."""
-    done = subprocess.run(
+    process = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
         env=variables(cwd, path),
@@ -20,8 +20,8 @@ def run(*command: object, cwd: Path, path: Path | None = None) -> str:
         timeout=240,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def variables(home: Path, path: Path | None) -> Mapping[str, str]:
@@ -41,13 +41,13 @@ def link_distributions(folder: Path, *requirements: str) -> Path:
 
 
 def _with_their_needs(requirements: tuple[str, ...]) -> Iterator[Distribution]:
-    waiting, seen = list(map(Requirement, requirements)), set[tuple[str, str]]()
+    waiting, keys = list(map(Requirement, requirements)), set[tuple[str, str]]()
     while waiting:
         wanted = waiting.pop()
         for extra in ("", *wanted.extras):
-            if (key := (canonicalize_name(wanted.name), extra)) in seen:
+            if (key := (canonicalize_name(wanted.name), extra)) in keys:
                 continue
-            seen.add(key)
+            keys.add(key)
             package = distribution(wanted.name)
             yield package
             needed = map(Requirement, package.requires or ())

@@ -80,6 +80,6 @@ def grid(losses: Mapping[str, Mapping[float, Iterable[float]]], **fields: object
     return [
         external_run(name, lr, seed, loss, began=BEGAN + number, **fields)  # type: ignore[arg-type]  # whatever is given
         for number, (name, rates) in enumerate(losses.items())
-        for lr, each in rates.items()
-        for seed, loss in enumerate(each, start=1)
+        for lr, seed_losses in rates.items()
+        for seed, loss in enumerate(seed_losses, start=1)
     ]

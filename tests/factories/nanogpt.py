@@ -21,8 +21,8 @@ class CausalSelfAttention(nn.Module):
             part.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for part in self.c_attn(x).chunk(3, dim=-1)
         )
         mixed: Tensor = F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
-        out: Tensor = self.c_proj(mixed)
-        return out
+        output: Tensor = self.c_proj(mixed)
+        return output
 
 
 class MLP(nn.Module):
@@ -34,8 +34,8 @@ class MLP(nn.Module):
         self.c_proj = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.c_proj(F.gelu(self.c_fc(x)))
-        return out
+        output: Tensor = self.c_proj(F.gelu(self.c_fc(x)))
+        return output
 
 
 class Layer(nn.Module):
@@ -48,8 +48,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
-        out: Tensor = x + self.mlp(self.ln_2(x))
-        return out
+        output: Tensor = x + self.mlp(self.ln_2(x))
+        return output
 
 
 class NanoGPT(nn.Module):

@@ -231,17 +231,17 @@ class PlayedRun:
             yield Observation(step=step, probe=kind, blocks=values)
 
     def _breakdown(self, state_bytes: int) -> MemoryBreakdown:
-        parameters, activations, other = 4 * PARAMETERS, 21_000_000, 1_400_000
+        parameters, activations, remainder = 4 * PARAMETERS, 21_000_000, 1_400_000
         return MemoryBreakdown(
             step=2,
             phase="backward",
             micro_batch_sequences=8,
-            peak_bytes=2 * parameters + state_bytes + activations + other,
+            peak_bytes=2 * parameters + state_bytes + activations + remainder,
             parameters_bytes=parameters,
             gradients_bytes=parameters,
             optimizer_state_bytes=state_bytes,
             activations_bytes=activations,
-            other_bytes=other,
+            other_bytes=remainder,
         )
 
 

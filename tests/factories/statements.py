@@ -23,8 +23,8 @@ def counted_work() -> Iterator[Work]:
     """Yield the statements of every database within the block."""
     work = Work()
 
-    def count_parameters(_c: Any, _cursor: Any, _statement: str, parameters: Any, _context: Any, many: bool) -> None:
-        work.parameters.append(max(map(len, parameters), default=0) if many else len(parameters))
+    def count_parameters(_c: Any, _cursor: Any, _statement: str, parameters: Any, _context: Any, is_many: bool) -> None:
+        work.parameters.append(max(map(len, parameters), default=0) if is_many else len(parameters))
 
     def count_rows(_c: Any, cursor: Any, statement: str, *_rest: Any) -> None:
         if not statement.lstrip().upper().startswith("SELECT"):

@@ -46,9 +46,9 @@ def made_result(
         assert isinstance(spec, ComparisonSpec)
         if only is not None and part not in only:
             continue
-        given = ends(part) if callable(ends) else ends
-        given = {name: _with_state(outcomes, (state_shares or {}).get(name, 1.0)) for name, outcomes in given.items()}
-        measured[part] = _ended(spec, given, experiment=part)
+        table = ends(part) if callable(ends) else ends
+        table = {name: _with_state(outcomes, (state_shares or {}).get(name, 1.0)) for name, outcomes in table.items()}
+        measured[part] = _ended(spec, table, experiment=part)
     runs = {run.id: run for _, part_runs in measured.values() for run in part_runs}
     return gather(
         study,
@@ -100,8 +100,8 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
     def outcome(run: PlannedRun) -> Outcome:
         if run.spec.seed not in spec.seeds or run.candidate not in ends:
             return _of_tuning(run, spec, ends)
-        given = ends[run.candidate]
-        return given[spec.seeds.index(run.spec.seed) % len(given)]
+        outcomes = ends[run.candidate]
+        return outcomes[spec.seeds.index(run.spec.seed) % len(outcomes)]
 
     planned = _planned(spec.model_dump_json(), frozenset(ends))
     runs = tuple(run_record(run, index, outcome(run), experiment) for index, run in enumerate(planned))
@@ -111,8 +111,8 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
 @cache
 def _planned(spec: str, candidates: frozenset[str]) -> tuple[PlannedRun, ...]:
     """All runs where these candidates can be trained: how those end that judge leads to no others."""
-    made = ComparisonSpec.model_validate_json(spec)
-    _, runs = tuned_records(made, lambda run: _of_tuning(run, made, candidates))
+    comparison = ComparisonSpec.model_validate_json(spec)
+    _, runs = tuned_records(comparison, lambda run: _of_tuning(run, comparison, candidates))
     return tuple(PlannedRun(candidate=run.candidate, spec=run.spec) for run in runs)
 
 

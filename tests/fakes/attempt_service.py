@@ -118,7 +118,7 @@ class AttemptService:
         assert batch.sequence == len(self.batches), f"batch {batch.sequence} after {len(self.batches)}"
         self.batches.append(batch)
         self.points.update({point.step: point for point in batch.points})
-        self.observations.update({(seen.step, seen.probe): seen for seen in batch.observations})
+        self.observations.update({(entry.step, entry.probe): entry for entry in batch.observations})
 
 
 def _handler_of(service: AttemptService) -> type[BaseHTTPRequestHandler]:

@@ -220,7 +220,7 @@ class StatesByPlace(NeuronAdam):
 
     def state_of(self, value: Tensor) -> Group:
         alike = [parameter for parameter, _ in self.moving() if parameter.shape == value.shape]
-        everywhere = [each for group in self.param_groups for each in group["params"] if each.shape == value.shape]
+        everywhere = [param for group in self.param_groups for param in group["params"] if param.shape == value.shape]
         index = next(number for number, parameter in enumerate(alike) if parameter is value)
         return super().state_of(everywhere[index])
 

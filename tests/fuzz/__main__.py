@@ -17,16 +17,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--only", help="a pattern of paths")
     parser.add_argument("--without", action="append", default=[], help="an operation without coverage; repeat it")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, furnished(Path(folder)) as house:
         report = fuzzed(
             house,
-            phases=given.phases.split(","),
-            examples=given.examples,
-            seed=given.seed,
-            seconds=given.seconds,
-            only=given.only,
-            without=given.without,
+            phases=options.phases.split(","),
+            examples=options.examples,
+            seed=options.seed,
+            seconds=options.seconds,
+            only=options.only,
+            without=options.without,
             tell=lambda line: print(line, flush=True),
         )
     print("\n".join(report.lines()))

@@ -78,9 +78,9 @@ def furnish(services: Services, player: Player, key_id: str) -> dict[str, dict[s
     log.write_text("step 10 of 10: loss 2.31\n")
     law = services.experiments.submit(spec_of(scaling_fields()), by=key_id).experiment.id
     player.finish()
-    gone = services.experiments.clone(law, "to be deleted", by=key_id).experiment.id
-    services.experiments.apply(gone, RunAction.CANCEL)
-    services.experiments.delete(gone)
+    clone_id = services.experiments.clone(law, "to be deleted", by=key_id).experiment.id
+    services.experiments.apply(clone_id, RunAction.CANCEL)
+    services.experiments.delete(clone_id)
     sweep = sweep_spec()
     sweep_id = services.experiments.submit(sweep, by=key_id).experiment.id
     for number in range(4):

@@ -41,14 +41,14 @@ class Relay:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                near, _ = self._listener.accept()
+                caller_socket, _ = self._listener.accept()
                 if not self.lets_through:
-                    near.close()
+                    caller_socket.close()
                     continue
-                far = socket.create_connection((self._target[0], int(self._target[1])))
-                self._pairs += [near, far]
-                threading.Thread(target=self._pump, args=(near, far), daemon=True).start()
-                threading.Thread(target=self._pump, args=(far, near), daemon=True).start()
+                target_socket = socket.create_connection((self._target[0], int(self._target[1])))
+                self._pairs += [caller_socket, target_socket]
+                threading.Thread(target=self._pump, args=(caller_socket, target_socket), daemon=True).start()
+                threading.Thread(target=self._pump, args=(target_socket, caller_socket), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -61,8 +61,8 @@ class Relay:
 def relay(url: str) -> Iterator[Relay]:
     """A relay to the service at `url`."""
     assert urlsplit(url).scheme == "http"
-    made = Relay(url)
+    line = Relay(url)
     try:
-        yield made
+        yield line
     finally:
-        made.close()
+        line.close()

@@ -47,7 +47,7 @@ class Shrunk:
         defaults = AutoConfig.for_model(self.model_type)
         settings = defaults.to_dict()
         names = {name: defaults.attribute_map.get(name, name) for name in SIZES}
-        sizes = {own: SIZES[name] for name, own in names.items() if own in settings}
+        sizes = {attribute: SIZES[name] for name, attribute in names.items() if attribute in settings}
         model: nn.Module = self.head.from_config(type(defaults)(**{**sizes, **TOKENS, **self.more}))
         return model
 
@@ -69,9 +69,9 @@ def image(model_type: str, **more: Any) -> Shrunk:
 
 def pair(model_type: str) -> Shrunk:
     """A text and an image model beside each other."""
-    both = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 1, "num_attention_heads": 4}
-    text = {**both, "vocab_size": 100, "max_position_embeddings": 16, **TOKENS}
-    vision = {**both, "image_size": 16, "patch_size": 8}
+    sizes = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 1, "num_attention_heads": 4}
+    text = {**sizes, "vocab_size": 100, "max_position_embeddings": 16, **TOKENS}
+    vision = {**sizes, "image_size": 16, "patch_size": 8}
     return Shrunk(model_type, AutoModel, {"projection_dim": 16, "text_config": text, "vision_config": vision})
 
 

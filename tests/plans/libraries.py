@@ -90,8 +90,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the attention by heads, one after the other."""
         parts = self.to_qkv(x).chunk(3, dim=-1)
-        out: Tensor = self.to_out(attend(*(part.unflatten(-1, (HEADS, SIZE)) for part in parts)))
-        return out
+        output: Tensor = self.to_out(attend(*(part.unflatten(-1, (HEADS, SIZE)) for part in parts)))
+        return output
 
 
 class CausalSelfAttention(nn.Module):
@@ -117,8 +117,8 @@ class CausalSelfAttention(nn.Module):
             parts = mixed.split((HEADS * SIZE, KEY_VALUE_HEADS * SIZE, KEY_VALUE_HEADS * SIZE), dim=-1)
             query, key, value = (part.unflatten(-1, (-1, SIZE)) for part in parts)
         key, value = (part.repeat_interleave(shared, dim=2) for part in (key, value))
-        out: Tensor = self.proj(attend(query, key, value))
-        return out
+        output: Tensor = self.proj(attend(query, key, value))
+        return output
 
 
 class GroupedExperts(nn.Module):

@@ -78,14 +78,14 @@ def write_trainer_states(folder: Path) -> None:
     rows = [{"x": x, "labels": 3 * x} for x in torch.linspace(0.1, 1.0, 16)]
     for optimizer, lr in (("sgd", 0.05), ("adamw_torch", 0.1)):
         for seed in (1, 2):
-            with tempfile.TemporaryDirectory() as out:
+            with tempfile.TemporaryDirectory() as output:
                 arguments = TrainingArguments(
-                    output_dir=out, optim=optimizer, learning_rate=lr, seed=seed, max_steps=8, eval_strategy="steps",
+                    output_dir=output, optim=optimizer, learning_rate=lr, seed=seed, max_steps=8, eval_strategy="steps",
                     eval_steps=4, save_steps=4, logging_steps=2, per_device_train_batch_size=4, report_to=[],
                     use_cpu=True, disable_tqdm=True,
                 )  # fmt: skip
                 Trainer(model=Line(), args=arguments, train_dataset=rows, eval_dataset=rows[:4]).train()
-                for state_file in sorted(Path(out).glob("checkpoint-*/trainer_state.json")):
+                for state_file in sorted(Path(output).glob("checkpoint-*/trainer_state.json")):
                     target = folder / f"{optimizer}-lr{lr}-s{seed}" / state_file.parent.name / state_file.name
                     target.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(state_file, target)

@@ -21,16 +21,16 @@ def rounded(matrix: Tensor, *, squares: bool = False) -> Tensor:
 def rounded_group(exact: list[float], *, squares: bool = False) -> list[float]:
     """The same of neighbours that share a scale."""
     scale = as_float32(max(abs(value) for value in exact))
-    power, most = (4, 255) if squares else (2, 127)
-    return [math.copysign(scale * (code_of(value, scale, power, most) / most) ** power, value) for value in exact]
+    power, peak = (4, 255) if squares else (2, 127)
+    return [math.copysign(scale * (code_of(value, scale, power, peak) / peak) ** power, value) for value in exact]
 
 
-def code_of(value: float, scale: float, power: int, most: int) -> int:
+def code_of(value: float, scale: float, power: int, peak: int) -> int:
     """The nearest code to the root of the number's share of the scale."""
     if value == 0.0 or scale == 0.0:
         return 0
     share: float = abs(value) / scale
-    code = min(most, round(math.pow(share, 1 / power) * most))
+    code = min(peak, round(math.pow(share, 1 / power) * peak))
     return max(code, 1) if power == 4 else code
 
 

@@ -20,10 +20,10 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = {leaf.untyped_storage()._cdata for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)}
+        inputs = {leaf.untyped_storage()._cdata for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)}
         answer = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(answer):
-            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata not in given:
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata not in inputs:
                 self._add(leaf.untyped_storage())
         return answer
 

@@ -12,8 +12,8 @@ def round_stochastically(exact: float, factor: int, addend: int, index: int) -> 
         return exact
     (bits,) = struct.unpack("<I", struct.pack("<f", exact))
     chance = scramble((index * factor + addend) % WORD) >> 16
-    magnitude, rest = bits & ~0xFFFF, bits & 0xFFFF
-    if chance + rest >= 0x10000:  # with the probability rest / 2^16
+    magnitude, remainder = bits & ~0xFFFF, bits & 0xFFFF
+    if chance + remainder >= 0x10000:  # with the probability remainder / 2^16
         magnitude += 0x10000
     (number,) = struct.unpack("<f", struct.pack("<I", magnitude))
     return float(number) if math.isfinite(number) else nearest(bits)

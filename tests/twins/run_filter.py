@@ -14,23 +14,23 @@ ORDER: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def fits(run: Values, asked: Filter) -> bool:
+def fits(run: Values, query: Filter) -> bool:
     """Whether the filter finds a run of these values."""
-    if isinstance(asked, Negation):
-        return not fits(run, asked.part)
-    if isinstance(asked, Conjunction):
-        return all(fits(run, part) for part in asked.parts)
-    if isinstance(asked, Disjunction):
-        return any(fits(run, part) for part in asked.parts)
-    if asked.operator.startswith("!"):
-        same = Condition(field=asked.field, operator=asked.operator[1:], text=asked.text, number=asked.number)
-        return not fits(run, same)
-    value = run.get(asked.field.name)
+    if isinstance(query, Negation):
+        return not fits(run, query.part)
+    if isinstance(query, Conjunction):
+        return all(fits(run, part) for part in query.parts)
+    if isinstance(query, Disjunction):
+        return any(fits(run, part) for part in query.parts)
+    if query.operator.startswith("!"):
+        opposite = Condition(field=query.field, operator=query.operator[1:], text=query.text, number=query.number)
+        return not fits(run, opposite)
+    value = run.get(query.field.name)
     if isinstance(value, float) and value != value:
         value = None
-    if asked.text is None or value is None:
-        return asked.text is None and value is None
+    if query.text is None or value is None:
+        return query.text is None and value is None
     if isinstance(value, str):
         small = "".join(chr(ord(letter) + 32) if "A" <= letter <= "Z" else letter for letter in value)
-        return small == asked.text if asked.operator == "=" else asked.operator == "~" and asked.text in small
-    return asked.number is not None and asked.operator in ORDER and ORDER[asked.operator](value, asked.number)
+        return small == query.text if query.operator == "=" else query.operator == "~" and query.text in small
+    return query.number is not None and query.operator in ORDER and ORDER[query.operator](value, query.number)

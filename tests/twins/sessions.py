@@ -50,7 +50,7 @@ def _stretches(session: Sequence[SourcePoint]) -> list[list[SourcePoint]]:
     stretches: list[list[SourcePoint]] = [[]]
     for point in session:
         steps = {name: [earlier.step for earlier in stretches[-1] if name in earlier.metrics] for name in point.metrics}
-        if any(point.step in before and point.step < max(before) for before in steps.values()):
+        if any(point.step in earlier_steps and point.step < max(earlier_steps) for earlier_steps in steps.values()):
             stretches.append([])
         stretches[-1].append(point)
     return stretches

@@ -32,22 +32,22 @@ SHOWN_LINES = 40
 
 def main() -> int:
     """Do what the command line asks for."""
-    asked = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m tests.witnesses", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    asked.add_argument("verb", choices=("write", "compare"))
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("--only", action="append", metavar="PART", help="a part by its name; repeat it")
-    asked.add_argument("--lines", type=int, default=SHOWN_LINES, help="of each file's diff; default %(default)s")
-    given = asked.parse_args()
-    if given.verb == "write":
-        write(given.folder, given.only)
+    parser.add_argument("verb", choices=("write", "compare"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", action="append", metavar="PART", help="a part by its name; repeat it")
+    parser.add_argument("--lines", type=int, default=SHOWN_LINES, help="of each file's diff; default %(default)s")
+    options = parser.parse_args()
+    if options.verb == "write":
+        write(options.folder, options.only)
         return 0
-    if not given.folder.is_dir():
-        asked.error(f"there is no folder {given.folder}; `write` makes it")
+    if not options.folder.is_dir():
+        parser.error(f"there is no folder {options.folder}; `write` makes it")
     with tempfile.TemporaryDirectory(prefix="witnesses-") as fresh:
-        made = write(Path(fresh), given.only)
-        return 1 if differ(given.folder, Path(fresh), made if given.only else None, given.lines) else 0
+        names = write(Path(fresh), options.only)
+        return 1 if differ(options.folder, Path(fresh), names if options.only else None, options.lines) else 0
 
 
 def write(folder: Path, only: list[str] | None) -> set[str]:

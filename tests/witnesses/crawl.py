@@ -64,8 +64,8 @@ class Links(HTMLParser):
             self._select = None
         elif tag == "form" and self._form:
             action, fields = self._form
-            boxes = [(name, value) for name, value, given in fields if not given][:CHOSEN]
-            self.forms.append((action, [(name, value) for name, value, given in fields if given] + boxes))
+            boxes = [(name, value) for name, value, is_set in fields if not is_set][:CHOSEN]
+            self.forms.append((action, [(name, value) for name, value, is_set in fields if is_set] + boxes))
             self._form = None
 
 

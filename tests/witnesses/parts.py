@@ -103,20 +103,20 @@ def actions() -> Files:
             ask("POST", "/v1/experiments/validate", json=product.fields_of(path))
         ask("POST", "/v1/experiments/validate", json=example | {"seeds": [1, 1], "candidates": [{"optimizer": "adma"}]})
         ask("POST", "/new", data={"action": "check"})
-        made = ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})["experiment"][
+        first = ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})["experiment"][
             "id"
         ]
         ask("POST", "/v1/experiments", json=example, headers={"Idempotency-Key": "witness-1"})
         ask("POST", "/v1/experiments", json=example | {"name": "Another"}, headers={"Idempotency-Key": "witness-1"})
-        experiment_path = f"/v1/experiments/{made}"
+        experiment_path = f"/v1/experiments/{first}"
         ask("PATCH", experiment_path, json={"labels": ["one"], "note": "A note."})
         for verb in ("pause", "resume", "cancel", "retry", "cancel"):
             ask("POST", f"{experiment_path}/{verb}")
-        ask("POST", f"/v1/runs/{made}-0000/pause")
+        ask("POST", f"/v1/runs/{first}-0000/pause")
         ask("DELETE", experiment_path)
         ask("POST", f"{experiment_path}/restore")
         ask("POST", f"{experiment_path}/clone", json={"name": "A clone"})
-        for page in (f"/experiments/{made}/edit", f"/experiments/{made}/clone", f"/new?from={made}", "/"):
+        for page in (f"/experiments/{first}/edit", f"/experiments/{first}/clone", f"/new?from={first}", "/"):
             ask("GET", page)
         ask("GET", "/v1/audit")
     id_pattern = re.compile("|".join(ids))
@@ -227,10 +227,10 @@ def _runs_of(fields: dict[str, Any]) -> dict[str, Any]:
 MOST_RUNS = 12
 
 
-def _trained(name: str, made: Callable[[], torch.nn.Module], options: dict[str, object] | None = None) -> Any:
+def _trained(name: str, factory: Callable[[], torch.nn.Module], options: dict[str, object] | None = None) -> Any:
     """Losses of some steps as they are, to the last bit, and a hash of what came of the weights."""
     torch.manual_seed(0)
-    model = made()
+    model = factory()
     optimizer = product.build(name, model, lr=3e-3, options=options or {})
     losses = []
     for step in range(STEPS):
@@ -291,9 +291,9 @@ def file_of(address: str, answer: Response) -> str:
     return f"{part}/{name}{'' if name.endswith(ending) else ending}"
 
 
-def _safe(text: str, more: str = "") -> str:
+def _safe(text: str, extra: str = "") -> str:
     """A name of a file; a long one ends with its digest."""
-    name = re.sub(rf"[^\w.,=&+@ {more}-]", "_", text)
+    name = re.sub(rf"[^\w.,=&+@ {extra}-]", "_", text)
     return name if len(name) < 150 else f"{name[:130]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

@@ -148,8 +148,8 @@ TOKENIZERS: tuple[TokenizerEntry, ...] = (
 
 def dataset_names(kind: DataKind | None = None) -> tuple[str, ...]:
     """Return the values of `dataset`, or those of one kind: all names, then the pattern of own ones, which are text."""
-    own = ("own/<name>",) if kind in (None, DataKind.TEXT) else ()
-    return (*(entry.name for entry in DATASETS if kind in (None, entry.kind)), *own)
+    own_patterns = ("own/<name>",) if kind in (None, DataKind.TEXT) else ()
+    return (*(entry.name for entry in DATASETS if kind in (None, entry.kind)), *own_patterns)
 
 
 def dataset_kind(name: str) -> DataKind:

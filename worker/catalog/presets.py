@@ -214,7 +214,7 @@ def parameter_count(preset: ModelPreset, vocabulary_size: int | None = None) -> 
 
 
 def _gpt2_parameters(preset: ModelPreset, vocabulary: int) -> int:
-    """Learned positions, biases, a tied head."""
+    """Count with learned positions, biases and a tied head."""
     width = preset.hidden_size
     norm, attention = 2 * width, 4 * width * width + 4 * width
     mlp = 8 * width * width + 5 * width
@@ -222,7 +222,7 @@ def _gpt2_parameters(preset: ModelPreset, vocabulary: int) -> int:
 
 
 def _llama_parameters(preset: ModelPreset, vocabulary: int) -> int:
-    """Rotary positions, no biases, grouped key and value heads, a gated MLP."""
+    """Count with rotary positions, no biases, grouped key and value heads and a gated MLP."""
     width, shape = preset.hidden_size, preset.extra
     grouped = int(shape.get("num_key_value_heads", preset.heads)) * (width // preset.heads)
     attention = 2 * width * width + 2 * width * grouped
@@ -231,10 +231,10 @@ def _llama_parameters(preset: ModelPreset, vocabulary: int) -> int:
 
 
 def _mixtral_parameters(preset: ModelPreset, vocabulary: int) -> int:
-    """Llama's with a router and several MLPs instead of one."""
+    """Count Llama's parameters with a router and several MLPs instead of one."""
     experts = int(preset.extra["num_local_experts"])
-    more = (experts - 1) * _gated_mlp(preset) + experts * preset.hidden_size
-    return _llama_parameters(preset, vocabulary) + preset.layers * more
+    extra_parameters = (experts - 1) * _gated_mlp(preset) + experts * preset.hidden_size
+    return _llama_parameters(preset, vocabulary) + preset.layers * extra_parameters
 
 
 def _gated_mlp(preset: ModelPreset) -> int:

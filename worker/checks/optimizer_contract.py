@@ -57,10 +57,10 @@ def learns_in_bfloat16(subject: Subject) -> None:
 
 def repeats_itself(subject: Subject) -> None:
     """The same run gives the same bits."""
-    model, other = tiny_gpt2(), tiny_gpt2()
+    model, twin = tiny_gpt2(), tiny_gpt2()
     train(model, subject.build_on(model), range(5))
-    train(other, subject.build_on(other), range(5))
-    _require_same_bits(model, other)
+    train(twin, subject.build_on(twin), range(5))
+    _require_same_bits(model, twin)
 
 
 def resumes_in_float32(subject: Subject) -> None:
@@ -106,14 +106,14 @@ def obeys_a_scheduler(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.build_on(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step < 2))
-    before = copy_weights(model)
+    old_weights = copy_weights(model)
     for step in range(2):  # SOAP only looks at its first gradient
         train(model, optimizer, range(step, step + 1))
         schedule.step()
-    _require_changes(model, before, set(before))
-    before = copy_weights(model)
+    _require_changes(model, old_weights, set(old_weights))
+    old_weights = copy_weights(model)
     train(model, optimizer, range(2, 3))
-    _require_changes(model, before, set(before) if subject.coasts else set())
+    _require_changes(model, old_weights, set(old_weights) if subject.coasts else set())
 
 
 def keeps_rates_of_groups(subject: Subject) -> None:
@@ -121,12 +121,12 @@ def keeps_rates_of_groups(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.build_on(model)
     names_of = {id(value): key for key, value in model.named_parameters()}
-    for still in optimizer.param_groups:
+    for frozen_group in optimizer.param_groups:
         for group in optimizer.param_groups:
-            group["lr"] = 0.0 if group is still else subject.lr
-        before = copy_weights(model)
+            group["lr"] = 0.0 if group is frozen_group else subject.lr
+        old_weights = copy_weights(model)
         train(model, optimizer, range(2))
-        moved = _changed_weights(model, before) & {names_of[id(value)] for value in still["params"]}
+        moved = _changed_weights(model, old_weights) & {names_of[id(value)] for value in frozen_group["params"]}
         require_promise(subject.coasts or not moved, f"at rate 0 these moved: {list_names(moved)}")
 
 
@@ -135,7 +135,7 @@ def takes_a_closure(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.build_on(model)
     train(model, optimizer, range(1))
-    before = copy_weights(model)
+    old_weights = copy_weights(model)
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -146,16 +146,16 @@ def takes_a_closure(subject: Subject) -> None:
     expected = loss_of(model, 0).item()
     returned = optimizer.step(closure)  # type: ignore[arg-type]  # torch types the loss float; its practice is a tensor
     require_promise(returned == expected, f"step(closure) returned {returned!r}; the closure's loss was {expected!r}")
-    _require_changes(model, before, set(before))
+    _require_changes(model, old_weights, set(old_weights))
 
 
 def leaves_parameters_without_gradient(subject: Subject) -> None:
     """A parameter without gradient stays, and costs nothing."""
     model = tiny_gpt2()
     optimizer = subject.build_on(model)
-    before = copy_weights(model)
+    old_weights = copy_weights(model)
     optimizer.step()
-    _require_changes(model, before, set())
+    _require_changes(model, old_weights, set())
     kept_bytes = state_bytes(optimizer).total_bytes
     require_promise(kept_bytes == 0, f"it keeps {kept_bytes} bytes of state before any gradient")
 
@@ -165,9 +165,9 @@ def leaves_out_frozen_parameters(subject: Subject) -> None:
     model = tiny_gpt2()
     model.get_parameter("transformer.wte.weight").requires_grad_(False)
     optimizer = subject.build_on(model)
-    before = copy_weights(model)
+    old_weights = copy_weights(model)
     train(model, optimizer, range(2))
-    _require_changes(model, before, set(before) - {"transformer.wte.weight"})
+    _require_changes(model, old_weights, set(old_weights) - {"transformer.wte.weight"})
 
 
 def refuses_an_empty_model(subject: Subject) -> None:
@@ -188,16 +188,16 @@ def keeps_a_bad_gradient_apart(subject: Subject) -> None:
     loss_of(model, 1).backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
     weight = model.get_parameter("transformer.h.0.mlp.c_fc.weight")
     weight.grad = torch.full_like(weight, torch.nan)
-    before = copy_weights(model)
+    old_weights = copy_weights(model)
     optimizer.step()
     held = [weight, *(value for value in optimizer.state[weight].values() if isinstance(value, Tensor))]
     # Lion's sign of NaN is 0: it spoils its momentum alone.
     require_promise(any(value.isnan().all() for value in held), "a gradient of NaN left no trace")
-    others = {key: value for key, value in model.named_parameters() if value is not weight}
-    spoilt = {key for key, value in others.items() if not value.isfinite().all()}
+    other_parameters = {key: value for key, value in model.named_parameters() if value is not weight}
+    spoilt = {key for key, value in other_parameters.items() if not value.isfinite().all()}
     require_promise(not spoilt, f"it spread to {list_names(spoilt)}")
-    still = set(others) - _changed_weights(model, before)
-    require_promise(not still, f"these were not updated beside it: {list_names(still)}")
+    idle_names = set(other_parameters) - _changed_weights(model, old_weights)
+    require_promise(not idle_names, f"these were not updated beside it: {list_names(idle_names)}")
 
 
 def decays_matrices_only(subject: Subject) -> None:
@@ -206,15 +206,15 @@ def decays_matrices_only(subject: Subject) -> None:
         return
     model = tiny_gpt2()
     optimizer = subject.build_on(model, weight_decay=1.0)
-    before = copy_weights(model)
+    old_weights = copy_weights(model)
     for _ in range(2):  # SOAP only looks at its first gradient
         for value in model.parameters():
             value.grad = torch.zeros_like(value)
         optimizer.step()
     for key, value in model.named_parameters():
-        share = 1.0 if value.ndim < 2 else (value.norm() / before[key].norm()).item()
+        share = 1.0 if value.ndim < 2 else (value.norm() / old_weights[key].norm()).item()
         require_promise(value.ndim < 2 or 0.0 < share < 1.0, f"two steps of decay left {share:g} of {key}")
-        torch.testing.assert_close(value.detach(), before[key] * share)
+        torch.testing.assert_close(value.detach(), old_weights[key] * share)
 
 
 def has_the_modes_of_its_entry(subject: Subject) -> None:
@@ -244,9 +244,9 @@ def survives_zero_gradients(subject: Subject) -> None:
     optimizer = subject.build_without_decay(model)
     for value in model.parameters():
         value.grad = torch.zeros_like(value)
-    before = copy_weights(model)
+    old_weights = copy_weights(model)
     optimizer.step()
-    _require_changes(model, before, set())
+    _require_changes(model, old_weights, set())
     _require_falling_loss(train(model, optimizer, range(STEPS)))
 
 
@@ -271,12 +271,13 @@ def outlives_an_idle_matrix(subject: Subject) -> None:
     for number in range(IDLE_STEPS):
         step(idles=True)
         require_promise(bool(idle.isfinite().all()), f"after {number + 1} gradients of zero the weights are not finite")
-    before = (idle.detach() - goal[name]).norm().item()
+    old_distance = (idle.detach() - goal[name]).norm().item()
     for _ in range(STEPS):
         step(idles=False)
-    after = (idle.detach() - goal[name]).norm().item()
+    new_distance = (idle.detach() - goal[name]).norm().item()
     require_promise(
-        after < before, f"{STEPS} gradients later it is {after:.3f} from its goal; it was {before:.3f} away"
+        new_distance < old_distance,
+        f"{STEPS} gradients later it is {new_distance:.3f} from its goal; it was {old_distance:.3f} away",
     )
 
 
@@ -345,15 +346,15 @@ def _require_resumption(subject: Subject, dtype: torch.dtype) -> None:
     whole = tiny_gpt2(dtype=dtype)
     train(whole, subject.build_on(whole), range(8))
     first = tiny_gpt2(dtype=dtype)
-    before = subject.build_on(first)
-    train(first, before, range(4))
+    first_optimizer = subject.build_on(first)
+    train(first, first_optimizer, range(4))
     second = tiny_gpt2(seed=1, dtype=dtype)
-    after = subject.build_on(second)
+    second_optimizer = subject.build_on(second)
     second.load_state_dict(_save_and_load(first.state_dict()))
-    after.load_state_dict(_save_and_load(before.state_dict()))
-    saved, loaded = state_bytes(before), state_bytes(after)
+    second_optimizer.load_state_dict(_save_and_load(first_optimizer.state_dict()))
+    saved, loaded = state_bytes(first_optimizer), state_bytes(second_optimizer)
     require_promise(saved == loaded, f"{saved.total_bytes} bytes of state were saved, {loaded.total_bytes} loaded")
-    train(second, after, range(4, 8))
+    train(second, second_optimizer, range(4, 8))
     _require_same_bits(whole, second)
 
 
@@ -365,14 +366,16 @@ def _save_and_load(state: dict[str, object]) -> dict[str, object]:
     return loaded
 
 
-def _changed_weights(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
-    return {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+def _changed_weights(model: nn.Module, old_weights: dict[str, Tensor]) -> set[str]:
+    return {name for name, value in model.named_parameters() if not torch.equal(value, old_weights[name])}
 
 
-def _require_changes(model: nn.Module, before: dict[str, Tensor], expected: set[str]) -> None:
-    changes = _changed_weights(model, before)
-    require_promise(not (more := changes - expected), f"these moved and should not: {list_names(more)}")
-    require_promise(not (fewer := expected - changes), f"these did not move and should: {list_names(fewer)}")
+def _require_changes(model: nn.Module, old_weights: dict[str, Tensor], expected: set[str]) -> None:
+    changes = _changed_weights(model, old_weights)
+    require_promise(not (extra_names := changes - expected), f"these moved and should not: {list_names(extra_names)}")
+    require_promise(
+        not (missing_names := expected - changes), f"these did not move and should: {list_names(missing_names)}"
+    )
 
 
 def _require_same_bits(model: nn.Module, other: nn.Module) -> None:

@@ -55,9 +55,9 @@ def mirrors_its_steps(subject: Subject) -> None:
 def doubles_with_its_rate(subject: Subject) -> None:
     """Steps at twice the rate are twice as large."""
     gradients = _gradients(range(3))
-    once = _steps(subject, tiny_llama(), gradients)
-    twice = _steps(replace(subject, lr=2 * subject.lr), tiny_llama(), gradients)
-    _require_alike(twice, [{name: 2 * value for name, value in step.items()} for step in once], ABOUT)
+    single_steps = _steps(subject, tiny_llama(), gradients)
+    double_steps = _steps(replace(subject, lr=2 * subject.lr), tiny_llama(), gradients)
+    _require_alike(double_steps, [{name: 2 * value for name, value in step.items()} for step in single_steps], ABOUT)
 
 
 def minds_no_storage(subject: Subject) -> None:
@@ -155,11 +155,11 @@ def _steps(subject: Subject, model: nn.Module, gradients: Sequence[Gradients]) -
     optimizer = subject.build_without_decay(model)
     steps = []
     for gradient in gradients:
-        before = copy_weights(model)
+        old_weights = copy_weights(model)
         for name, value in model.named_parameters():
             value.grad = torch.empty_like(value).copy_(gradient[name]) if name in gradient else None
         optimizer.step()
-        steps.append({name: value.detach() - before[name] for name, value in model.named_parameters()})
+        steps.append({name: value.detach() - old_weights[name] for name, value in model.named_parameters()})
     return steps
 
 
@@ -172,24 +172,26 @@ def _select_weight(gradients: Sequence[Gradients], name: str) -> Steps:
 
 
 def _require_alike(steps: Sequence[Gradients], expected: Sequence[Gradients], tolerance: float) -> None:
-    """Steps differ by no more than that share of their size, weight by weight."""
-    for number, (step, other) in enumerate(zip(steps, expected, strict=True), start=1):
-        apart = {name: _distance(value, other[name]) for name, value in step.items()}
-        differ = {name for name, distance in apart.items() if not distance <= tolerance}
-        largest_distance = max(apart.values(), key=lambda distance: distance if distance == distance else float("inf"))
+    """Require that steps differ by at most that share of their size, weight by weight."""
+    for number, (step, expected_step) in enumerate(zip(steps, expected, strict=True), start=1):
+        distances = {name: _distance(value, expected_step[name]) for name, value in step.items()}
+        differ = {name for name, distance in distances.items() if not distance <= tolerance}
+        largest_distance = max(
+            distances.values(), key=lambda distance: distance if distance == distance else float("inf")
+        )
         require_promise(
             not differ, f"step {number} differs by {largest_distance:.0%} of its size or less: {list_names(differ)}"
         )
 
 
 def _distance(tensor: Tensor, other: Tensor) -> float:
-    """Relative to the second; two that are nothing are alike."""
-    size, apart = float(other.norm()), float((tensor - other).norm())
-    return apart if apart == 0.0 or size == 0.0 else apart / size
+    """Return the distance relative to the second; two zeros have distance 0."""
+    size, distance = float(other.norm()), float((tensor - other).norm())
+    return distance if distance == 0.0 or size == 0.0 else distance / size
 
 
 def _require_apart(subject: Subject, names: Sequence[str], part: Callable[[Tensor], Tensor]) -> None:
-    """A changed gradient of a part of some weights changes the steps of that part alone."""
+    """Require that a changed gradient of some weights changes the steps of these weights alone."""
     gradients, changed = _gradients(range(3)), _gradients(range(3))
     for gradient in changed:
         for name in names:
@@ -202,7 +204,7 @@ def _require_apart(subject: Subject, names: Sequence[str], part: Callable[[Tenso
 
 
 def _has_effect(subject: Subject, option: Option) -> bool:
-    """Whether one of some values moves float32 or bfloat16 weights otherwise than the default does."""
+    """Return whether one of some values moves float32 or bfloat16 weights differently than the default does."""
     gradients = _gradients(range(OPTION_STEPS))
     for dtype in (torch.float32, torch.bfloat16):
         usual = _weights_after(subject, dtype, gradients, {})

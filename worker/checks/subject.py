@@ -34,11 +34,11 @@ class Subject:
         return entry(self.name)
 
     def build_on(self, model: nn.Module, **options: object) -> torch.optim.Optimizer:
-        """A fresh optimizer on that model."""
+        """Return a fresh optimizer on that model."""
         return build(self.name, model, lr=self.lr, options=options)
 
     def build_without_decay(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The same, whose weights do not decay."""
+        """Return a fresh optimizer without weight decay on that model."""
         return self.build_on(model, **({} if self.entry.option("weight_decay") is None else {"weight_decay": 0.0}))
 
 
@@ -58,6 +58,6 @@ def copy_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def list_names(names: set[str]) -> str:
-    """A few of them, for a message."""
+    """Return some of the names, for a message."""
     shown = sorted(names)
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")

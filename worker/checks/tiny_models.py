@@ -7,7 +7,7 @@ from worker.models import family_classes
 
 
 def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """Two layers, d = 32, two heads, tied head, no dropout: 30 thousand parameters."""
+    """Return a GPT-2 of two layers, d = 32, two heads, tied head, no dropout: 30 thousand parameters."""
     config_class, model_class = family_classes("gpt2")
     torch.manual_seed(seed)
     config = config_class(
@@ -48,20 +48,20 @@ def tiny_llama(*, tied: bool = False) -> nn.Module:
 
 
 def batch(seed: int) -> Tensor:
-    """Four sequences of 16 tokens with something to learn: counting, from a random start."""
+    """Return four sequences of 16 tokens with something to learn: counting, from a random start."""
     starts = torch.randint(0, 48, (4, 1), generator=torch.Generator().manual_seed(seed))
     return starts + torch.arange(16)
 
 
 def loss_of(model: nn.Module, seed: int) -> Tensor:
-    """The language-model loss on `batch(seed)`, where the model is."""
+    """Return the language-model loss on `batch(seed)`, on the model's device."""
     tokens = batch(seed).to(next(model.parameters()).device)
     logits = model(tokens).logits
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> list[float]:
-    """Plain training, one batch a step; the losses before each step."""
+    """Train plainly, one batch a step; returns the losses before each step."""
     losses = []
     for step in steps:
         optimizer.zero_grad()

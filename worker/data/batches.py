@@ -36,14 +36,14 @@ class Batches:
 
 
 def _draw(seed: int, step: int, count: int, *, below: int) -> list[int]:
-    """Uniform numbers, with replacement."""
+    """Return uniform numbers below `below`, drawn with replacement."""
     # Philox is counter-based and its raw stream is fixed for ever, unlike a Generator's derived draws.
     raw = np.random.Philox(key=np.array([seed, step], dtype=np.uint64)).random_raw(count)
     return [int(number) for number in raw % np.uint64(below)]
 
 
 def validation_sequences(shards: TokenShards, *, sequences: int, length: int) -> torch.Tensor:
-    """Evenly spread held-out windows: int64, shape (sequences, length + 1). No seed enters."""
+    """Return evenly spread held-out windows: int64, shape (sequences, length + 1), independent of seeds."""
     windows = _windows_or_error(shards, length, "validation")
     indices = [position * (windows - 1) // max(1, sequences - 1) for position in range(sequences)]
     return _stack(shards, indices, length)
@@ -82,7 +82,7 @@ def spread_indices(conversations: Conversations, count: int) -> list[int]:
 
 
 def answer_rows(conversations: Conversations, indices: list[int], length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets, int64 (conversations, length) each; targets outside the answers are `IGNORED`.
+    """Return inputs and targets, int64 (conversations, length) each; targets outside the answers are `IGNORED`.
 
     What is too long loses the beginning of its prompt, down to half of the row, then the end of its answer.
     """
@@ -97,7 +97,7 @@ def answer_rows(conversations: Conversations, indices: list[int], length: int) -
 
 
 def prompt_rows(conversations: Conversations, indices: list[int], length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts that end at the row's end, and which positions are theirs: int64 (conversations, length) each.
+    """Return prompts aligned to the row's end, and the mask of their positions: int64 (conversations, length) each.
 
     What is too long loses its beginning.
     """
@@ -113,6 +113,6 @@ def prompt_rows(conversations: Conversations, indices: list[int], length: int) -
 def _fit_row(
     prompt: NDArray[np.uint32], answer: NDArray[np.uint32], length: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Prompt and answer cut to `length` tokens together, at least one of each."""
+    """Return prompt and answer cut to `length` tokens together, at least one of each."""
     prompt_tokens = min(len(prompt), max(length - len(answer), length // 2, 1))
     return prompt[-prompt_tokens:], answer[: length - prompt_tokens]

@@ -140,12 +140,12 @@ class UltraFeedback:
             yield from open_stream(self._repository, None, split=split, revision=REVISION)
 
 
-def _conversation(row: Mapping[str, Any], split: Split, where: str) -> Conversation | None:
+def _conversation(row: Mapping[str, Any], split: Split, row_name: str) -> Conversation | None:
     """Return the conversation of a row; None if prompt or answer are empty."""
     prompt, turns = row.get("prompt"), row.get("chosen")
     if not isinstance(prompt, str) or not isinstance(turns, Sequence) or isinstance(turns, str):
         raise DataError(
-            f"{where} has the columns {', '.join(row)}; needed are prompt, a text, and chosen, a list of turns. "
+            f"{row_name} has the columns {', '.join(row)}; needed are prompt, a text, and chosen, a list of turns. "
             f"Use a revision of {REPOSITORY}."
         )
     answers = [turn["content"] for turn in turns if turn["role"] == "assistant"]

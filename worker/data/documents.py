@@ -45,7 +45,7 @@ class Document:
 
 
 def split_by_hash(name: str, validation_percent: int) -> Split:
-    """Return the split of what has that name, for ever."""
+    """Return the split of the document of that name, the same for ever."""
     bucket = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 100
     return Split.VALIDATION if bucket < validation_percent else Split.TRAIN
 
@@ -92,10 +92,10 @@ class LocalSource(ABC):
     def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
         """Yield every readable document from `cursor` on."""
         self.skipped_documents, self._taken = 0, 0
-        already = int(cursor["documents"]) if cursor else 0
+        start = int(cursor["documents"]) if cursor else 0
         for document in self.read():
             self._taken += 1
-            if self._taken > already:
+            if self._taken > start:
                 yield document
 
     def cursor(self) -> SourceCursor:

@@ -46,18 +46,18 @@ class OwnFiles(LocalSource):
 
 
 def find_files(paths: Sequence[str]) -> tuple[tuple[Path, ...], str]:
-    """(the files that are meant, sorted by path and none twice; what was passed over, in words)."""
+    """Return (the files that the paths name, sorted, each once; a description of the skipped ones)."""
     files: set[Path] = set()
     skipped_files: set[Path] = set()
-    for given in paths:
-        matches = [Path(match) for match in glob.glob(str(Path(given).expanduser()), recursive=True)]
+    for pattern in paths:
+        matches = [Path(match) for match in glob.glob(str(Path(pattern).expanduser()), recursive=True)]
         matched_files = {path for match in matches for path in _files_of(match)}
         skipped_files |= (strangers := {path for path in matched_files if _kind(path) not in READERS})
         if not matched_files:
             fault = "is an empty folder" if any(map(Path.is_dir, matches)) else "names no file"
-            raise DataError(f"{given!r} {fault}. {ACCEPTED}")
+            raise DataError(f"{pattern!r} {fault}. {ACCEPTED}")
         if matched_files == strangers:
-            raise DataError(f"{given!r} has no file that can be read: passed over {_kinds(strangers)}. {ACCEPTED}")
+            raise DataError(f"{pattern!r} has no file that can be read: passed over {_kinds(strangers)}. {ACCEPTED}")
         files |= matched_files - strangers
     return tuple(sorted(files)), _kinds(skipped_files)
 
@@ -75,13 +75,13 @@ def _files_of(path: Path) -> Iterator[Path]:
 def _kinds(files: Iterable[Path]) -> str:
     """`3 .pdf, 1 without an ending`, the most frequent first."""
     counted = Counter(path.suffix or "without an ending" for path in files).most_common()
-    some = [f"{count} {kind}" for kind, count in counted[:MOST_KINDS]]
+    parts = [f"{count} {kind}" for kind, count in counted[:MOST_KINDS]]
     remainder = sum(count for _, count in counted[MOST_KINDS:])
-    return ", ".join(some + ([f"{remainder} of other kinds"] if remainder else []))
+    return ", ".join(parts + ([f"{remainder} of other kinds"] if remainder else []))
 
 
 def _kind(path: Path) -> str:
-    """`.jsonl` for `a.jsonl` and `a.jsonl.gz`."""
+    """Return `.jsonl` for `a.jsonl` and `a.jsonl.gz`."""
     suffixes = path.suffixes[-2:]
     if suffixes[-1:] == [".gz"]:
         return suffixes[0] if len(suffixes) == 2 and suffixes[0] != ".parquet" else ".gz"
@@ -89,7 +89,7 @@ def _kind(path: Path) -> str:
 
 
 def _hash_all(files: Sequence[Path], column: str) -> str:
-    """SHA-256 over the column's name and the content of all files in order."""
+    """Return SHA-256 over the column's name and the content of all files in order."""
     total = hashlib.sha256(column.encode())
     for path in files:
         with path.open("rb") as file:
@@ -147,14 +147,14 @@ def _json_lines(path: Path, column: str) -> Iterator[str | None]:
         yield _field(fields, column, f"{path}, line {number}")
 
 
-def _field(fields: Any, column: str, where: str) -> str | None:
+def _field(fields: Any, column: str, location: str) -> str | None:
     if not isinstance(fields, dict) or column not in fields:
         field_names = ", ".join(fields) if isinstance(fields, dict) else "none"
-        raise DataError(f"{where} has no field {column!r}; its fields: {field_names}. Name one with --column.")
+        raise DataError(f"{location} has no field {column!r}; its fields: {field_names}. Name one with --column.")
     text = fields[column]
     if not isinstance(text, str | None):
         raise DataError(
-            f"{where}: the field {column!r} is {type(text).__name__}, not text. Name another with --column."
+            f"{location}: the field {column!r} is {type(text).__name__}, not text. Name another with --column."
         )
     return text
 

@@ -17,11 +17,11 @@ def open_stream(repository: str, subset: str | None, *, split: str, revision: st
 
 
 @contextmanager
-def explain_hub_errors(what: str, way_out: str) -> Iterator[None]:
+def explain_hub_errors(noun: str, way_out: str) -> Iterator[None]:
     """Explain errors of network and files by a `HubError` that says what could not be read, and the remedy."""
     try:
         yield
     except (OSError, EOFError, ValueError, httpx2.HTTPError, DatasetsError) as error:
         raise HubError(
-            f"cannot read {what} from the Hugging Face hub: {type(error).__name__}: {str(error).rstrip('.')}. {way_out}"
+            f"cannot read {noun} from the Hugging Face hub: {type(error).__name__}: {str(error).rstrip('.')}. {way_out}"
         ) from error

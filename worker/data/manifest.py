@@ -67,10 +67,10 @@ class FolderManifest(Record):
         """Yield a sentence with its way out for each file that is not what this says."""
         for name, expected in self.file_hashes().items():
             path = folder / name
-            found = f"has SHA-256 {file_sha256(path)}" if path.is_file() else "is missing"
-            if found != f"has SHA-256 {expected}":
+            state = f"has SHA-256 {file_sha256(path)}" if path.is_file() else "is missing"
+            if state != f"has SHA-256 {expected}":
                 way_out = self.way_out.format(folder=folder)
-                yield f"the file {path} {found}; the manifest says {expected}. {way_out}"
+                yield f"the file {path} {state}; the manifest says {expected}. {way_out}"
 
 
 class ShardEntry(Record):

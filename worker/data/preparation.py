@@ -105,15 +105,15 @@ def prepare_once(
             return prepare(source, recipe, folder, tokenizer_file, on_progress, say)
 
 
-def _recipe(source: DocumentSource, order: Order, given: Path | None) -> Recipe:
+def _recipe(source: DocumentSource, order: Order, tokenizer_path: Path | None) -> Recipe:
     if order.tokenizer != "byte" and datasets.trained_size(order.tokenizer) is None:
-        given = tokenizer_file(order.tokenizer, given)
-        BpeTokenizer(given, name=order.tokenizer)  # a wrong file is refused before anything is written
-    elif given is not None:
+        tokenizer_path = tokenizer_file(order.tokenizer, tokenizer_path)
+        BpeTokenizer(tokenizer_path, name=order.tokenizer)  # a wrong file is refused before anything is written
+    elif tokenizer_path is not None:
         raise DataError(f"the tokenizer {order.tokenizer!r} takes no file. Name your own own/<name>.")
     return Recipe(
         source_version=source.version,
-        tokenizer_sha256=hashlib.sha256(given.read_bytes()).hexdigest() if given else None,
+        tokenizer_sha256=hashlib.sha256(tokenizer_path.read_bytes()).hexdigest() if tokenizer_path else None,
         **dict(order),
     )
 
@@ -132,7 +132,7 @@ def _require_same_recipe(manifest: Manifest, recipe: Recipe, folder: Path) -> Ma
 
 
 def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
-    """An own name stands for the same files with every tokenizer, else comparing tokenizers compares texts."""
+    """Refuse other files under the same name: a comparison of tokenizers would otherwise compare texts."""
     if datasets.dataset(recipe.dataset) is not None:
         return
     for path, manifest in list_prepared(dataset_folder):
@@ -148,7 +148,7 @@ def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
 
 @contextmanager
 def _explain_errors(folder: Path) -> Iterator[None]:
-    """A full disk says what is kept and what to do."""
+    """Explain a full disk: what is kept, and what to do."""
     try:
         yield
     except OSError as error:
@@ -194,7 +194,7 @@ def prepare(
 
 
 def _tokenizer(
-    source: DocumentSource, recipe: Recipe, folder: Path, given: Path | None, say: Callable[[str], None]
+    source: DocumentSource, recipe: Recipe, folder: Path, tokenizer_path: Path | None, say: Callable[[str], None]
 ) -> Tokenizer:
     """Return the tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
@@ -202,7 +202,7 @@ def _tokenizer(
     path = folder / TOKENIZER_FILE
     size = datasets.trained_size(recipe.tokenizer)
     if size is None:
-        shutil.copyfile(tokenizer_file(recipe.tokenizer, given), path)
+        shutil.copyfile(tokenizer_file(recipe.tokenizer, tokenizer_path), path)
     elif not path.exists():
         say(f"training the tokenizer {recipe.tokenizer} on {recipe.dataset}")
         train(source, size, recipe.validation_percent, path)

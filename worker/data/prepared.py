@@ -70,14 +70,14 @@ def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | No
 
 
 def few_held_out(manifest: Manifest, sequences: int, length: int) -> list[str]:
-    """Return a sentence where a prepared text holds out fewer sequences of `length` tokens than an evaluation takes."""
+    """Return a warning if a prepared text holds out fewer sequences of `length` tokens than an evaluation takes."""
     held_out = manifest.tokens(Split.VALIDATION)
-    found = held_out // (length + 1)
-    if found >= sequences:
+    count = held_out // (length + 1)
+    if count >= sequences:
         return []
-    outcome = f"an evaluation of {sequences} repeats them" if found else "runs of that length will be refused"
+    outcome = f"an evaluation of {sequences} repeats them" if count else "runs of that length will be refused"
     return [
-        f"Only {held_out:,} tokens are held out, {found} sequences of {length}: {outcome}; prepare more documents, "
+        f"Only {held_out:,} tokens are held out, {count} sequences of {length}: {outcome}; prepare more documents, "
         "a larger --validation-percent, or ask for shorter data.sequence_length_tokens."
     ]
 

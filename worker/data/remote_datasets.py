@@ -88,21 +88,21 @@ def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> No
     Raises `DataError` if other data have that name there, `CorruptShardError` if the folder has no good manifest,
     `RemoteFolderError`.
     """
-    remote, (ours, text) = RemoteFolder(url).subfolder(folder.name), local_content(folder)
+    remote, (manifest, text) = RemoteFolder(url).subfolder(folder.name), local_content(folder)
     remote_copy = remote_content(remote)
-    if remote_copy is not None and remote_copy[0].file_hashes() != ours.file_hashes():
+    if remote_copy is not None and remote_copy[0].file_hashes() != manifest.file_hashes():
         raise DataError(
             f"{remote.url} holds other data under that name: runs of one service must see one text. Delete that folder "
             "to replace it, or prepare yours under another name."
         )
     sizes = remote.sizes()
-    for name, sha256 in ours.file_hashes().items():
+    for name, sha256 in manifest.file_hashes().items():
         path, there_as = folder / name, object_name(name, sha256)
         if sizes.get(there_as) != path.stat().st_size:
             say(f"copying {name} to {remote.url}")
             remote.put(path, there_as)
     if remote_copy is None:
-        remote.write(ours.file_name, text)
+        remote.write(manifest.file_name, text)
 
 
 def object_name(name: str, sha256: str) -> str:

@@ -112,7 +112,7 @@ class Sections:
         return self.place
 
     def _batches(self) -> Iterator[list[Document]]:
-        """Documents in batches of about `BATCH_BYTES`; a batch also ends where a section does."""
+        """Yield documents in batches of about `BATCH_BYTES`; a batch also ends where a section does."""
         most_bytes = min(BATCH_BYTES, self.place.recipe.section_bytes)
         batch: list[Document] = []
         size = 0

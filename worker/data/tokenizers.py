@@ -56,12 +56,12 @@ class ByteTokenizer:
 
 
 def token_bytes(vocabulary_size: int) -> int:
-    """Bytes of one stored token."""
+    """Return the bytes of one stored token."""
     return 2 if vocabulary_size <= LARGEST_OF_TWO_BYTES else 4
 
 
 def token_dtype(size_bytes: int) -> np.dtype[np.unsignedinteger]:
-    """Little-endian, so that shards can be copied between machines."""
+    """Return the little-endian type of stored tokens, so that shards can be copied between machines."""
     return np.dtype(f"<u{size_bytes}")
 
 
@@ -125,11 +125,11 @@ def _promised_size(name: str, token_count: int, path: Path) -> int:
     return promised or token_count
 
 
-def tokenizer_file(name: str, given: Path | None) -> Path:
+def tokenizer_file(name: str, own_path: Path | None) -> Path:
     """Return the tokenizer's file: as given (a file or a folder with it), else from the hub or its cache."""
     entry = datasets.tokenizer(name)
-    if given is not None:
-        path = given / TOKENIZER_FILE if given.is_dir() else given
+    if own_path is not None:
+        path = own_path / TOKENIZER_FILE if own_path.is_dir() else own_path
         if not path.is_file():
             raise DataError(f"there is no tokenizer at {path}. Give a {TOKENIZER_FILE} or a folder with one.")
         return path

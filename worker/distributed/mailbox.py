@@ -73,7 +73,7 @@ class RankMailbox:
         return path.read_text() if path.exists() else None
 
     def _write(self, name: str, text: str) -> None:
-        """All at once: a reader sees the whole text or no file."""
+        """Write atomically: a reader sees the whole text or no file."""
         write_atomically(self.path / name, text)
 
 

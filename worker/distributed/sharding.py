@@ -61,8 +61,8 @@ def local_state(whole: Tensor, like: Tensor) -> Tensor:
 
 def local_model_state(model: nn.Module, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return this process's part of a model's whole state dict."""
-    own = model.state_dict()
-    return {name: local_state(value, own[name]) if name in own else value for name, value in whole.items()}
+    own_state = model.state_dict()
+    return {name: local_state(value, own_state[name]) if name in own_state else value for name, value in whole.items()}
 
 
 def local_optimizer_state(optimizer: torch.optim.Optimizer, whole: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def footprint(
 def _count_step(
     model: str, precision: Precision, length: int, usages: tuple[OptimizerFootprint, ...], rules: Sequence[Rule]
 ) -> tuple[tuple[PassMemory, ...], tuple[OptimizerFootprint, ...]]:
-    """(the passes, the same optimizers with what their steps take for a while)."""
+    """Return (the passes, the same optimizers with the transient memory of their steps)."""
     from worker.footprint.passes import StepCounter  # tensors without storage, a second to load
 
     count = StepCounter(model)
@@ -158,17 +158,17 @@ def _optimizer_footprint(
     *,
     with_blocks: bool = False,
 ) -> OptimizerFootprint:
-    given = {name: value for name, value in options.items() if candidate.option(name) is not None}
+    known_options = {name: value for name, value in options.items() if candidate.option(name) is not None}
     sharded = torch.distributed.is_initialized()
     try:
-        if sharded and (fault := candidate.sharding_fault(given)) is not None:
+        if sharded and (fault := candidate.sharding_fault(known_options)) is not None:
             raise ShardedParametersError(fault)
-        held, plan = _count_state(model, shared, candidate, given, rules)
+        held, plan = _count_state(model, shared, candidate, known_options, rules)
     except (MissingPackageError, ShardedParametersError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
             title=candidate.title,
-            options=given,
+            options=known_options,
             state_bytes=None,
             unknown_because=str(error)
             if isinstance(error, ShardedParametersError)
@@ -177,7 +177,7 @@ def _optimizer_footprint(
     return OptimizerFootprint(
         optimizer=candidate.name,
         title=candidate.title,
-        options=given,
+        options=known_options,
         state_bytes=held.total_bytes,
         counter_bytes=held.counter_bytes,
         state_by_block=dict(held.by_block),

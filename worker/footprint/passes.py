@@ -71,9 +71,9 @@ class StorageMeter(FakeTensorMode):
         return returned
 
     @contextmanager
-    def record(self, known: Iterable[Tensor]) -> Iterator[list[int]]:
-        """Yield the list of changes, in bytes; the storages of `known` tensors are not in it."""
-        self._alive = {tensor.untyped_storage()._cdata: None for tensor in known}
+    def record(self, tensors: Iterable[Tensor]) -> Iterator[list[int]]:
+        """Yield the list of changes, in bytes; the storages of `tensors` are left out."""
+        self._alive = {tensor.untyped_storage()._cdata: None for tensor in tensors}
         changes: list[int] = []
         self._changes = changes
         _LOG.disabled = True  # an operator whose shapes torch does not know is said in the answer
@@ -137,15 +137,15 @@ class StepCounter:
     def _peaks(
         self, model: "PreTrainedModel", precision: Precision, length: int, checkpointing: bool
     ) -> list[tuple[int, int]]:
-        """(fixed bytes, bytes per sequence) of the highest moments, the steepest first."""
+        """Return (fixed bytes, bytes per sequence) of the highest moments, the steepest first."""
         prepare(model, Execution(activation_checkpointing=checkpointing))
-        few, more = (self._moments(model, precision, length, sequences) for sequences in _SEQUENCES)
-        slopes = [high - low for low, high in zip(few, more, strict=True)]
-        lines = {(low - _SEQUENCES[0] * slope, slope) for low, slope in zip(few, slopes, strict=True)}
+        low_moments, high_moments = (self._moments(model, precision, length, sequences) for sequences in _SEQUENCES)
+        slopes = [high - low for low, high in zip(low_moments, high_moments, strict=True)]
+        lines = {(low - _SEQUENCES[0] * slope, slope) for low, slope in zip(low_moments, slopes, strict=True)}
         return [*_envelope(lines)][::-1]
 
     def _moments(self, model: nn.Module, precision: Precision, length: int, sequences: int) -> list[int]:
-        """Bytes at every moment of a second micro-batch, above weights and optimizer state."""
+        """Return the bytes at every moment of a second micro-batch, above weights and optimizer state."""
         parameters = list(model.parameters())
         with self._meter, _compute_as_on_values():
             tokens = torch.zeros(sequences, length, dtype=torch.int64)
@@ -186,11 +186,11 @@ def _compute_as_on_values() -> Iterator[None]:
     """Make transformers leave out, within the block, a causal mask that attention does not need, as it does on real
     tensors."""
     masks: Any = import_module("transformers.masking_utils")
-    before, masks.is_tracing = masks.is_tracing, lambda *_: False
+    original, masks.is_tracing = masks.is_tracing, lambda *_: False
     try:
         yield
     finally:
-        masks.is_tracing = before
+        masks.is_tracing = original
 
 
 def _envelope(lines: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

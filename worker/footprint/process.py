@@ -53,13 +53,13 @@ def count_footprints(questions: Sequence[FootprintQuestion]) -> list[FootprintAn
     """Return an answer for each; raises `OSError` or `subprocess.SubprocessError` if the process itself fails."""
     command = [sys.executable, "-m", "worker.footprint.process"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    asked = json.dumps([question.model_dump() for question in questions])
+    request = json.dumps([question.model_dump() for question in questions])
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:
         atexit.register(process.kill)  # it must not outlive who asked
         try:
-            output, _ = process.communicate(asked, timeout=TIMEOUT_SECONDS)
+            output, _ = process.communicate(request, timeout=TIMEOUT_SECONDS)
         finally:
             process.kill()
             atexit.unregister(process.kill)

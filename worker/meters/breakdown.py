@@ -226,20 +226,20 @@ class BreakdownMeter:
 
     def _stock(self) -> ObservedStep:
         """Return the tensors before the step; a storage that several tensors share is the first part's."""
-        before = {
+        stock = {
             BreakdownPart.PARAMETERS: self._storages(self._model.parameters()),
             BreakdownPart.GRADIENTS: self._storages(self._gradients()),
             BreakdownPart.OPTIMIZER_STATE: self._storages(state_tensors(self._optimizer)),
             BreakdownPart.OTHER: self._storages([*self._model.buffers(), *self._more]),
         }
-        seen: set[int] = set()
-        for part, storages in before.items():
-            before[part] = {address: size for address, size in storages.items() if address not in seen}
-            seen |= set(storages)
-        named_bytes = sum(sum(storages.values()) for storages in before.values())
+        addresses: set[int] = set()
+        for part, storages in stock.items():
+            stock[part] = {address: size for address, size in storages.items() if address not in addresses}
+            addresses |= set(storages)
+        named_bytes = sum(sum(storages.values()) for storages in stock.values())
         cuda = self._device.type == "cuda"
         unnamed_bytes = torch.cuda.memory_allocated(self._device) - named_bytes if cuda else 0
-        return ObservedStep(before=before, unnamed_bytes=unnamed_bytes)
+        return ObservedStep(before=stock, unnamed_bytes=unnamed_bytes)
 
     def _gradients(self) -> Iterator[torch.Tensor]:
         return (p.grad for p in self._model.parameters() if p.grad is not None)

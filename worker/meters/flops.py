@@ -40,7 +40,8 @@ and is never used here. The A10G and the A800 are other chips."""
 
 
 def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | None:
-    """Model FLOPs of training on one token; None if the model is no Transformer of the Hugging Face library."""
+    """Return the model FLOPs of training on one token; None if the model is no Transformer of the Hugging Face
+    library."""
     if not is_pretrained(model):
         return None
     weights = [module.get_parameter("weight") for module in model.modules() if linear_map(module) is not None]

@@ -51,12 +51,12 @@ def combine_measurements(measurements: Sequence[Measurements]) -> Measurements:
 
 
 def host_rss_bytes() -> int:
-    """Resident set of this process now."""
+    """Return the resident set of this process now, in bytes."""
     return _status_bytes("VmRSS") or _maxrss_bytes()
 
 
 def host_rss_peak_bytes() -> int:
-    """Largest resident set of this process so far.
+    """Return the largest resident set of this process so far, in bytes.
 
     VmHWM, because `ru_maxrss` starts at the size of the process that executed this one.
     """
@@ -70,13 +70,13 @@ def reset_host_rss_peak() -> None:
 
 
 def _status_bytes(field: str) -> int | None:
-    """Return a memory field of /proc/self/status (in KiB there); None if the system has none."""
+    """Return a memory field of /proc/self/status, in bytes; None if the system has none."""
     try:
         status = _STATUS.read_bytes()
     except OSError:
         return None
-    _, separator, rest = status.partition(field.encode() + b":")
-    return int(rest.split(maxsplit=1)[0]) * 1024 if separator else None
+    _, separator, remainder = status.partition(field.encode() + b":")
+    return int(remainder.split(maxsplit=1)[0]) * 1024 if separator else None
 
 
 def _maxrss_bytes() -> int:
@@ -100,7 +100,7 @@ class MemoryMeter:
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def sample(self) -> int:
-        """Host resident set now, in bytes; NVML keeps no peak for a process, so its figure is sampled here."""
+        """Return the host's resident set now, in bytes, and sample NVML, which keeps no peak for a process."""
         if self.nvml is not None:
             self.nvml.sample()
         rss_bytes = host_rss_bytes()

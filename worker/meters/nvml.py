@@ -73,15 +73,15 @@ class NvmlMeter:
             self._samples = False
             self._say(f"NVML lists no processes: {error}")
             return
-        ours = [process for process in processes if process.pid == os.getpid()]
-        if not ours and len(processes) == 1:
-            ours = processes
-        if not ours:
+        own_processes = [process for process in processes if process.pid == os.getpid()]
+        if not own_processes and len(processes) == 1:
+            own_processes = processes
+        if not own_processes:
             self._say(f"NVML lists {len(processes)} processes by ids of another namespace, and cannot tell ours.")
-        elif ours[0].usedGpuMemory is None:
+        elif own_processes[0].usedGpuMemory is None:
             self._say("NVML may not see the memory of processes here.")
         else:
-            self.peak_bytes = max(self.peak_bytes or 0, int(ours[0].usedGpuMemory))
+            self.peak_bytes = max(self.peak_bytes or 0, int(own_processes[0].usedGpuMemory))
 
     def energy_joules(self) -> float | None:
         """Return the energy of the device since this meter was made; None if it has no counter (before Volta, MIG)."""
@@ -109,7 +109,7 @@ class NvmlMeter:
             return None
 
     def _find(self, uuid: str) -> tuple[Any, bool]:
-        """(handle, whether it is a whole GPU)."""
+        """Return (handle, whether it is a whole GPU)."""
         try:
             return self._library.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"), True
         except self._library.NVMLError:

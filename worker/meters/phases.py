@@ -40,7 +40,7 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Time what runs inside, and mark it for profilers."""
+        """Time the code inside, and mark it for profilers."""
         with torch.profiler.record_function(mark(phase)):
             if self._cuda and phase is not Phase.DATA:
                 start, end = _event(), _event()

@@ -112,8 +112,10 @@ class Probing:
     @torch.no_grad()
     def _observe_gradients(self) -> None:
         if "gradient-sparsity" in self._probes.kinds:
-            found = {block.name: sparsity(block.view(gradient)) for block, gradient in self._blocks_with_gradients()}
-            self._observe("gradient-sparsity", found)
+            sparsities = {
+                block.name: sparsity(block.view(gradient)) for block, gradient in self._blocks_with_gradients()
+            }
+            self._observe("gradient-sparsity", sparsities)
         if "residual" in self._probes.kinds:
             for block, _ in self._blocks_with_gradients():
                 if (factors := self._factors(block)) is not None:
@@ -122,17 +124,20 @@ class Probing:
     @torch.no_grad()
     def _observe_momenta(self) -> None:
         if "momentum-spectrum" in self._probes.kinds:
-            found = {block.name: spectrum(self._momenta.momentum(block)) for block, _ in self._blocks_with_gradients()}
-            self._observe("momentum-spectrum", found)
+            values_by_block = {
+                block.name: spectrum(self._momenta.momentum(block)) for block, _ in self._blocks_with_gradients()
+            }
+            self._observe("momentum-spectrum", values_by_block)
         if "residual" in self._probes.kinds:
-            found = {
+            values_by_block = {
                 block.name: residual(*self._residue(block, gradient))
                 for block, gradient in self._blocks_with_gradients()
             }
-            self._observe("residual", found)
+            self._observe("residual", values_by_block)
 
     def _residue(self, block: Block, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """(r, m), m × n each: what a low rank drops of a block's momentum, the r_t of AdaPM's assumption 1, and that.
+        """Return (r, m), m × n each: r is the residual that a low rank drops from a block's momentum m (r_t of AdaPM's
+        assumption 1).
 
         Where the optimizer keeps low-rank factors (AdaPM), it is the paper's own, algorithm 1, line 6:
 
@@ -145,14 +150,14 @@ class Probing:
             momentum = self._momenta.momentum(block).float()
             return truncate_rank(momentum, rank_of(block.shape, RANK_RATIO)) - momentum, momentum
         groups = self._optimizer.param_groups
-        beta1 = next(group["betas"][0] for group in groups if any(one is parameter for one in group["params"]))
+        beta1 = next(group["betas"][0] for group in groups if any(member is parameter for member in group["params"]))
         momentum = (1.0 - beta1) * block.view(gradient).float()
-        if (before := self._factors_before.pop(block.name, None)) is not None:
-            momentum = momentum + beta1 * _product(*before)
+        if (old_factors := self._factors_before.pop(block.name, None)) is not None:
+            momentum = momentum + beta1 * _product(*old_factors)
         return _product(*factors) - momentum, momentum
 
     def _factors(self, block: Block) -> tuple[Tensor, Tensor] | None:
-        """L and R of a block; None if the optimizer keeps none, or none yet."""
+        """Return L and R of a block; None if the optimizer keeps none, or none yet."""
         state: Mapping[str, Any] = self._optimizer.state.get(self._parameters[block.parameter], {})
         left, right = (state.get(block.key(name)) for name in ("momentum_left", "momentum_right"))
         return None if left is None or right is None else (left, right)
@@ -230,8 +235,8 @@ def sparsity(gradient: Tensor, near_zero: float = NEAR_ZERO) -> Values:
     for name, axis in (("rows_near_zero", 1), ("columns_near_zero", 0)):
         norms = torch.linalg.vector_norm(gradient, dim=axis)
         largest = norms.max()
-        near = norms < near_zero * largest if largest > 0 else torch.ones_like(norms)
-        shares[name] = near.float().mean().item()
+        is_near_zero = norms < near_zero * largest if largest > 0 else torch.ones_like(norms)
+        shares[name] = is_near_zero.float().mean().item()
     return {**shares, "norm": torch.linalg.vector_norm(gradient).item()}
 
 

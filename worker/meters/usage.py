@@ -43,21 +43,25 @@ class UsageMeter:
         self._began, self._cpu_seconds, self._joules = self._now(), time.process_time(), self._energy_joules()
 
     def figures(self) -> Figures:
-        """Means since the last ones; empty if these are less than `PERIOD_SECONDS` ago."""
+        """Return means since the last figures; empty if these are less than `PERIOD_SECONDS` ago."""
         seconds = self._now() - self._began
         if seconds < PERIOD_SECONDS:
             return {}
-        used_cpu_seconds, joules, before = time.process_time() - self._cpu_seconds, self._energy_joules(), self._joules
-        taken: Figures = {"cpu_cores": used_cpu_seconds / seconds, "host_cpu_utilization": psutil.cpu_percent() / 100}
+        used_cpu_seconds, joules, old_joules = (
+            time.process_time() - self._cpu_seconds,
+            self._energy_joules(),
+            self._joules,
+        )
+        figures: Figures = {"cpu_cores": used_cpu_seconds / seconds, "host_cpu_utilization": psutil.cpu_percent() / 100}
         samples, self._samples = self._samples, []
         if shares := [sample.utilization for sample in samples if sample.utilization is not None]:
-            taken["gpu_utilization"] = sum(shares) / len(shares)
+            figures["gpu_utilization"] = sum(shares) / len(shares)
         if sizes := [sample.memory_bytes for sample in samples if sample.memory_bytes is not None]:
-            taken["gpu_memory_bytes"] = round(sum(sizes) / len(sizes))
-        if joules is not None and before is not None:
-            taken["gpu_power_watts"] = (joules - before) / seconds
+            figures["gpu_memory_bytes"] = round(sum(sizes) / len(sizes))
+        if joules is not None and old_joules is not None:
+            figures["gpu_power_watts"] = (joules - old_joules) / seconds
         self._began, self._cpu_seconds, self._joules = self._now(), time.process_time(), joules
-        return taken
+        return figures
 
     def _energy_joules(self) -> float | None:
         return None if self._nvml is None else self._nvml.energy_joules()

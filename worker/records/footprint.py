@@ -146,12 +146,12 @@ class Footprint(Record):
         available, state, step = int(card_gib * 2**30), usage.state_bytes or 0, usage.transient_bytes or 0
         kept_bytes = self.parameter_bytes + state
         step_fits = kept_bytes + self.gradient_bytes + step <= available
-        most = counted.most_sequences(available - kept_bytes) if step_fits else 0
+        most_sequences = counted.most_sequences(available - kept_bytes) if step_fits else 0
         parts = {
             "weights": self.parameter_bytes,
             "gradients": self.gradient_bytes,
             "state": state,
-            "activations": counted.peak_bytes(most + 1) - self.gradient_bytes if step_fits else 0,
+            "activations": counted.peak_bytes(most_sequences + 1) - self.gradient_bytes if step_fits else 0,
             "step": 0 if step_fits else step,
         }
         return CardFit(
@@ -160,6 +160,6 @@ class Footprint(Record):
             checkpointing=counted.checkpointing,
             peak_bytes=kept_bytes + max(counted.peak_bytes(sequences), self.gradient_bytes + step),
             activation_bytes=counted.peak_bytes(sequences) - self.gradient_bytes,
-            most_sequences=most,
+            most_sequences=most_sequences,
             limit=max(parts, key=lambda part: parts[part]),
         )

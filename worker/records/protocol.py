@@ -40,7 +40,7 @@ class CheckpointNotice(Record):
     """The attempt that wrote it; null of those that were written before this was noted."""
 
     def rank(self) -> tuple[int, int]:
-        """Return the later one of two has the greater: by its attempt, then by its step."""
+        """Return (attempt, step), which is greater for the later of two checkpoints."""
         return self.attempt or 0, self.step
 
 

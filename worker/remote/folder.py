@@ -52,11 +52,11 @@ class RemoteFolder:
         """Return the folder of that name in this one."""
         return RemoteFolder(f"{self.url}/{name}")
 
-    def sizes(self, below: str = "") -> dict[str, int]:
-        """Return every file at any depth, or those `below` a folder of it, with its size in bytes; none if there is
-        no such folder."""
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the size in bytes of every file at any depth, or of those below `folder`; empty if there is no such
+        folder."""
         files, root = self.file_system
-        entries = self._call("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
+        entries = self._call("looked through", lambda: files.find(f"{root}/{folder}".rstrip("/"), detail=True))
         return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in entries.items()}
 
     def read(self, name: str) -> bytes | None:
@@ -146,8 +146,8 @@ def retry_while_away(
         try:
             return action()
         except RemoteFolderError as error:
-            never = error.__cause__ is None  # refused before it was asked: no package, no such scheme
-            if never or time.monotonic() > deadline:
+            is_final = error.__cause__ is None  # refused before it was asked: no package, no such scheme
+            if is_final or time.monotonic() > deadline:
                 raise
             logger.warning("waiting: %s", error)
         until = time.monotonic() + pause_seconds
@@ -164,7 +164,7 @@ def _fsspec() -> Any:
 
 
 def _part_callback(check_stop: Callable[[], None]) -> Any:
-    """Return a callback for every part that has arrived in fsspec."""
+    """Return a callback that fsspec calls for every transferred part."""
 
     class Parts(_fsspec().Callback):  # type: ignore[misc]  # it publishes no types
         def relative_update(self, inc: int = 1) -> None:
@@ -206,5 +206,5 @@ def read_soon(url: str, name: str) -> bytes | None:
 
 @lru_cache(maxsize=16)
 def _folder(url: str) -> RemoteFolder:
-    """Return a folder whose client was made already, a tenth of a second."""
+    """Return a cached folder: making its client takes a tenth of a second."""
     return RemoteFolder(url)

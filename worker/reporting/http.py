@@ -84,8 +84,8 @@ class HttpReporter(Reporter):
         self._step = point.step
         self._outbox.add_point(point)
 
-    def observe(self, seen: Observation | TextSamples) -> None:
-        self._outbox.add_observation(seen)
+    def observe(self, observation: Observation | TextSamples) -> None:
+        self._outbox.add_observation(observation)
 
     def persist(self) -> None:
         self._outbox.persist()
@@ -108,7 +108,7 @@ class HttpReporter(Reporter):
         self._deliver(FAIL, failure)
 
     def _deliver(self, verb: Verb, record: Record) -> None:
-        """Behind all points."""
+        """Deliver after all points."""
         self._outbox.add(verb, record.model_dump_json().encode())
         self._outbox.drain(self._patience_seconds)
 

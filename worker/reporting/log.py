@@ -40,9 +40,9 @@ def open_log(path: Path, flags: int = os.O_RDONLY) -> int:
     folder = os.open(path.parents[2], os.O_RDONLY | os.O_DIRECTORY)
     try:
         for step in (path.parents[1].name, path.parent.name):
-            below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            subfolder = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
             os.close(folder)
-            folder = below
+            folder = subfolder
         # Not waiting: a pipe in the file's place would keep us until somebody writes to it.
         descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
     except OSError as error:
@@ -75,11 +75,11 @@ def log_to_file(path: Path) -> Iterator[None]:
     with _close_at_end(opened) as file:
         handler = logging.StreamHandler(steady_stream(file))
         handler.setFormatter(logging.Formatter(FORMAT))
-        ours, level = logging.getLogger("worker"), logging.getLogger("worker").level
-        ours.setLevel(logging.INFO)
+        worker_logger, level = logging.getLogger("worker"), logging.getLogger("worker").level
+        worker_logger.setLevel(logging.INFO)
         logging.getLogger().addHandler(handler)
         copies = [(number, os.dup(number)) for number in (1, 2)]
-        before = sys.stdout, sys.stderr
+        streams = sys.stdout, sys.stderr
         try:
             _flush()
             sys.stdout, sys.stderr = steady_stream(sys.stdout), steady_stream(sys.stderr)
@@ -88,12 +88,12 @@ def log_to_file(path: Path) -> Iterator[None]:
             yield
         finally:
             _flush()
-            sys.stdout, sys.stderr = before
+            sys.stdout, sys.stderr = streams
             for number, copy in copies:
                 os.dup2(copy, number)
                 os.close(copy)
             logging.getLogger().removeHandler(handler)
-            ours.setLevel(level)
+            worker_logger.setLevel(level)
 
 
 class SteadyStream:
@@ -116,7 +116,7 @@ class SteadyStream:
         return len(text)
 
     def _put(self, text: str) -> None:
-        """Past the stream's buffer, which would keep what could not be written, and write it later."""
+        """Write past the stream's buffer, which would keep failed writes and repeat them later."""
         try:
             number = self._stream.fileno()
         except (OSError, ValueError):  # a stream of Python's alone
@@ -128,7 +128,7 @@ class SteadyStream:
             content = content[os.write(number, content) :]
 
     def flush(self) -> None:
-        """Every write was flushed."""
+        """Do nothing, because every write was flushed."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -64,12 +64,12 @@ class Spool:
 
 def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Report]:
     """Yield the valid reports of spooled batches, one file in memory at a time; of those in several files the first."""
-    seen = set()
+    keys = set()
     for path in paths:
         for report in _read_valid_reports(path, after_step):
             key = report.step, type(report), report.probe if isinstance(report, Observation) else None
-            if key not in seen:
-                seen.add(key)
+            if key not in keys:
+                keys.add(key)
                 yield report
 
 
@@ -136,11 +136,11 @@ class ReportOutbox:
             self._points.append(point)
             self._seal_if_full()
 
-    def add_observation(self, seen: Observation | TextSamples) -> None:
-        """Queue what was seen at a step; it travels with its step's point, or before it."""
-        size_bytes = len(seen.model_dump_json())
+    def add_observation(self, observation: Observation | TextSamples) -> None:
+        """Queue an observation; it travels with its step's point, or before it."""
+        size_bytes = len(observation.model_dump_json())
         with self._changed:
-            self._observations.append(seen)
+            self._observations.append(observation)
             self._observed_bytes += size_bytes
             self._seal_if_full()
 

@@ -36,9 +36,12 @@ class RemoteLogs:
 
     def copy(self) -> None:
         """Copy what has changed; where that cannot be done a warning says so."""
-        own = log_path(self._run_folder, self._attempt)
+        own_path = log_path(self._run_folder, self._attempt)
         try:
-            for path in (*own.parent.glob(own.name), *own.parent.glob(f"{own.stem}-process-*{own.suffix}")):
+            for path in (
+                *own_path.parent.glob(own_path.name),
+                *own_path.parent.glob(f"{own_path.stem}-process-*{own_path.suffix}"),
+            ):
                 size_bytes = path.stat().st_size
                 if size_bytes != self._copied_bytes.get(path.name):
                     self._folder.write(remote_name(path), end_of(path, MOST_BYTES))

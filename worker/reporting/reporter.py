@@ -29,7 +29,8 @@ class Reporter:
     """Takes what a run reports. Calls come from one thread, and none waits for a network."""
 
     def begin(self, after_step: int | None) -> None:
-        """Training begins: from scratch (None) or after a checkpoint; points of earlier attempts beyond it are void."""
+        """Report that training begins, from scratch (None) or after a checkpoint; later points of earlier attempts
+        become void."""
 
     def command(self) -> Command:
         """Return the command to the run; raises `LeaseRevokedError` when it should not exist any more."""
@@ -38,7 +39,7 @@ class Reporter:
     def point(self, point: Point) -> None:
         """Take a point; steps rise by one."""
 
-    def observe(self, seen: Observation | TextSamples) -> None:
+    def observe(self, observation: Observation | TextSamples) -> None:
         """Take what a probe saw, or the model wrote, at a step, before that step's point."""
 
     def persist(self) -> None:
@@ -124,9 +125,9 @@ class LoggedReporter(Reporter):
         ]
         return ", ".join(filter(None, figures))
 
-    def observe(self, seen: Observation | TextSamples) -> None:
+    def observe(self, observation: Observation | TextSamples) -> None:
         """Hand it on: the run's page shows it."""
-        self._reporter.observe(seen)
+        self._reporter.observe(observation)
 
     def persist(self) -> None:
         self._reporter.persist()
@@ -201,8 +202,8 @@ class FileReporter(Reporter):
     def point(self, point: Point) -> None:
         self._append(point)
 
-    def observe(self, seen: Observation | TextSamples) -> None:
-        self._append(seen)
+    def observe(self, observation: Observation | TextSamples) -> None:
+        self._append(observation)
 
     def persist(self) -> None:
         """Hand all lines to the system, and the files with them: this may be the last call."""
@@ -239,11 +240,11 @@ def read_reports(folder: Path, kind: type[Reported]) -> list[Reported]:
         lines = (folder / FILES[kind]).read_text().splitlines()
     except FileNotFoundError:
         return []
-    found = []
+    reports = []
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(kind.model_validate_json(line))
+            reports.append(kind.model_validate_json(line))
         except ValidationError:
             if number < len(lines):
                 raise
-    return found
+    return reports

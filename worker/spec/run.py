@@ -197,27 +197,29 @@ class Resources(Spec):
         count = self.process_count()
         if count == 1:
             return []
-        asked = f"resources asks for {count} processes"
+        request = f"resources asks for {count} processes"
         faults: list[SpecFault] = []
         if not workload.task.divisible:
-            allowed = f"is trained by one process, but {asked}"
+            allowed = f"is trained by one process, but {request}"
             faults.append((("workload", "task"), workload.task.kind, allowed))
         batch, micro_batch = workload.budget.batch_sequences, workload.execution.micro_batch_sequences
         if batch % count:
-            allowed = f"must be a multiple of {count}: {asked}, with equal shares of every batch"
+            allowed = f"must be a multiple of {count}: {request}, with equal shares of every batch"
             faults.append((("workload", "budget", "batch_sequences"), batch, allowed))
-        where = ("workload", "execution", "micro_batch_sequences")
+        location = ("workload", "execution", "micro_batch_sequences")
         if micro_batch == "auto":
-            faults.append((where, micro_batch, f"must be a number or null: {asked}, and each would find another one"))
+            faults.append(
+                (location, micro_batch, f"must be a number or null: {request}, and each would find another one")
+            )
         elif micro_batch is not None and not batch % count and micro_batch > batch // count:
             allowed = f"must be at most {batch // count}, the share of each process; null is the whole share at once"
-            faults.append((where, micro_batch, allowed))
+            faults.append((location, micro_batch, allowed))
         if workload.execution.parallel == "fsdp":
             faults += _unsharded_parts(workload)
         return faults
 
     def sharding_faults(
-        self, workload: Workload, optimizer: str, options: Mapping[str, object], where: tuple[str | int, ...]
+        self, workload: Workload, optimizer: str, options: Mapping[str, object], location: tuple[str | int, ...]
     ) -> list[SpecFault]:
         """Return the faults if this optimizer, at that place of the specification, cannot train the requested
         shards."""
@@ -230,7 +232,7 @@ class Resources(Spec):
         allowed = (
             f"{reason}, and workload.execution.parallel = fsdp gives each process a part; take ddp, or one of {able}"
         )
-        return [(where, optimizer, allowed)]
+        return [(location, optimizer, allowed)]
 
 
 def _unsharded_parts(workload: Workload) -> list[SpecFault]:
@@ -259,12 +261,12 @@ class RunSpec(Spec):
 
     @model_validator(mode="after")
     def _processes_can_share_it(self) -> Self:
-        asked, chosen = self.resources, self.optimizer
+        resources, chosen = self.resources, self.optimizer
         raise_faults(
             type(self).__name__,
             [
-                *asked.misfits(self.workload),
-                *asked.sharding_faults(self.workload, chosen.name, chosen.options, ("optimizer", "name")),
+                *resources.misfits(self.workload),
+                *resources.sharding_faults(self.workload, chosen.name, chosen.options, ("optimizer", "name")),
                 *averaging_faults(self.workload.ema_decay, chosen.name, ("workload", "ema_decay")),
             ],
         )
@@ -279,11 +281,11 @@ class RunSpec(Spec):
         return self.workload.budget.batch_sequences // self.resources.process_count()
 
 
-def averaging_faults(ema_decay: float | None, optimizer: str, where: tuple[str | int, ...]) -> list[SpecFault]:
+def averaging_faults(ema_decay: float | None, optimizer: str, location: tuple[str | int, ...]) -> list[SpecFault]:
     """Return a fault if weights are averaged that the optimizer averages itself."""
     if ema_decay is None or not catalog.knows(optimizer) or catalog.Need.MODES not in catalog.entry(optimizer).needs:
         return []
-    return [(where, ema_decay, f"must be null: {optimizer} averages its weights by itself")]
+    return [(location, ema_decay, f"must be null: {optimizer} averages its weights by itself")]
 
 
 def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[SpecFault]:

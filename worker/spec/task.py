@@ -52,7 +52,8 @@ class LanguageTask(TaskSpec):
     """The base of the tasks that train a language model."""
 
     def misfits(self, workload: "Workload") -> list[SpecFault]:
-        """Return a model that is none, sequences longer than its positions, tokens that it does not know."""
+        """Return faults: no language model, sequences longer than its positions, more tokens than it has, weights of
+        another."""
         if workload.model == LINEAR_MODEL:
             allowed = f"is no language model, which the task {self.kind} trains: {', '.join(presets.names())}"
             return [(("model",), workload.model, allowed)]
@@ -87,7 +88,7 @@ class ConversationTask(LanguageTask):
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"dataset": "chats"}}
 
     def misfits(self, workload: "Workload") -> list[SpecFault]:
-        """Besides a language task's, a tokenizer that is not the catalog's."""
+        """Return a language task's faults, and one if the tokenizer is not the catalog's."""
         faults, name = super().misfits(workload), workload.data.tokenizer
         tokenizers = tuple(entry.name for entry in data_catalog.TOKENIZERS)
         if name not in tokenizers:
@@ -122,7 +123,7 @@ class RlhfTask(ConversationTask):
     divisible = False  # the answers of a batch are weighed together
 
     def misfits(self, workload: "Workload") -> list[SpecFault]:
-        """Besides a language task's, answers that leave no room for a prompt."""
+        """Return a language task's faults, and one if answers leave no room for a prompt."""
         faults, length = super().misfits(workload), workload.data.sequence_length_tokens
         if self.answer_tokens >= length:
             allowed = f"must be below data.sequence_length_tokens = {length}: the rest is the prompt's"
@@ -165,7 +166,7 @@ class RegressionTask(TaskSpec):
     }
 
     def misfits(self, workload: "Workload") -> list[SpecFault]:
-        """Another model than the linear one, sequences of more than one sample, low precision."""
+        """Return the faults of a workload that a regression cannot train, such as another model or low precision."""
         faults: list[SpecFault] = []
         if workload.model != LINEAR_MODEL:
             faults.append((("model",), workload.model, f"must be {LINEAR_MODEL}: a regression has a model of its own"))
@@ -191,7 +192,7 @@ KINDS: Final[Mapping[str, type[TaskSpec]]] = {
 
 
 def expand_shorthand(task: Any) -> Any:
-    """`"sft"` → `{"kind": "sft"}`; anything else as it is."""
+    """Return `{"kind": "sft"}` for `"sft"`, and anything else as it is."""
     return {"kind": task} if isinstance(task, str) else task
 
 
@@ -207,10 +208,10 @@ def defaults_of(task: Any) -> Mapping[str, Any]:
     return KINDS[kind].defaults if isinstance(kind, str) and kind in KINDS else {}
 
 
-def fill_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` with what it leaves out taken from `defaults`, also inside nested mappings."""
-    both = {**defaults, **given}
+def fill_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values`, completed from `defaults`, also inside nested mappings."""
+    fields = {**defaults, **values}
     for name, default in defaults.items():
-        if isinstance(default, Mapping) and isinstance(both[name], Mapping):
-            both[name] = fill_defaults(both[name], default)
-    return both
+        if isinstance(default, Mapping) and isinstance(fields[name], Mapping):
+            fields[name] = fill_defaults(fields[name], default)
+    return fields

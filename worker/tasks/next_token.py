@@ -36,7 +36,8 @@ class TokenMicroBatch:
 
 
 def summed_loss(model: torch.nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Summed cross-entropy of the targets that count; both int64 (sequences, length) on the model's device."""
+    """Return the summed cross-entropy of the targets that count; both int64 (sequences, length) on the model's
+    device."""
     logits = model(inputs).logits  # (sequences, length, vocabulary)
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
 
@@ -67,20 +68,20 @@ class NextTokenTask(ABC):
         return [TokenMicroBatch(inputs=x, targets=y, batch_tokens=counted) for x, y in pieces]
 
     def training_loss(self, micro_batch: TokenMicroBatch) -> Tensor:
-        """Cross-entropy summed over the micro-batch, divided by the whole batch's tokens that count; scalar."""
+        """Return the micro-batch's summed cross-entropy, divided by the whole batch's tokens that count; scalar."""
         return self._loss(micro_batch.inputs, micro_batch.targets) / micro_batch.batch_tokens
 
     @torch.no_grad()
     def validation_loss(self, micro_batch_sequences: int) -> float:
-        """Mean cross-entropy over all validation tokens that count; exp() of it is the perplexity."""
+        """Return the mean cross-entropy over all validation tokens that count; exp() of it is the perplexity."""
         self.model.eval()
         inputs, targets = self.validation
         share = self._group.shard(len(inputs))
         pieces = _pieces(inputs[share], targets[share], micro_batch_sequences)
         losses = [self._loss(x, y).item() for x, y in pieces if len(x)]
         # All ranks make as many passes, since a sharded model's weights are gathered for each: here without a target.
-        most = -(-self._group.most_rows(len(inputs)) // micro_batch_sequences)
-        for _ in range(most - len(losses)):
+        passes = -(-self._group.most_rows(len(inputs)) // micro_batch_sequences)
+        for _ in range(passes - len(losses)):
             self._loss(inputs[:1], torch.full_like(targets[:1], IGNORED))
         self.model.train()
         return self._group.sum_over_ranks(losses, self._device) / int((targets != IGNORED).sum())

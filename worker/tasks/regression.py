@@ -60,7 +60,7 @@ class LinearProblem:
 
 
 def normals(seed: int, step: int, count: int) -> NDArray[np.float64]:
-    """Standard normal numbers, a function of (seed, step), shape (count,): Box and Muller's, 1958.
+    """Return standard normal numbers, a function of (seed, step), shape (count,): Box and Muller's, 1958.
 
     Philox's raw stream is fixed for ever, unlike what a library derives from it, so a step stays what it was.
     """

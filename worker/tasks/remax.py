@@ -116,7 +116,7 @@ class ReMax:
         return -total / len(prompts)
 
     def _answer(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int]) -> tuple[GeneratedAnswers, Tensor, Tensor]:
-        """(sampled answers, their rewards, their advantages over the greedy ones), on the CPU."""
+        """Return (sampled answers, their rewards, their advantages over the greedy ones), on the CPU."""
         sampled, greedy = self._generate(prompts, mask, seeds), self._generate(prompts, mask, None)
         rewards = self._reward(sampled)
         return _move(sampled, torch.device("cpu")), rewards.cpu(), (rewards - self._reward(greedy)).cpu()
@@ -168,8 +168,8 @@ def answer_seeds(seed: int, step: int, count: int) -> list[int]:
     return [int(number >> np.uint64(1)) for number in raw]
 
 
-def _cuts(count: int, most: int) -> list[tuple[int, int]]:
-    return [(start, min(count, start + most)) for start in range(0, count, most)]
+def _cuts(count: int, size: int) -> list[tuple[int, int]]:
+    return [(start, min(count, start + size)) for start in range(0, count, size)]
 
 
 def _move(answers: GeneratedAnswers, device: torch.device) -> GeneratedAnswers:
@@ -181,7 +181,7 @@ def _move(answers: GeneratedAnswers, device: torch.device) -> GeneratedAnswers:
 
 
 def _figures(batch: Sequence[RewardedMicroBatch]) -> dict[str, float]:
-    """Means over the answers of a batch."""
+    """Return means over the answers of a batch."""
     return {
         "reward": torch.cat([piece.rewards for piece in batch]).mean().item(),
         "kl_nats": torch.cat([piece.log_ratios.sum(dim=1) for piece in batch]).mean().item(),
@@ -219,7 +219,7 @@ class RewardModel:
 
 
 def _printable(answers: GeneratedAnswers) -> Tensor:
-    """Bytes that are printable ASCII, over the longest answer's bytes."""
+    """Return each answer's printable ASCII bytes, divided by the longest answer's bytes."""
     length = answers.answer_mask.shape[1]
     tokens = answers.tokens[:, -length:]
     return ((tokens >= FIRST_PRINTABLE) & (tokens <= LAST_PRINTABLE) & answers.answer_mask).sum(dim=1) / length

@@ -29,21 +29,21 @@ class SampleWriter:
 
     def __init__(self, spec: RunSpec, dataset_folder: Path) -> None:
         """The data are prepared. Raises `DataError` if their tokenizer cannot be had."""
-        asked, data = spec.workload.evaluation.samples, spec.workload.data
-        assert asked is not None
-        self._asked = asked
+        settings, data = spec.workload.evaluation.samples, spec.workload.data
+        assert settings is not None
+        self._asked = settings
         self._tokenizer = _open_tokenizer(dataset_folder / folder_name(data.dataset, data.tokenizer), data.tokenizer)
         self._is_compiled = spec.workload.execution.compile
         answers = spec.workload.task.data_kind is DataKind.CONVERSATIONS
-        written = [PROMPT_FORM.format(prompt=prompt) if answers else prompt for prompt in asked.prompts]
-        most_tokens = data.sequence_length_tokens - asked.tokens
+        written = [PROMPT_FORM.format(prompt=prompt) if answers else prompt for prompt in settings.prompts]
+        most_tokens = data.sequence_length_tokens - settings.tokens
         encoded = [tokens[:-1][-most_tokens:].tolist() for tokens in self._tokenizer.encode(written)]
         self._prompts, self._mask = _rows(encoded)
 
     @torch.no_grad()
     def write(self, model: nn.Module, step: int) -> TextSamples:
         """Return the texts of the language model, on its device, after so many steps; it is left in its mode."""
-        asked, was_training = self._asked, model.training
+        settings, was_training = self._asked, model.training
         writing = cast("PreTrainedModel", model)
         model.eval()
         try:
@@ -52,17 +52,19 @@ class SampleWriter:
                     writing,
                     self._prompts.to(writing.device),
                     self._mask.to(writing.device),
-                    most_tokens=asked.tokens,
+                    most_tokens=settings.tokens,
                     end_of_text=self._tokenizer.end_of_text,
-                    temperature=asked.temperature or 1.0,
-                    seeds=[asked.seed + index for index in range(len(asked.prompts))] if asked.temperature else None,
+                    temperature=settings.temperature or 1.0,
+                    seeds=[settings.seed + index for index in range(len(settings.prompts))]
+                    if settings.temperature
+                    else None,
                 )
         finally:
             model.train(was_training)
         tokens = answers.tokens[:, self._prompts.shape[1] :].tolist()
         texts = (
             self._text(prompt, row[:length])
-            for prompt, row, length in zip(asked.prompts, tokens, answers.lengths().tolist(), strict=True)
+            for prompt, row, length in zip(settings.prompts, tokens, answers.lengths().tolist(), strict=True)
         )
         return TextSamples(step=step, texts=tuple(texts))
 
@@ -80,12 +82,12 @@ def _open_tokenizer(folder: Path, name: str) -> Tokenizer:
     """Return the tokenizer of prepared data: its file lies beside them, but for conversations."""
     if name == "byte":
         return ByteTokenizer()
-    beside = folder / TOKENIZER_FILE
-    return BpeTokenizer(beside if beside.exists() else tokenizer_file(name, None), name=name)
+    path = folder / TOKENIZER_FILE
+    return BpeTokenizer(path if path.exists() else tokenizer_file(name, None), name=name)
 
 
 def _rows(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Tokens padded on their left, and where they are: int64, shape (prompts, longest) each."""
+    """Return tokens padded on their left, and their mask: int64, shape (prompts, longest) each."""
     longest = max(map(len, prompts))
     tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])

@@ -130,7 +130,7 @@ def fetch_newest_checkpoint(
     counted_steps: Mapping[int, int],
     check_stop: Callable[[], None],
 ) -> None:
-    """Have the newest good checkpoint that counts here, on a machine that may not have the run's.
+    """Fetch the newest good checkpoint that counts, in case this machine lacks it.
 
     Only steps that the service was told of count: of later ones the points may have been lost with their machine, and
     the curve would have a gap. Nor does what an attempt that lost its lease without knowing wrote behind the step from
@@ -139,24 +139,24 @@ def fetch_newest_checkpoint(
 
     Raises `RemoteFolderError` if the folder stays unreachable and there is nothing here to go on from.
     """
-    own = store.newest_local()
-    if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):
+    own_notice = store.newest_local()
+    if not counted_steps or (own_notice is not None and own_notice.rank() >= max(counted_steps.items())):
         return
     try:
-        retry_while_away(lambda: _fetch_newest(remote, store, counted_steps, own), check_stop, PATIENCE_SECONDS)
+        retry_while_away(lambda: _fetch_newest(remote, store, counted_steps, own_notice), check_stop, PATIENCE_SECONDS)
     except RemoteFolderError as error:
-        if own is None:
+        if own_notice is None:
             raise
-        logger.warning("going on from step %d, which is here: %s", own.step, error)
+        logger.warning("going on from step %d, which is here: %s", own_notice.step, error)
 
 
 def _fetch_newest(
     remote: RemoteCheckpoints,
     store: CheckpointStore,
     counted_steps: Mapping[int, int],
-    own: CheckpointNotice | None,
+    own_notice: CheckpointNotice | None,
 ) -> None:
-    for checkpoint in remote.counted_checkpoints(counted_steps, (-1, -1) if own is None else own.rank()):
+    for checkpoint in remote.counted_checkpoints(counted_steps, (-1, -1) if own_notice is None else own_notice.rank()):
         notice = remote.notice(checkpoint)
         if notice is not None and store.take_over(notice, partial(remote.fetch, checkpoint)):
             logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)

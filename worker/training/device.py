@@ -28,9 +28,9 @@ from worker.words import pluralize
 def choose_device(resources: Resources, group: ProcessGroup = ALONE) -> torch.device:
     """Return the CPU, or this process's one GPU; raises `DeviceError` if that, or the rest of the group, is not
     there."""
-    if (asked := resources.process_count()) != group.size:
+    if (count := resources.process_count()) != group.size:
         raise DeviceError(
-            f"resources asks for {asked} processes, and {group.size} {'was' if group.size == 1 else 'were'} started. "
+            f"resources asks for {count} processes, and {group.size} {'was' if group.size == 1 else 'were'} started. "
             "A service starts them all: `adapm-bench up`, then `adapm-bench submit`."
         )
     if resources.gpus == 0:
@@ -171,7 +171,7 @@ class MemoryCap:
 
 
 def free_host_bytes() -> int:
-    """Memory that this process can still take, by the machine and by its container's limit."""
+    """Return the memory that this process can still take, by the machine's and its container's limit."""
     free = int(psutil.virtual_memory().available)
     try:
         limit = _CGROUP_LIMIT.read_text().strip()

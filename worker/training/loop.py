@@ -178,25 +178,25 @@ class Training:
         """Take one optimizer step and, where it is due, evaluate; None if the loss stopped being a number."""
         step = self.progress.step
         factor = self._rate.apply(step)
-        taken = self._take_observed_step(step)
-        if not taken.is_finite():
+        outcome = self._take_observed_step(step)
+        if not outcome.is_finite():
             self.progress.fault = (
-                f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
+                f"At step {step + 1} the training loss is {outcome.loss} and the gradient norm {outcome.grad_norm}."
             )
             return None
         recorded = self._record(step + 1)
-        self.progress.add_step(taken.loss, taken.seconds, warmup=recorded is not None)
+        self.progress.add_step(outcome.loss, outcome.seconds, warmup=recorded is not None)
         if recorded is not None:
             self._hold_against_cap(recorded)
         return Point(
             step=step + 1,
             tokens=(step + 1) * self._task.tokens_per_step,
-            train_loss=taken.loss,
+            train_loss=outcome.loss,
             val_loss=self._evaluate_if_due(),
             lr=self._peak_lr * factor,
-            grad_norm=taken.grad_norm,
+            grad_norm=outcome.grad_norm,
             host_rss_bytes=self._context.memory.sample(),
-            **taken.seconds,
+            **outcome.seconds,
             **self._context.usage.figures(),
             **(self._figured.figures if self._figured else {}),
         )
@@ -206,11 +206,11 @@ class Training:
         if self._probing is None:
             return self._take(step)
         with self._probing.watch(step + 1):
-            taken = self._take(step)
+            outcome = self._take(step)
         for observation in self._probing.take_observations():
             self._context.reporter.observe(observation)
-        inside = {name: taken.seconds[name] - self._probing.seconds for name in ("step_seconds", "optimizer_seconds")}
-        return replace(taken, seconds={**taken.seconds, **inside})
+        inside = {name: outcome.seconds[name] - self._probing.seconds for name in ("step_seconds", "optimizer_seconds")}
+        return replace(outcome, seconds={**outcome.seconds, **inside})
 
     def _take(self, step: int) -> StepTaken:
         """Take the step; where memory runs out on the way to the update, again in smaller pieces if the run may."""
@@ -225,12 +225,14 @@ class Training:
 
     def _step_down(self) -> bool:
         """Use the next smaller micro-batch, where the run leaves that to us and there is one."""
-        now = self._stepper.micro_batch_sequences
-        less = next_smaller(self._task.batch_sequences, now)
-        if self._workload.execution.micro_batch_sequences != "auto" or less is None:
+        size = self._stepper.micro_batch_sequences
+        smaller_size = next_smaller(self._task.batch_sequences, size)
+        if self._workload.execution.micro_batch_sequences != "auto" or smaller_size is None:
             return False
-        logger.warning("out of memory with micro-batches of %s: going on with %d", pluralize(now, "sequence"), less)
-        self._stepper.micro_batch_sequences = self.progress.micro_batch_sequences = less
+        logger.warning(
+            "out of memory with micro-batches of %s: going on with %d", pluralize(size, "sequence"), smaller_size
+        )
+        self._stepper.micro_batch_sequences = self.progress.micro_batch_sequences = smaller_size
         self._recorded = 0
         return True
 
@@ -344,7 +346,7 @@ class Training:
             self._context.copied(notice)
 
     def _require_same_step(self) -> None:
-        """All ranks have loaded the same checkpoint, or none."""
+        """Require that all ranks have loaded the same checkpoint, or none."""
         steps = self._context.group.all_gather(str(self.progress.step))
         if len(set(steps)) > 1:
             raise CheckpointError(
@@ -356,9 +358,11 @@ class Training:
         """Return the origin of the training beside its specification, which names but does not contain it."""
         return {"data": self._task.data_hash, "initial weights": self._context.initial_weights_sha256}
 
-    def _require_same_origin(self, before: dict[str, str | None]) -> None:
-        now = self._origin()
-        different = [f"{name}: {before[name]}, now {now[name]}" for name in now if now[name] != before[name]]
+    def _require_same_origin(self, old_origin: dict[str, str | None]) -> None:
+        origin = self._origin()
+        different = [
+            f"{name}: {old_origin[name]}, now {origin[name]}" for name in origin if origin[name] != old_origin[name]
+        ]
         if different:
             raise CheckpointError(
                 f"the checkpoints in {self._context.checkpoints.folder} come from something else than there is now "

@@ -85,13 +85,13 @@ class TrialSteps:
 
     def largest_micro_batch(self, batch_sequences: int) -> int:
         """Return the largest micro-batch for that batch; leaves no memory behind and the random states as they were."""
-        before = random_state()
+        random_states = random_state()
         try:
             return largest_fitting_size(candidates(batch_sequences), self._trial, self._limit_bytes)
         finally:
             self._stepper = None
             free_memory()
-            load_random_state(before)
+            load_random_state(random_states)
 
     def _trial(self, micro_batch_sequences: int) -> int:
         if self._stepper is None:

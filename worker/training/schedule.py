@@ -30,8 +30,8 @@ def lr_factor(step: int, steps: int, schedule: Schedule) -> float:
     decayed = steps - warmup
     if shape == "wsd":
         decayed = min(decayed, math.ceil(schedule.decay_share * steps))
-    done = max(0.0, (step - (steps - decayed)) / decayed)
-    share_left = 0.5 * (1 + math.cos(math.pi * done)) if shape == "cosine" else 1 - done
+    fraction = max(0.0, (step - (steps - decayed)) / decayed)
+    share_left = 0.5 * (1 + math.cos(math.pi * fraction)) if shape == "cosine" else 1 - fraction
     return schedule.final_lr_ratio + (1 - schedule.final_lr_ratio) * share_left
 
 

@@ -132,7 +132,7 @@ class Stepper:
             return self.task.validation_loss(self.micro_batch_sequences)
 
     def precision(self) -> AbstractContextManager[object]:
-        """bf16 autocast where the run asks for it; it casts each weight once for every `with`."""
+        """Return bf16 autocast if the run requests it; it casts each weight once for every `with`."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16)
 
     def _clip(self) -> torch.Tensor:
@@ -176,7 +176,7 @@ class SharedLoss:
         )
 
     def gradients(self, micro_batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """(what the backward pass begins with, this process's share of the batch's loss); scalars."""
+        """Return (the loss for the backward pass, this process's share of the batch's loss); scalars."""
         loss = self._task.training_loss(micro_batch) if self._shared is None else self._shared(micro_batch)
         if self._size == 1:
             return loss, loss.detach()

@@ -106,7 +106,7 @@ def database(settings: Settings) -> str:
 
 
 def without_password(url: str) -> str:
-    """`url` with stars for its password."""
+    """Return `url` with stars instead of its password."""
     try:
         return sa.make_url(url).render_as_string(hide_password=True)
     except sa.exc.ArgumentError:
@@ -133,10 +133,10 @@ def mlflow(settings: Settings) -> str:
         answer = httpx2.get(f"{uri.rstrip('/')}/version", timeout=CONNECT_SECONDS)
         if answer.status_code != 200 or not re.fullmatch(r"\d[\w.+-]*", answer.text.strip()):
             raise FaultError(f"{shown} answers with status {answer.status_code}, but not as MLflow")
-        theirs, ours = answer.text.strip(), importlib.metadata.version("mlflow")
-        if theirs.partition(".")[0] != ours.partition(".")[0]:
-            raise FaultError(f"{shown} is MLflow {theirs}, this machine's client {ours}")
-        return f"{shown}, MLflow {theirs}"
+        server_version, client_version = answer.text.strip(), importlib.metadata.version("mlflow")
+        if server_version.partition(".")[0] != client_version.partition(".")[0]:
+            raise FaultError(f"{shown} is MLflow {server_version}, this machine's client {client_version}")
+        return f"{shown}, MLflow {server_version}"
     if uri.startswith("sqlite:///") or "://" not in uri:
         file = Path(uri.removeprefix("sqlite:///")).absolute()
         if not os.access(next(path for path in (file, *file.parents) if path.exists()), os.W_OK):
@@ -242,8 +242,8 @@ def answer(function: Callable[[Settings], str]) -> None:
         text, status = function(environment_settings()), 0
     except Exception as error:  # noqa: BLE001 - whatever is raised is the answer
         line = (str(error).strip().splitlines() or [""])[0]
-        own = isinstance(error, OrchestratorError | WorkerError | ClientError)
-        text, status = line if own else f"{type(error).__name__}: {line}", 1
+        is_own_error = isinstance(error, OrchestratorError | WorkerError | ClientError)
+        text, status = line if is_own_error else f"{type(error).__name__}: {line}", 1
     print(text, file=output, flush=True)
     sys.exit(status)
 

@@ -22,13 +22,15 @@ def upgrade(data: Data = None, json: Json = False) -> None:
     """Upgrade the schema to this version; `adapm-bench up` does so, too."""
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
-        before, newest = maintenance.revision(database)
+        old_revision, newest = maintenance.revision(database)
         database.migrate()
     if json:
-        print_json({"before": before, "revision": newest})
+        print_json({"before": old_revision, "revision": newest})
         return
     print(
-        f"upgraded the schema from {before or 'nothing'} to {newest}" if before != newest else f"the schema is {newest}"
+        f"upgraded the schema from {old_revision or 'nothing'} to {newest}"
+        if old_revision != newest
+        else f"the schema is {newest}"
     )
 
 
@@ -78,7 +80,7 @@ def private_folder(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def open_database(settings: Settings) -> Iterator[Database]:
-    """The settings' database; what it raises ends the command with a sentence."""
+    """Open the settings' database; an error ends the command with a sentence."""
     with exit_on_errors():
         database = Database(settings.resolved_database_url())
         try:

@@ -61,7 +61,9 @@ def doctor(settings: SettingsOption = False, data: Data = None, json: Json = Fal
         os.environ["ADAPM_BENCH_DATA_FOLDER"] = str(data)
     if settings:
         in_force = settings_in_force(environment_settings())
-        rows = [(one.name, "–" if one.value is None else str(one.value), one.source) for one in in_force]
+        rows = [
+            (setting.name, "–" if setting.value is None else str(setting.value), setting.source) for setting in in_force
+        ]
         print_json(in_force) if json else console().print(text_table(("setting", "value", "from"), rows))
         return
     checks: list[Check] = []
@@ -101,19 +103,19 @@ def examine(
     def look(name: str) -> Check:
         command = [sys.executable, "-m", module, name]
         try:
-            done = subprocess.run(  # without a pipe that what a library starts could keep open
+            process = subprocess.run(  # without a pipe that what a library starts could keep open
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                 timeout=seconds, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            found, is_sound = f"no answer within {seconds:.0f} s", False
+            finding, is_sound = f"no answer within {seconds:.0f} s", False
         else:
-            found, is_sound = done.stdout.strip(), done.returncode == 0
-            if done.returncode < 0:
-                found = f"the check was ended by {signal.Signals(-done.returncode).name}"
-        found = found or "the check ended and said nothing"
+            finding, is_sound = process.stdout.strip(), process.returncode == 0
+            if process.returncode < 0:
+                finding = f"the check was ended by {signal.Signals(-process.returncode).name}"
+        finding = finding or "the check ended and said nothing"
         way_out = CHECKS[name].way_out if name in CHECKS and not is_sound else ""
-        return Check(name=name, ok=is_sound, found=found, way_out=way_out)
+        return Check(name=name, ok=is_sound, found=finding, way_out=way_out)
 
     wanted = list(names)
     with ThreadPoolExecutor(len(wanted)) as pool:
@@ -141,7 +143,7 @@ def settings_in_force(settings: Settings) -> list[SettingInForce]:
     environment."""
     meanings, values = field_docs(type(settings)), settings.model_dump(mode="json")
     values |= {name: without_password(values[name]) for name in WITH_PASSWORDS if values[name]}
-    found = [
+    entries = [
         SettingInForce(
             name=name,
             value=values[name],
@@ -154,5 +156,5 @@ def settings_in_force(settings: Settings) -> list[SettingInForce]:
         variable = f"{PREFIX}{name}".upper()
         value = os.environ.get(variable) or None
         shown = HIDDEN if value and name == "key" else value
-        found.append(SettingInForce(name=name, value=shown, source=variable if value else DEFAULT, meaning=meaning))
-    return found
+        entries.append(SettingInForce(name=name, value=shown, source=variable if value else DEFAULT, meaning=meaning))
+    return entries

@@ -64,12 +64,14 @@ def create(
     with _keys(url, data) as keys:
         if not keys.api_keys():
             _announce_first_key(wanted, yes)
-        made = keys.create_key(wanted)
+        new_key = keys.create_key(wanted)
     if json:
-        print_json(made)
+        print_json(new_key)
         return
-    print(made.secret)
-    complain(f"the key {made.key.id} for {plain(made.key.label)}, scope {made.key.scope}; it is not shown again")
+    print(new_key.secret)
+    complain(
+        f"the key {new_key.key.id} for {plain(new_key.key.label)}, scope {new_key.key.scope}; it is not shown again"
+    )
     complain("use it:  export ADAPM_BENCH_KEY=…   or   adapm-bench --key-file FILE …")
 
 
@@ -147,9 +149,9 @@ class LocalKeys:
 
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key."""
-        made = self._keyring.create(wanted)
-        self._note("keys create", made.key.id)
-        return made
+        new_key = self._keyring.create(wanted)
+        self._note("keys create", new_key.key.id)
+        return new_key
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
         """Return all keys."""

@@ -60,8 +60,8 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, again: Again
         if not json:
             # A port of 0 was any free one: the next service's may be another.
             base = url if is_up else f"http://{settings.host}:{settings.port}" if settings.port else ""
-            up = [f"--data {quote(str(data))}"] * (data is not None) + [f"--port {port}"] * (port is not None)
-            service = " ".join([program(), "up", *up])
+            options = [f"--data {quote(str(data))}"] * (data is not None) + [f"--port {port}"] * (port is not None)
+            service = " ".join([program(), "up", *options])
             later = "" if is_up else f" (once `{service}` has started the service)"
             print(f"Its page: {base}/experiments/{experiment.id}{later}")
             # On the usual data folder the others find the service by its note there.
@@ -73,9 +73,9 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, again: Again
         raise typer.Exit(FAILED)
 
 
-def _compare(url: str, again: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
+def _compare(url: str, is_repeat: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
-    key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if again else "")
+    key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if is_repeat else "")
     with Client(url, retries=4) as client:
         submission = client.submit(DEMO, key=key)
         experiment = submission.experiment
@@ -83,10 +83,10 @@ def _compare(url: str, again: bool, check: Callable[[], None]) -> tuple[Experime
         if not experiment.counts.done():
             experiment = follow(client, experiment.id, check)
         comparison = client.compare(experiment.id)
-    out = console()
-    out.print()
-    out.print(comparison_table(comparison))
-    out.print(f"\n{plain(conclusion(comparison))}\n")
+    screen = console()
+    screen.print()
+    screen.print(comparison_table(comparison))
+    screen.print(f"\n{plain(conclusion(comparison))}\n")
     return experiment, comparison
 
 
@@ -118,7 +118,7 @@ def conclusion(comparison: Comparison) -> str:
 
 
 def print_next_steps(id: str, service: str, url: str) -> None:
-    """Commands to copy: `service` starts one, unless one runs; `url` is how the others reach it."""
+    """Print commands to copy: `service` starts the service (empty if one runs); `url` is the option that names it."""
     bench = program()
     steps = [
         (service, "the service and its dashboard; keep it running for the others"),

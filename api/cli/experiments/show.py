@@ -106,10 +106,10 @@ def runs(
         refuse("give one of --csv and --json")
     names = tuple(dict.fromkeys(column.strip() for column in columns.split(",") if column.strip())) or DEFAULT_COLUMNS
     with open_client(url) as client:
-        most = limit or (None if csv or json else ROWS_LISTED)
-        table_rows = client.run_table(where=where, columns=names, sort=sort, limit=most and most + 1)
-    is_cut = most is not None and len(table_rows) > most
-    table_rows = table_rows[:most]
+        row_limit = limit or (None if csv or json else ROWS_LISTED)
+        table_rows = client.run_table(where=where, columns=names, sort=sort, limit=row_limit and row_limit + 1)
+    is_cut = row_limit is not None and len(table_rows) > row_limit
+    table_rows = table_rows[:row_limit]
     if json:
         print_json(table_rows)
     elif csv:
@@ -122,7 +122,7 @@ def runs(
         rows = [(row.id, *(words.field_value(field, row.values[field.name]) for field in fields)) for row in table_rows]
         console().print(text_table(("run", *names), rows))
         if is_cut:
-            print(f"the first {most}; --limit lists more")
+            print(f"the first {row_limit}; --limit lists more")
 
 
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:

@@ -126,7 +126,7 @@ def _print(preview: Preview) -> None:
 
 
 def print_power(preview: Preview) -> None:
-    """Prints the differences that a comparison can show, or why they are not known."""
+    """Print the differences that a comparison can show, or the reason why they are unknown."""
     if preview.power is not None:
         print(f"can show:     {words.power_text(preview.power)}")
         for sentence in words.power_details(preview.power):

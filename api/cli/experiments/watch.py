@@ -66,15 +66,15 @@ def follow(client: Client, experiment_id: str, check: Callable[[], None] = lambd
         while True:
             check()
             experiment = client.experiment(experiment_id)
-            runs, done = client.runs(experiment_id=experiment_id), experiment.counts.done()
+            runs, is_complete = client.runs(experiment_id=experiment_id), experiment.counts.done()
             hindrance = client.health().hindrance
             line = progress_line(experiment, runs, hindrance)
             if live is not None:
                 live.update(_display(experiment, runs, hindrance), refresh=True)
-            elif line != last_line and (done or time.monotonic() - printed_at >= LINE_SECONDS):
+            elif line != last_line and (is_complete or time.monotonic() - printed_at >= LINE_SECONDS):
                 print(line, flush=True)
                 last_line, printed_at = line, time.monotonic()
-            if done:
+            if is_complete:
                 return experiment
             time.sleep(REFRESH_SECONDS)
 

@@ -123,8 +123,8 @@ def board(folders: Folders, out: Site, signer: Signers = None, json: Json = Fals
         raise typer.Exit(FAILED)
 
 
-def _fingerprints(given: list[str] | None) -> list[str]:
-    return [fingerprint.removeprefix("sha256:").lower() for fingerprint in given or ()]
+def _fingerprints(signers: list[str] | None) -> list[str]:
+    return [fingerprint.removeprefix("sha256:").lower() for fingerprint in signers or ()]
 
 
 def _facts(verified: Verification) -> dict[str, Any]:

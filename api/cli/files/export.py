@@ -52,21 +52,21 @@ DOCUMENTS = {
 """The formats that are documents instead of tables: the file's name, and the service's."""
 
 
-def _tables(client: Client, id: str, form: str, out: Path) -> Iterator[Path]:
+def _tables(client: Client, id: str, form: str, folder: Path) -> Iterator[Path]:
     if form in DOCUMENTS:
         for name, resource in DOCUMENTS[form]:
-            path = out / name.format(id=id)
+            path = folder / name.format(id=id)
             path.write_bytes(client.document(id, resource))
             yield path
         return
     for table in ("results", "series"):
-        path = out / f"{id}-{table}.{form}"
+        path = folder / f"{id}-{table}.{form}"
         client.export(id, f"{table}.{form}", path)
         yield path
 
 
-def _figures(client: Client, id: str, form: str, cell: str | None, out: Path) -> Iterator[Path]:
+def _figures(client: Client, id: str, form: str, cell: str | None, folder: Path) -> Iterator[Path]:
     for name in client.figure_names(id, cell):
-        path = out / "-".join(filter(None, (id, cell, f"{name}.{form}")))
+        path = folder / "-".join(filter(None, (id, cell, f"{name}.{form}")))
         path.write_bytes(client.figure(id, name, form, cell=cell))
         yield path

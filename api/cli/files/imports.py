@@ -171,7 +171,7 @@ def _print_sent(sent: Sequence[ImportedRun]) -> None:
 
 
 def _spool_folders(arguments: Sequence[str]) -> list[Path]:
-    """Return the folders and files of spools that are meant; empty if other tools' logs are."""
+    """Return the folders and files of spools among the arguments; empty if these are logs of other tools."""
     if not arguments:
         return [Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)]
     if arguments[0] == "spools":
@@ -219,14 +219,14 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
         raise typer.Exit(FAILED)
 
 
-def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str] | None) -> dict[str, str]:
+def _pairs(option: str, pairs: Sequence[str] | None, names: Sequence[str] | None) -> dict[str, str]:
     """Return the values of an option by name; `names`: the allowed ones, None for any."""
     values = {}
-    for pair in given or ():
+    for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not value or (names is not None and name not in names):
-            which = "" if names is None else f", where NAME is one of {', '.join(names)}"
-            refuse(f"{option} {pair}: use {option} NAME=VALUE{which}")
+            names_text = "" if names is None else f", where NAME is one of {', '.join(names)}"
+            refuse(f"{option} {pair}: use {option} NAME=VALUE{names_text}")
         values[name] = value
     return values
 
@@ -253,14 +253,14 @@ def _print_mapping(
     print(f"kept as well: {counts}" + (f" ({plain(', '.join(other_metrics[:8]))})" if other_metrics else ""))
     left_out = sorted({name for run in source_runs for name in run.not_numbers})
     if left_out:
-        more = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
-        print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{more}")
-    done = Counter(note for run in runs for note in run.notes)
-    for note, count in done.most_common(MOST_SHOWN):
+        suffix = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
+        print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{suffix}")
+    note_counts = Counter(note for run in runs for note in run.notes)
+    for note, count in note_counts.most_common(MOST_SHOWN):
         run_names = [run.name for run in runs if note in run.notes]
         print(
             f"{pluralize(count, 'run')} ({plain(', '.join(run_names[:4]))}{', …' if count > 4 else ''}): {plain(note)}"
         )
-    without = [run.name for run in runs if run.header.seed is None]
-    if without:
-        print(f"not judged, without a seed: {pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})")
+    names = [run.name for run in runs if run.header.seed is None]
+    if names:
+        print(f"not judged, without a seed: {pluralize(len(names), 'run')} ({plain(', '.join(names[:4]))})")

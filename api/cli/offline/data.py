@@ -85,12 +85,12 @@ def ls(verify: Verify = False, data: Data = None, json: Json = False) -> None:
 
 
 def _print_datasets(folder: Path, catalog: list[dict[str, str]], prepared: list[dict[str, Any]]) -> None:
-    out = console()
-    out.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in catalog)))
+    screen = console()
+    screen.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in catalog)))
     print("your own files: adapm-bench data prepare own/NAME --from FILES\n")
     columns = ("prepared", "tokenizer", "vocabulary", "training", "validation", "shards", "size", "data hash")
     if prepared:
-        out.print(text_table(columns, map(_row, prepared)))
+        screen.print(text_table(columns, map(_row, prepared)))
     else:
         print(f"nothing is prepared in {folder}")
     for path in sorted(folder.glob(f"*{UNFINISHED}")):
@@ -258,12 +258,12 @@ class PreparationProgress:
         if not self._started:  # what an earlier call had finished is no speed of this one
             self._first_bytes, self._started = reached.text_bytes, now
         elif now > self._started:
-            done, total = reached.text_bytes, self._total_bytes
+            amount, total = reached.text_bytes, self._total_bytes
             if order.tokens or order.documents:
-                done = reached.training_tokens if order.tokens else reached.documents
+                amount = reached.training_tokens if order.tokens else reached.documents
                 total = order.tokens or order.documents
             rate = (reached.text_bytes - self._first_bytes) / 1e6 / (now - self._started)
             self._line.show(
                 f"{order.dataset}: {reached.documents:,} documents, {reached.training_tokens:,} training tokens, "
-                f"{reached.text_bytes / 1e6:,.0f} MB, {rate:.1f} MB/s" + (f", {done / total:.0%}" if total else "")
+                f"{reached.text_bytes / 1e6:,.0f} MB, {rate:.1f} MB/s" + (f", {amount / total:.0%}" if total else "")
             )

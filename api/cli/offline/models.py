@@ -172,7 +172,7 @@ def _print_models(*, json: bool) -> None:
 
 def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None:
     """Print the optimizers that fit a card: a sentence on AdamW and AdaPM, then a line for each optimizer."""
-    out = console()
+    screen = console()
     if footprint.passes_unknown_because is not None:
         fail(f"the activations of {footprint.model} cannot be counted ({footprint.passes_unknown_because})")
     plain, checkpointed = (
@@ -184,7 +184,7 @@ def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None
         if (fit := plain.get(name)) is not None
     ]
     if shown:
-        out.print(f"Largest micro-batch in {card_gib:g} GiB with activation checkpointing: {', '.join(shown)}.\n")
+        screen.print(f"Largest micro-batch in {card_gib:g} GiB with activation checkpointing: {', '.join(shown)}.\n")
     columns = ("optimizer", "state", "step", "peak", "largest\nmicro-batch", "peak,\ncheckpointing",
                "largest\nmicro-batch", "limited by")  # fmt: skip
     usage_by_name = {usage.optimizer: usage for usage in footprint.optimizers}
@@ -201,20 +201,20 @@ def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None
         )
         for name, fit in checkpointed.items()
     ]
-    out.print(text_table(columns, rows, columns[1:-1]))
+    screen.print(text_table(columns, rows, columns[1:-1]))
     activations = " or ".join(
         formats.size(pass_memory.peak_bytes(micro_batch) - footprint.gradient_bytes) for pass_memory in footprint.passes
     )
-    out.print(
+    screen.print(
         f"\n{footprint.model}: weights {formats.size(footprint.parameter_bytes)}, gradients "
         f"{formats.size(footprint.gradient_bytes)}, activations {activations} with checkpointing (micro-batch "
         f"{micro_batch}, {footprint.sequence_length_tokens:,} tokens, {footprint.precision}).\n"
         f"Peak: weights, gradients and state, and activations or the optimizer's step. {card_gib:g} GiB = "
         f"{formats.size(card_gib * 2**30)} of tensors; the CUDA context and the allocator's gaps come on top."
     )
-    for one in footprint.optimizers:
-        if one.transient_bytes is None:
-            out.print(f"{one.optimizer} cannot be counted without a run ({one.unknown_because or 'its step'}).")
+    for entry in footprint.optimizers:
+        if entry.transient_bytes is None:
+            screen.print(f"{entry.optimizer} cannot be counted without a run ({entry.unknown_because or 'its step'}).")
 
 
 def _print_fitting_models(question: FootprintQuestion, card_gib: float, *, json: bool) -> None:
@@ -230,9 +230,9 @@ def _print_fitting_models(question: FootprintQuestion, card_gib: float, *, json:
         return
     rows = []
     for counted in footprints:
-        most = {(fit.optimizer, fit.checkpointing): fit.most_sequences for fit in counted.fits}
+        limits = {(fit.optimizer, fit.checkpointing): fit.most_sequences for fit in counted.fits}
         cells = [
-            f"{most[name, False] or '—'} / {most[name, True] or '—'}" if (name, True) in most else formats.UNKNOWN
+            f"{limits[name, False] or '—'} / {limits[name, True] or '—'}" if (name, True) in limits else formats.UNKNOWN
             for name in names
         ]
         rows.append((counted.model, formats.compact(counted.parameters), *cells))
@@ -245,30 +245,30 @@ def _print_fitting_models(question: FootprintQuestion, card_gib: float, *, json:
 
 
 def _print_footprint(memory: Footprint) -> None:
-    out = console()
+    screen = console()
     note = f" each of {memory.ranks} ranks (FSDP2)" if memory.ranks > 1 else ""
-    out.print(
+    screen.print(
         f"{memory.model}: {formats.count(memory.parameters)} parameters, {formats.size(memory.parameter_bytes)}{note}; "
         f"gradients {formats.size(memory.gradient_bytes)}. Activations come on top: --memory GIB counts them.\n"
     )
-    out.print(_total_table(memory))
+    screen.print(_total_table(memory))
     whole = (
         [usage.optimizer for usage in memory.optimizers if catalog.entry(usage.optimizer).sharding_fault(usage.options)]
         if memory.ranks > 1
         else []
     )
     if whole:
-        out.print(f"\nNot with execution.parallel = fsdp, since they need whole parameters: {', '.join(whole)}.")
+        screen.print(f"\nNot with execution.parallel = fsdp, since they need whole parameters: {', '.join(whole)}.")
     for usage in memory.optimizers:
         if usage.unknown_because is not None and usage.optimizer not in whole:
-            out.print(f"\n{usage.optimizer} cannot be counted without a run ({usage.unknown_because}).")
+            screen.print(f"\n{usage.optimizer} cannot be counted without a run ({usage.unknown_because}).")
 
 
 def _total_table(footprint: Footprint) -> Table:
     columns = ("state", "saved against adamw", "parameters + gradients + state")
-    kept, rows = footprint.parameter_bytes + footprint.gradient_bytes, []
+    base_bytes, rows = footprint.parameter_bytes + footprint.gradient_bytes, []
     for usage in footprint.optimizers:
-        total, saved = None if usage.state_bytes is None else kept + usage.state_bytes, formats.UNKNOWN
+        total, saved = None if usage.state_bytes is None else base_bytes + usage.state_bytes, formats.UNKNOWN
         if usage.optimizer != BASELINE and usage.state_bytes is not None and footprint.baseline_bytes:
             share = 1 - usage.state_bytes / footprint.baseline_bytes
             saved = formats.percent(share) if share >= 0 else f"{formats.percent(-share)} more"
@@ -314,6 +314,6 @@ def _plan_table(blocks: Iterable[PlannedBlock]) -> Table:
 
 
 def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str, Scalar]:
-    """Return the catalog's options for what was given."""
-    given: dict[str, Scalar] = {} if rank_ratio is None else {"rank_ratio": rank_ratio}
-    return given if state_dtype is None else {**given, "state_dtype": DTYPES.get(state_dtype, state_dtype)}
+    """Return the catalog's options for these command-line options."""
+    options: dict[str, Scalar] = {} if rank_ratio is None else {"rank_ratio": rank_ratio}
+    return options if state_dtype is None else {**options, "state_dtype": DTYPES.get(state_dtype, state_dtype)}

@@ -69,20 +69,20 @@ def optimizers(
     info = None if chosen is None else optimizer_info(chosen)
     if info is None and name is not None:
         fail(unknown("optimizer", name, (info.name for info in infos)))
-    out = console()
+    screen = console()
     if json:
         print_json(info or infos)
     elif info is None:
         rows = [(i.name, i.title, f"{i.learning_rate:g}", i.summary, i.paper) for i in infos]
-        out.print(text_table(("optimizer", "title", "usual lr", "what it is", "paper"), rows))
+        screen.print(text_table(("optimizer", "title", "usual lr", "what it is", "paper"), rows))
         print("\nadapm-bench optimizers NAME shows the options of one.")
     else:
-        out.print(Text(info.title, style="bold"))
-        out.print(f"{info.summary}\n{info.paper}; licence of the implementation: {info.licence}\n")
+        screen.print(Text(info.title, style="bold"))
+        screen.print(f"{info.summary}\n{info.paper}; licence of the implementation: {info.licence}\n")
         options = [
             (o.name, "null" if o.default is None else str(o.default), o.allowed, o.meaning) for o in info.options
         ]
-        out.print(text_table(("option", "default", "allowed", "meaning"), options))
+        screen.print(text_table(("option", "default", "allowed", "meaning"), options))
 
 
 class PromiseCheck(BaseModel):

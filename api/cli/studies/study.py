@@ -110,8 +110,8 @@ def run(
         fields = [(name, report.own, report.deviations) for name, report in reports]
         print_json(
             [
-                {"study": name, "scale": scale, "finding": own, "deviations": sentences}
-                for name, own, sentences in fields
+                {"study": name, "scale": scale, "finding": finding, "deviations": sentences}
+                for name, finding, sentences in fields
             ]
         )
     if any(report.own is None or report.own.answer is ClaimVerdict.MISSING for _, report in reports):
@@ -149,8 +149,8 @@ def _studies(names: Sequence[str], folder: Path, *, register: bool = False) -> l
     return studies
 
 
-def _results_folder(given: Path | None, data: Path | None) -> Path:
-    return given or (data or environment_settings().data_folder) / "studies"
+def _results_folder(folder: Path | None, data: Path | None) -> Path:
+    return folder or (data or environment_settings().data_folder) / "studies"
 
 
 class StudyRunner:
@@ -207,7 +207,8 @@ class StudyRunner:
             self._store(study, gather(study, figures, self.scale, experiments, source))
 
     def submit(self, client: Client, study: Study) -> dict[str, str]:
-        """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
+        """Return part → experiment: the newest existing one, with its paused, failed and cancelled runs restarted, or a
+        new one."""
         earlier_ids = self._newest_experiments(client, study)
         ids: dict[str, str] = {}
         for part, spec in study.experiments(self.scale).items():

@@ -44,8 +44,8 @@ class BenchCallback(TrainerCallback):
     ) -> None:
         """Log at the Trainer's step, with the tokens that it counts (`include_num_input_tokens_seen`)."""
         if self._late.run is not None and logs:
-            seen = {"tokens": state.num_input_tokens_seen} if state.num_input_tokens_seen else {}
-            self._late.log({**logs, **seen}, state.global_step)
+            token_counts = {"tokens": state.num_input_tokens_seen} if state.num_input_tokens_seen else {}
+            self._late.log({**logs, **token_counts}, state.global_step)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -129,13 +129,13 @@ class FittedLaw:
         log_ratios = [np.log(fmean(losses) / self.law.losses(*cell)) for cell, losses in self.sample.cells().items()]
         return float(np.sqrt(np.mean(np.square(log_ratios))))
 
-    def tokens_at(self, parameters: int, asked: int | None = None) -> int:
-        """Return the tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each
-        parameter as the largest model had; else what budgets its cells have, drawn on to that size."""
+    def tokens_at(self, parameters: int, tokens: int | None = None) -> int:
+        """Return the number of tokens for a prediction at that size: with a law in tokens, `tokens` or as many for each
+        parameter as the largest model had; else the budgets of its cells, extrapolated to that size."""
         cells = [*self.sample.cells()]
         if TOKENS in self.law.form.variables:
             largest = max(cells)
-            return asked or max(1, round(parameters * largest[TOKENS] / largest[SIZE]))
+            return tokens or max(1, round(parameters * largest[TOKENS] / largest[SIZE]))
         sizes, budgets = np.log(np.array(cells, dtype=np.float64)).T
         slope, intercept = np.polyfit(sizes, budgets, 1)
         return max(1, round(float(np.exp(intercept + slope * np.log(parameters)))))
@@ -179,11 +179,11 @@ def fit_experiments(
         names = ", ".join(sample.candidate for sample in samples) or "none"
         raise FitError(f"the baseline {design.baseline!r} is not a candidate of every experiment; common ones: {names}")
     chosen = FORMS[form] if form else richest_form(min(([*sample.cells()] for sample in samples), key=len))
-    asked = tuple(Target(*wanted) for wanted in predict)
+    targets = tuple(Target(*target) for target in predict)
     trained = {cell[SIZE] for sample in samples for cell in sample.cells()}
     question = Question(
         form=chosen,
-        predict=[wanted for wanted in asked if SIZE in chosen.variables or wanted.parameters in trained],
+        predict=[target for target in targets if SIZE in chosen.variables or target.parameters in trained],
         draws=draws,
         comparisons=max(len(samples) - 1, 1),
         margin=design.margin,
@@ -205,7 +205,7 @@ def fit_experiments(
             measured,
             rows,
             chosen,
-            unsaid=[wanted for wanted in asked if wanted not in question.predict],
+            unsaid=[target for target in targets if target not in question.predict],
             at_edge=[sample.title for sample in samples if sample.judged.is_at_edge],
         ),
     )
@@ -286,22 +286,22 @@ def _law_only(fitted: FittedLaw | None) -> FittedLaw | None:
 def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, question: Question) -> CandidateFit:
     form, is_baseline = question.form, sample is baseline
     fitted = of_baseline if is_baseline else _fit_law(sample, form, question.draws)
-    law, other, coefficients = _law_only(fitted), _law_only(of_baseline), fitted.coefficients() if fitted else {}
-    against: dict[str, Any] = {"conclusion": conclude(None, sample.judged, baseline.judged)}
+    law, other_law, coefficients = _law_only(fitted), _law_only(of_baseline), fitted.coefficients() if fitted else {}
+    conclusion_fields: dict[str, Any] = {"conclusion": conclude(None, sample.judged, baseline.judged)}
     if is_baseline:
-        against = {"conclusion": Conclusion.BASELINE}
-    elif law and other:
-        common = law.sample.losses.keys() & other.sample.losses.keys()
-        own, baseline_law = (
+        conclusion_fields = {"conclusion": Conclusion.BASELINE}
+    elif law and other_law:
+        common = law.sample.losses.keys() & other_law.sample.losses.keys()
+        own_law, baseline_law = (
             candidate_law
             if candidate_law.sample.losses.keys() <= common
             else _law_only(_fit_law(candidate_law.sample.restrict(common), form, question.draws))
-            for candidate_law in (law, other)
+            for candidate_law in (law, other_law)
         )
-        if own and baseline_law:
-            against = _against(own, baseline_law, question)
-            last = against["loss_differences"][-1].difference
-            against["conclusion"] = conclude(last, sample.judged, baseline.judged)
+        if own_law and baseline_law:
+            conclusion_fields = _against(own_law, baseline_law, question)
+            last = conclusion_fields["loss_differences"][-1].difference
+            conclusion_fields["conclusion"] = conclude(last, sample.judged, baseline.judged)
     return CandidateFit(
         candidate=sample.candidate,
         title=sample.title,
@@ -311,11 +311,11 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
         held_out_error=_held_out_error(law.sample, form) if law else None,
-        predictions=tuple(_prediction(law, wanted) for wanted in question.predict) if law else (),
+        predictions=tuple(_prediction(law, target) for target in question.predict) if law else (),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
         verdict="",
-        **against,
+        **conclusion_fields,
     )
 
 
@@ -397,9 +397,14 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     whichever the experiments have fewer of."""
     form, cells = fitted.law.form, [*fitted.sample.cells()]
     axis = form.variables[0]
-    along = [cell[axis] for cell in cells]
-    asked = [(target.parameters, fitted.tokens_at(target.parameters, target.tokens))[axis] for target in predict]
-    grid = [round(step) for step in np.geomspace(min(along), max([BEYOND * max(along), *asked]), STEPS)]
+    trained_values = [cell[axis] for cell in cells]
+    requested_values = [
+        (target.parameters, fitted.tokens_at(target.parameters, target.tokens))[axis] for target in predict
+    ]
+    grid = [
+        round(step)
+        for step in np.geomspace(min(trained_values), max([BEYOND * max(trained_values), *requested_values]), STEPS)
+    ]
 
     budgets = sorted({tokens for _, tokens in cells})
     ratios = sorted({float(f"{tokens / parameters:.2g}") for parameters, tokens in cells})

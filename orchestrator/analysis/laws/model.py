@@ -75,8 +75,8 @@ def richest_form(cells: Sequence[Cell]) -> LawForm:
     """Return the form with the most coefficients that so many cells can tell: fewer than sizes, budgets and cells."""
     sizes, budgets = (len(set(values)) for values in (zip(*cells, strict=True) if cells else ((), ())))
     if sizes >= 3 and budgets >= 3 and len(cells) > FORMS["nd"].size():
-        together = np.corrcoef(np.log(np.array(cells, dtype=np.float64)).T)[0, 1] ** 2
-        if together < COLLINEAR:
+        squared_correlation = np.corrcoef(np.log(np.array(cells, dtype=np.float64)).T)[0, 1] ** 2
+        if squared_correlation < COLLINEAR:
             return FORMS["nd"]
     if sizes == 1 and budgets > 1:
         return FORMS["d" if budgets > FORMS["d"].size() else "d0"]
@@ -137,8 +137,10 @@ def interval(
     tail, tail_of_draws = SIGNIFICANCE / comparisons / 2, SIGNIFICANCE / 2
     edges = np.quantile(draws, [tail_of_draws, 1 - tail_of_draws], method="inverted_cdf")
     t, z = (t_quantile(degrees, 1 - tail) / normal_quantile(1 - tail_of_draws), normal_quantile(1 - tail))
-    below, above = (float(np.hypot(t * (edge - value), z * shared_error)) for edge in edges)
-    return (value - below if np.isfinite(below) else None), (value + above if np.isfinite(above) else None)
+    lower_width, upper_width = (float(np.hypot(t * (edge - value), z * shared_error)) for edge in edges)
+    return (value - lower_width if np.isfinite(lower_width) else None), (
+        value + upper_width if np.isfinite(upper_width) else None
+    )
 
 
 def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, float]:
@@ -147,8 +149,8 @@ def _descend(form: LawForm, start: Array, x: Array, y: Array) -> tuple[Array, fl
     def residuals(theta: Array) -> Array:
         error = _log_losses(_terms(form, theta, x)) - y
         size = np.abs(error)
-        beyond = np.sqrt(HUBER_DELTA * np.maximum(2 * size - HUBER_DELTA, HUBER_DELTA))
-        return np.asarray(np.where(size <= HUBER_DELTA, error, np.sign(error) * beyond))
+        linear_part = np.sqrt(HUBER_DELTA * np.maximum(2 * size - HUBER_DELTA, HUBER_DELTA))
+        return np.asarray(np.where(size <= HUBER_DELTA, error, np.sign(error) * linear_part))
 
     def jacobian(theta: Array) -> Array:
         terms = _terms(form, theta, x)

@@ -58,5 +58,7 @@ def larger_presets(models: set[str], tokenizer: str) -> tuple[str, ...]:
         return ()
     largest = max(sized, key=sizes.__getitem__)
     family = presets.preset(largest).family
-    above = [preset for preset in presets.PRESETS if preset.family == family and sizes[preset.name] > sizes[largest]]
-    return tuple(preset.name for preset in sorted(above, key=lambda preset: sizes[preset.name]))[:2]
+    candidates = [
+        preset for preset in presets.PRESETS if preset.family == family and sizes[preset.name] > sizes[largest]
+    ]
+    return tuple(preset.name for preset in sorted(candidates, key=lambda preset: sizes[preset.name]))[:2]

@@ -53,10 +53,10 @@ def law_warnings(planned: Sequence[design.Cell]) -> list[str]:
         return []
     # With one more, the richer form with an irreducible loss would take that one up.
     needed = max(form.size(), FORMS["n"].size()) + LEAST_DEGREES
-    other = "" if len(form.variables) == 2 else ", or three sizes at three budgets each"
+    alternative = "" if len(form.variables) == 2 else ", or three sizes at three budgets each"
     return [
         f"A law is found by luck alone: {count} {noun} leave {form.formula} one degree of freedom, and intervals reach "
-        f"12.7 standard errors to either side. {needed} {noun} can tell it{other}."
+        f"12.7 standard errors to either side. {needed} {noun} can tell it{alternative}."
     ]
 
 
@@ -187,13 +187,13 @@ def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[s
 def _notes_on_reach(rows: Sequence[CandidateFit], form: LawForm, unsaid: Sequence[Target]) -> Iterator[str]:
     """Yield a note on predictions far from all trained sizes, or impossible ones."""
     if unsaid:
-        names = ", ".join(wanted.model or f"{wanted.parameters:,} parameters" for wanted in unsaid)
+        names = ", ".join(target.model or f"{target.parameters:,} parameters" for target in unsaid)
         yield f"The law has no size in it, so it predicts nothing of other sizes: {names}."
         return
     largest = max((point.parameters for row in rows for point in row.points), default=1)
-    asked = max((prediction.parameters for row in rows for prediction in row.predictions), default=0)
-    if 0 in form.variables and asked > FAR * largest:
+    reach = max((prediction.parameters for row in rows for prediction in row.predictions), default=0)
+    if 0 in form.variables and reach > FAR * largest:
         yield (
-            f"Predicted up to {asked / largest:,.3g} times the largest size: no run shows that losses still follow the "
+            f"Predicted up to {reach / largest:,.3g} times the largest size: no run shows that losses still follow the "
             "law there."
         )

@@ -40,7 +40,7 @@ class AuditLog:
         self._pruned_at = float("-inf")
 
     def add(self, *lines: AuditLine) -> None:
-        """Remember requests, in one transaction."""
+        """Store requests, in one transaction."""
         # Not forced to disk by itself: what it tells of has been, and a killed process loses nothing.
         with self._database.writing(durable=False) as connection:
             now = self._database.read_clock(connection)

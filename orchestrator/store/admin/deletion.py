@@ -123,10 +123,10 @@ def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
         present = connection.execute(query).scalars().all()  # another process may have been quicker
         if not present:
             return
-        for what, (count, seconds) in service_counts(connection, present).items():
-            sums_so_far = insert(connection, removed).values(what=what, count=count, seconds=seconds)
-            more = {name: removed.c[name] + sums_so_far.excluded[name] for name in ("count", "seconds")}
-            connection.execute(sums_so_far.on_conflict_do_update(index_elements=["what"], set_=more))
+        for subject, (count, seconds) in service_counts(connection, present).items():
+            sums_so_far = insert(connection, removed).values(what=subject, count=count, seconds=seconds)
+            new_sums = {name: removed.c[name] + sums_so_far.excluded[name] for name in ("count", "seconds")}
+            connection.execute(sums_so_far.on_conflict_do_update(index_elements=["what"], set_=new_sums))
         for table in RUN_TABLES:
             connection.execute(sa.delete(table).where(table.c.run_id.in_(present)))
         connection.execute(sa.delete(runs).where(runs.c.id.in_(present)))
@@ -152,20 +152,20 @@ def remove_experiment(database: Database, experiment_id: str) -> bool:
 
 
 def service_counts(connection: Connection, run_ids: Sequence[str] | None = None) -> dict[str, tuple[int, float]]:
-    """Count and seconds of `attempts <outcome>`, `device`, `claim` (from a submission to the first lease) and
-    `dispatch` (from a lease to the worker's first word): of these runs, or of all that there are and ever were."""
+    """Return count and seconds of `attempts <outcome>`, `device`, `claim` (from a submission to the first lease) and
+    `dispatch` (from a lease to the worker's hello): of these runs, or of all runs, removed ones included."""
     of_attempts: sa.ColumnElement[bool] = sa.true()
     of_runs: sa.ColumnElement[bool] = sa.true()
     totals: dict[str, tuple[int, float]] = {}
     if run_ids is None:
         rows = connection.execute(sa.select(removed.c.what, removed.c.count, removed.c.seconds))
-        totals = {what: (int(count), float(seconds)) for what, count, seconds in rows}
+        totals = {subject: (int(count), float(seconds)) for subject, count, seconds in rows}
     else:
         of_attempts, of_runs = attempts.c.run_id.in_(run_ids), runs.c.id.in_(run_ids)
 
-    def add(what: str, count: int, seconds: float | None) -> None:
-        total = totals.get(what, (0, 0.0))
-        totals[what] = total[0] + int(count), total[1] + float(seconds or 0.0)
+    def add(subject: str, count: int, seconds: float | None) -> None:
+        total = totals.get(subject, (0, 0.0))
+        totals[subject] = total[0] + int(count), total[1] + float(seconds or 0.0)
 
     by_outcome = sa.select(attempts.c.outcome, sa.func.count()).where(of_attempts, attempts.c.outcome.is_not(None))
     for outcome, count in connection.execute(by_outcome.group_by(attempts.c.outcome)):
@@ -173,12 +173,12 @@ def service_counts(connection: Connection, run_ids: Sequence[str] | None = None)
     held = sa.select(sa.func.sum(runs.c.device_seconds)).where(of_runs)
     add("device", 0, connection.execute(held).scalar_one())
     joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
-    for what, seconds, condition in (
+    for subject, seconds, condition in (
         ("claim", attempts.c.leased_at - runs.c.created_at, attempts.c.attempt == 1),
         ("dispatch", attempts.c.started_at - attempts.c.leased_at, attempts.c.started_at.is_not(None)),
     ):
         query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(of_attempts, condition)
-        add(what, *connection.execute(query).one())
+        add(subject, *connection.execute(query).one())
     return totals
 
 

@@ -83,11 +83,11 @@ def _unreadable(connection: Connection) -> Iterator[str]:
         query = sa.select(*plain).execution_options(yield_per=ROWS_AT_ONCE)
         key = [column.name for column in table.primary_key]
         for row in connection.execute(query).mappings():
-            which = f"{table.name} {' '.join(str(row[name]) for name in key)}"
+            row_name = f"{table.name} {' '.join(str(row[name]) for name in key)}"
             for column in table.c:
                 value, kind = row[column.name], column.type
                 if isinstance(kind, Words) and value is not None and value not in set(kind.kind):
-                    yield f"{which}: {column.name} holds {value!r}, which is none of its words"
+                    yield f"{row_name}: {column.name} holds {value!r}, which is none of its words"
                 noun, read = CONTENTS.get(column, (column.name, None))
                 try:
                     if read is not None:
@@ -95,7 +95,7 @@ def _unreadable(connection: Connection) -> Iterator[str]:
                     elif isinstance(kind, JsonText) and value is not None:
                         integrity.stored(JSON_KINDS.get(column, Any), value)
                 except DamagedError as error:
-                    yield f"{which}: the stored {noun} {error}"
+                    yield f"{row_name}: the stored {noun} {error}"
 
 
 Reader = Callable[[sa.RowMapping], object]

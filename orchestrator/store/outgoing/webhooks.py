@@ -45,7 +45,8 @@ class Webhooks:
         """Where webhooks may go."""
 
     def add(self, request: WebhookRequest, *, by: str | None = None, key: str | None = None) -> tuple[NewWebhook, bool]:
-        """Add a webhook: it with its secret, and whether that made it, or an earlier call with the same `key` did.
+        """Add a webhook and return it with its secret, and whether this call or an earlier one with the same `key`
+        created it.
 
         Raises `WebhookUrlError` for a URL that is not allowed, `NotFoundError` if there is no such experiment,
         `IdempotencyError` if the key was used for something else, `ConflictError` if there are too many.
@@ -67,8 +68,8 @@ class Webhooks:
             _require_room(connection, by)
             now = self._database.read_clock(connection)
             row = insert(connection, webhooks).values(created_at=now, **values)
-            once = row.on_conflict_do_nothing(index_elements=["idempotency_key"]).returning(webhooks.c.id)
-            if connection.execute(once).scalar_one_or_none() is None:  # another one came in between
+            statement = row.on_conflict_do_nothing(index_elements=["idempotency_key"]).returning(webhooks.c.id)
+            if connection.execute(statement).scalar_one_or_none() is None:  # another one came in between
                 raise ConflictError("A request with this idempotency key is at work; send it again.")
             if request.experiment_id is not None:
                 number = require_experiment(connection, request.experiment_id).number
@@ -131,8 +132,8 @@ def _require_room(connection: Connection, owner: str | None) -> None:
 
 
 def _webhook_of_key(connection: Connection, values: Mapping[str, Any]) -> str | None:
-    """Return the webhook that the idempotency key has made already; raises `IdempotencyError` if it is another
-    one."""
+    """Return the id of the webhook that this idempotency key created, or None; raises `IdempotencyError` if it
+    differs."""
     if values["idempotency_key"] is None:
         return None
     query = sa.select(webhooks).where(webhooks.c.idempotency_key == values["idempotency_key"])

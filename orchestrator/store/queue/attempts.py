@@ -113,17 +113,17 @@ class Attempts:
             if notice.step > held.run.steps_total:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
             in_attempt = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
-            same = in_attempt & (checkpoints.c.step == notice.step)
+            is_replaced = in_attempt & (checkpoints.c.step == notice.step)
             if notice.val_loss is None:  # the best one of this very step is as good to go on from
-                best = sa.select(checkpoints.c.step).where(same, checkpoints.c.val_loss.is_not(None))
+                best = sa.select(checkpoints.c.step).where(is_replaced, checkpoints.c.val_loss.is_not(None))
                 if connection.execute(best).first() is not None:
                     return
             else:  # the one that was the best before is no more; a copy of it may come late
                 better = in_attempt & (checkpoints.c.step > notice.step) & checkpoints.c.val_loss.is_not(None)
                 if connection.execute(sa.select(checkpoints.c.step).where(better)).first() is not None:
                     return
-                same = same | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
-            connection.execute(sa.delete(checkpoints).where(same))
+                is_replaced = is_replaced | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
+            connection.execute(sa.delete(checkpoints).where(is_replaced))
             row = notice.model_dump() | {"run_id": run_id, "attempt": attempt, "recorded_at": held.now}
             connection.execute(sa.insert(checkpoints).values(row))
 
@@ -253,7 +253,7 @@ def _reply(held: HeldRun) -> HeartbeatReply:
 
 
 def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
-    """Return the batches that were not accepted before; of an attempt's that came together each number once."""
+    """Return the batches that were not accepted before; of several with one number, the first."""
     last: dict[tuple[str, int], int] = {}
     new = []
     for held, arrival in sorted(arrivals, key=lambda pair: pair[1].chunk["sequence"]):
@@ -268,8 +268,8 @@ def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arriv
     """Set the visible losses and pace of locked runs."""
     shown: dict[str, dict[str, object]] = {}
     for held, arrival in arrivals:
-        before = shown.setdefault(held.run.id, {name: getattr(held.run, name) for name in SHOWN})
-        before |= arrival.newest
+        values = shown.setdefault(held.run.id, {name: getattr(held.run, name) for name in SHOWN})
+        values |= arrival.newest
     rows = [{"this": id} | {f"new_{name}": newest[name] for name in SHOWN} for id, newest in shown.items()]
     connection.execute(_SHOW, rows)
 
@@ -287,8 +287,8 @@ def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotic
 
 
 def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
-    """Return for each earlier attempt its last reported step that is not behind the first one of a later attempt:
-    beyond that the later one had gone another way."""
+    """Return for each earlier attempt its last reported step, cut at the first step of a later attempt, which took over
+    there."""
     if held.attempt == 1:
         return {}
     attempt, step = checkpoints.c.attempt, checkpoints.c.step

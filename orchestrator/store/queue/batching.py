@@ -61,11 +61,11 @@ class TransactionBatcher(Generic[Call, Answer]):
 
     def __init__(
         self,
-        together: Callable[[Sequence[Call]], Answers[Answer]],
+        run_batch: Callable[[Sequence[Call]], Answers[Answer]],
         individually: Callable[[Sequence[Call]], Answers[Answer]] | None = None,
     ) -> None:
-        """`individually` carries out a call that `together` answered with a `RetryPolicy`, and may wait for locks."""
-        self._together, self._individually = together, individually
+        """`individually` carries out a call that `run_batch` answered with a `RetryPolicy`, and may wait for locks."""
+        self._together, self._individually = run_batch, individually
         self._queue: list[_PendingCall[Call, Answer]] = []
         self._busy = False
         self._company = 1
@@ -103,15 +103,15 @@ class TransactionBatcher(Generic[Call, Answer]):
             pending.done.release()
 
     def _carry_out(
-        self, batch: list[_PendingCall[Call, Answer]], together: Callable[[Sequence[Call]], Answers[Answer]] | None
+        self, batch: list[_PendingCall[Call, Answer]], action: Callable[[Sequence[Call]], Answers[Answer]] | None
     ) -> None:
-        assert together is not None, "who answers with a RetryPolicy has a way to carry out a call individually"
+        assert action is not None, "who answers with a RetryPolicy has a way to carry out a call individually"
         try:
-            answers = together([pending.call for pending in batch])
+            answers = action([pending.call for pending in batch])
         except BaseException as error:  # noqa: BLE001 - handed to the threads that wait for it
             if len(batch) > 1 and isinstance(error, Exception) and not isinstance(error, StoreError):
                 for pending in batch:
-                    self._carry_out([pending], together)
+                    self._carry_out([pending], action)
                 return
             for pending in batch:
                 pending.error, pending.is_settled = error, True

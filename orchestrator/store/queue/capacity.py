@@ -61,18 +61,18 @@ class FreeCapacity:
         return best.id
 
     def occupy(self, node: NodeId, cpus: int, gpus: int) -> None:
-        """Count what is known to run there; a node that is gone is no fault."""
+        """Subtract the CPUs and GPUs of a run there; a node that is gone is no error."""
         if (resources := self._free.get(node)) is not None:
             self._free[node] = replace(resources, cpus=resources.cpus - cpus, gpus=resources.gpus - gpus)
 
 
 def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes that no other one exceeds: what none of these holds, the cluster can never hold."""
+    """Return the nodes that no other one exceeds: a request that fits none of them never fits the cluster."""
     sizes = {(node.cpus, node.gpus): node for node in nodes}
     return tuple(
         node
         for size, node in sorted(sizes.items())
-        if not any(other != size and other[0] >= size[0] and other[1] >= size[1] for other in sizes)
+        if not any(other_size != size and other_size[0] >= size[0] and other_size[1] >= size[1] for other_size in sizes)
     )
 
 

@@ -107,9 +107,9 @@ def _after_failure(
 ) -> RunRow:
     """Return the run whose attempt broke down: tried again after a while, or FAILED where that would not help."""
     if failure.kind is FailureKind.OUT_OF_MEMORY:
-        again = retry_with_half_micro_batch(connection, held.run, held.now)
-        if again is not None:
-            return again
+        retried_run = retry_with_half_micro_batch(connection, held.run, held.now)
+        if retried_run is not None:
+            return retried_run
     if failure.kind is FailureKind.STORAGE_FULL:
         waiting = status_after_loss(held.run, AttemptOutcome.INTERRUPTED, failure.message, policy, held.now)
         return replace(waiting, available_at=held.now + ROOM_SECONDS)
@@ -136,7 +136,7 @@ def record_endings(
 
 
 def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float) -> RunRow | None:
-    """Return a live, locked run whose attempt ran out of memory, as it goes on; None if that is no way for it.
+    """Return a live, locked run to be retried after its attempt ran out of memory; None if that is impossible.
 
     Its next attempt takes half the micro-batch and twice the accumulation: what is trained stays the same, and so the
     run does. Each try is an attempt of its own, and not held against the run. It ends at micro-batches of one sequence:
@@ -149,20 +149,20 @@ def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float)
         spec = integrity.run_spec(row.spec, row.checksum)
     except DamagedError:
         return None  # the next claim tells it
-    less = halve_micro_batch(spec, run.micro_batch_sequences)
-    if less is None:
+    half = halve_micro_batch(spec, run.micro_batch_sequences)
+    if half is None:
         return None
-    reason = f"out of memory; the next attempt takes micro-batches of {pluralize(less, 'sequence')}"
-    return replace(run, status=RunStatus.RETRY_WAIT, reason=reason, micro_batch_sequences=less, available_at=now)
+    reason = f"out of memory; the next attempt takes micro-batches of {pluralize(half, 'sequence')}"
+    return replace(run, status=RunStatus.RETRY_WAIT, reason=reason, micro_batch_sequences=half, available_at=now)
 
 
 def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
     """Return half the micro-batch of the last attempt, rounded up; None if it is not to be cut, or is one sequence."""
-    asked = spec.workload.execution
-    if not asked.retry_out_of_memory or asked.micro_batch_sequences == "auto":
+    execution = spec.workload.execution
+    if not execution.retry_out_of_memory or execution.micro_batch_sequences == "auto":
         return None
-    now = cut_down_to or asked.micro_batch_sequences or spec.share_sequences()
-    return (now + 1) // 2 if now > 1 else None
+    micro_batch = cut_down_to or execution.micro_batch_sequences or spec.share_sequences()
+    return (micro_batch + 1) // 2 if micro_batch > 1 else None
 
 
 def _decide(
@@ -210,8 +210,8 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, Run
     move(
         connection,
         [
-            (held.run, replace(after, device_seconds=run.device_seconds))
-            for (_, held, after), run in zip(accepted, charged, strict=True)
+            (held.run, replace(new_run, device_seconds=run.device_seconds))
+            for (_, held, new_run), run in zip(accepted, charged, strict=True)
         ],
         now,
     )

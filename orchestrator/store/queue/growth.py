@@ -121,10 +121,10 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
     grew = connection.execute(sa.select(experiments.c.growing).where(condition)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
-    over = bool(grew) and action is RunAction.CANCEL
-    revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
+    is_over = bool(grew) and action is RunAction.CANCEL
+    revision = experiments.c.revision + (1 if is_over else 0)  # a cancelled sweep may have no run that changes
     connection.execute(sa.update(experiments).where(condition).values({**GROWTH_AFTER[action], "revision": revision}))
-    if over:
+    if is_over:
         notify_closed(connection, ExperimentId(experiment_id), now)
 
 

@@ -91,7 +91,7 @@ class Queue:
             return tuple(LiveAttempt(**row._mapping) for row in connection.execute(live.order_by(attempts.c.run_id)))
 
     def find_live(self, ended: Collection[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
-        """Return those of the (run, attempt) that hold a lease: a look that takes no lock, for many at once."""
+        """Return those (run, attempt) that hold a lease, by a read that takes no lock, for many at once."""
         query = sa.select(attempts.c.run_id, attempts.c.attempt).where(
             attempts.c.run_id.in_([run_id for run_id, _ in ended]), attempts.c.ended_at.is_(None)
         )
@@ -189,7 +189,7 @@ class Queue:
         return time_limits.stop_late(self._database)
 
     def mark_unschedulable(self, nodes: Sequence[Node]) -> int:
-        """Say of every waiting run whether one of the nodes could ever hold it; returns how many none can.
+        """Mark every waiting run by whether a node could ever hold it; returns the number of those that none can.
 
         Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
         """
@@ -200,11 +200,11 @@ class Queue:
         too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)
         with self._database.reading() as connection:
             count = int(connection.execute(too_large).scalar_one())
-            asked = connection.execute(sa.select(runs.c.cpus, runs.c.gpus).where(wrong).distinct()).all()
-        if not asked:
+            requests = connection.execute(sa.select(runs.c.cpus, runs.c.gpus).where(wrong).distinct()).all()
+        if not requests:
             return count
         with self._database.writing() as connection:
-            for cpus, gpus in asked:
+            for cpus, gpus in requests:
                 reason = shortfall(cpus, gpus, sizes)
                 query = sa.update(runs).where(wrong, runs.c.cpus == cpus, runs.c.gpus == gpus)
                 connection.execute(query.values(schedulable=reason is None, reason=reason, version=runs.c.version + 1))
@@ -360,9 +360,9 @@ def _postpone(connection: Connection, refused: dict[RunId, ValidationError], now
 
 
 def _lost_nodes_in_a_row(connection: Connection, run: RunRow, message: str) -> int:
-    """Return the number of attempts in a row before the newest one that ended like it, with that very message."""
-    before = (attempts.c.run_id == run.id) & (attempts.c.attempt < run.attempt)
-    query = sa.select(attempts.c.outcome, attempts.c.message).where(before).order_by(attempts.c.attempt.desc())
+    """Return the number of consecutive attempts before the newest one that ended with the same message."""
+    is_earlier = (attempts.c.run_id == run.id) & (attempts.c.attempt < run.attempt)
+    query = sa.select(attempts.c.outcome, attempts.c.message).where(is_earlier).order_by(attempts.c.attempt.desc())
     rows = connection.execute(query.limit(MOST_NODES_LOST)).all()
     return len(list(takewhile(lambda row: row == (AttemptOutcome.INTERRUPTED, message), rows)))
 

@@ -51,12 +51,12 @@ def apply_to_run(
         run, now = locked_run
         reads.require_experiment(connection, run.experiment_id)
         _require_trainable(connection, [run], action)
-        after = _outcomes(connection, [run], action, policy, now)[0]
-        if after is None:
+        new_run = _outcomes(connection, [run], action, policy, now)[0]
+        if new_run is None:
             raise ConflictError(_refusal(run, action))
         if processes is not None:
-            after = _set_processes(connection, run, after, processes)
-        move(connection, _changes([run], [after]), now)
+            new_run = _set_processes(connection, run, new_run, processes)
+        move(connection, _changes([run], [new_run]), now)
         return reads.run(connection, run_id)
 
 
@@ -81,48 +81,48 @@ def apply_to_experiment(
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
         locked_runs, now = lock(database, connection, query.where(runs.c.status.in_(ACTIONABLE[action])))
         reads.require_experiment(connection, experiment_id)
-        after = _outcomes(connection, locked_runs, action, policy, now)
-        move(connection, _changes(locked_runs, after), now)
+        outcomes = _outcomes(connection, locked_runs, action, policy, now)
+        move(connection, _changes(locked_runs, outcomes), now)
         return reads.any_experiment(connection, experiment_id)
 
 
-def _set_processes(connection: Connection, before: RunRow, after: RunRow, processes: int) -> RunRow:
+def _set_processes(connection: Connection, old_run: RunRow, new_run: RunRow, processes: int) -> RunRow:
     """Let so many processes train the locked run from its next attempt on, each with a GPU where it has GPUs. Its
     checkpoints are the same whatever their number; every batch is shared anew."""
-    if after.processes == processes:
-        return after
-    if before.status not in CLAIMABLE | {RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED}:
+    if new_run.processes == processes:
+        return new_run
+    if old_run.status not in CLAIMABLE | {RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED}:
         raise ConflictError(
-            f"run {before.id} is {before.status} with {before.processes} processes; pause it, then resume it with "
+            f"run {old_run.id} is {old_run.status} with {old_run.processes} processes; pause it, then resume it with "
             f"{processes}"
         )
-    stored_spec = trainable_specs(connection, [before.id])[before.id]
+    stored_spec = trainable_specs(connection, [old_run.id])[old_run.id]
     if not isinstance(stored_spec, RunSpec):
-        raise ConflictError(f"run {before.id} cannot be changed: its specification {stored_spec}")
+        raise ConflictError(f"run {old_run.id} cannot be changed: its specification {stored_spec}")
     gpus = processes if stored_spec.resources.gpus else 0
     resources = {**stored_spec.resources.model_dump(), "gpus": gpus, "processes": processes}
     try:
         spec = RunSpec.model_validate({**stored_spec.model_dump(), "resources": resources})
     except ValidationError as error:
         raise ConflictError(
-            f"run {before.id} cannot be trained by {processes} processes: {first_fault(error)}"
+            f"run {old_run.id} cannot be trained by {processes} processes: {first_fault(error)}"
         ) from error
     content = canonical_json(spec.model_dump(mode="json"))
     stored = {"spec": content.decode(), "checksum": integrity.checksum(content)}
-    connection.execute(sa.update(run_specs).where(run_specs.c.run_id == before.id).values(stored))
-    asked = spec.resources
-    cpus, gpus = asked.total_cpus(), asked.gpus
-    row = sa.update(runs).where(runs.c.id == before.id)
+    connection.execute(sa.update(run_specs).where(run_specs.c.run_id == old_run.id).values(stored))
+    new_resources = spec.resources
+    cpus, gpus = new_resources.total_cpus(), new_resources.gpus
+    row = sa.update(runs).where(runs.c.id == old_run.id)
     connection.execute(
         row.values(cpus=cpus, gpus=gpus, processes=processes, schedulable=True, version=runs.c.version + 1)
     )
-    if before.status in CLAIMABLE:
+    if old_run.status in CLAIMABLE:
         count_change(connection)  # else `move` does it
     # A limit of time is for each process: what the run has had so far stays what it was.
-    spent = (after.device_seconds - after.max_seconds_from) * processes / before.processes
-    text = f"goes on with {pluralize(processes, 'process', 'processes')} instead of {before.processes}"
-    limit_from = after.device_seconds - spent
-    return replace(after, cpus=cpus, gpus=gpus, processes=processes, max_seconds_from=limit_from, reason=text)
+    spent = (new_run.device_seconds - new_run.max_seconds_from) * processes / old_run.processes
+    text = f"goes on with {pluralize(processes, 'process', 'processes')} instead of {old_run.processes}"
+    limit_from = new_run.device_seconds - spent
+    return replace(new_run, cpus=cpus, gpus=gpus, processes=processes, max_seconds_from=limit_from, reason=text)
 
 
 def _require_trainable(connection: Connection, run_rows: Iterable[RunRow], action: RunAction) -> None:
@@ -153,8 +153,8 @@ def _runs_with_worker(connection: Connection, ids: list[RunId]) -> frozenset[str
     return frozenset(connection.execute(query).scalars())
 
 
-def _changes(before: Iterable[RunRow], after: Iterable[RunRow | None]) -> list[tuple[RunRow, RunRow]]:
-    pairs = zip(before, after, strict=True)
+def _changes(old_runs: Iterable[RunRow], new_runs: Iterable[RunRow | None]) -> list[tuple[RunRow, RunRow]]:
+    pairs = zip(old_runs, new_runs, strict=True)
     return [(old, new) for old, new in pairs if new is not None and new.status is not old.status]
 
 
@@ -184,21 +184,21 @@ def _pause(run: RunRow, _: Circumstances) -> RunRow | None:
     return None
 
 
-def _resume(run: RunRow, around: Circumstances) -> RunRow | None:
+def _resume(run: RunRow, circumstances: Circumstances) -> RunRow | None:
     if run.status is RunStatus.PAUSED:
-        return replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now)
+        return replace(run, status=RunStatus.QUEUED, reason=None, available_at=circumstances.now)
     if run.status is RunStatus.PAUSING:
         # Its worker may have stopped already and not be heard yet: `completion.py` queues the run then.
-        return replace(run, status=RunStatus.RUNNING if around.at_work else RunStatus.LEASED, reason=None)
+        return replace(run, status=RunStatus.RUNNING if circumstances.at_work else RunStatus.LEASED, reason=None)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 
-def _retry(run: RunRow, around: Circumstances) -> RunRow | None:
+def _retry(run: RunRow, circumstances: Circumstances) -> RunRow | None:
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED):
         # One more failure ends it again: what failed three times does not get three more for one word.
-        failures = min(run.failures, around.policy.max_failures - 1)
-        again = replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now, failures=failures)
-        return renew_time_limits(again, around.now)
+        failures = min(run.failures, circumstances.policy.max_failures - 1)
+        new_run = replace(run, status=RunStatus.QUEUED, reason=None, available_at=circumstances.now, failures=failures)
+        return renew_time_limits(new_run, circumstances.now)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 

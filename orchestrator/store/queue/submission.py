@@ -88,8 +88,10 @@ def submit(
             "cloned_from": cloned_from,
         }
         # On PostgreSQL this waits for another submitter of the same key to commit.
-        once = insert(connection, experiments).values(row).on_conflict_do_nothing(index_elements=["idempotency_key"])
-        number = connection.execute(once.returning(experiments.c.number)).scalar_one_or_none()
+        statement = (
+            insert(connection, experiments).values(row).on_conflict_do_nothing(index_elements=["idempotency_key"])
+        )
+        number = connection.execute(statement.returning(experiments.c.number)).scalar_one_or_none()
         if number is None:
             return SubmissionReceipt(experiment=_find_submitted(connection, key, spec_hash), created=False)
         if len(planned) > room:
@@ -123,8 +125,7 @@ def _is_read_as(stored: object, spec_hash: str) -> bool:
 
 
 def _find_submitted(connection: Connection, key: str | None, spec_hash: str) -> ExperimentRecord:
-    """Return the experiment that was submitted under that key before. Raises `IdempotencyError` if it is another
-    one."""
+    """Return the experiment submitted earlier under that key. Raises `IdempotencyError` if it differs."""
     earlier = connection.execute(_BY_KEY, {"key": key}).one()
     if earlier.spec_hash != spec_hash and not _is_read_as(earlier.spec, spec_hash):
         raise IdempotencyError(
@@ -140,7 +141,7 @@ def _find_submitted(connection: Connection, key: str | None, spec_hash: str) -> 
 
 
 def _current_turn(connection: Connection, rank: int) -> int:
-    """Return the turn that is served now among runs of this rank: that of the first one waiting for its first attempt.
+    """Return the turn now served among runs of this rank: that of the first run waiting for its first attempt.
 
     Where none waits, the turn after the last: retries of earlier runs must not wait behind a whole new experiment.
     """

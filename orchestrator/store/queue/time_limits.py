@@ -25,7 +25,7 @@ _NOT_CANCELLING = LIVE - {RunStatus.CANCELLING}
 
 
 def renew_time_limits(run: RunRow, now: float) -> RunRow:
-    """Return a run that is tried again by a user's word: it gets all of its own time, and no deadline that is over."""
+    """Return a run that a user retries: with its full time again, and without a deadline that has passed."""
     deadline_at = run.deadline_at if run.deadline_at is not None and run.deadline_at > now else None
     return replace(run, limit_reached=None, max_seconds_from=run.device_seconds, deadline_at=deadline_at)
 

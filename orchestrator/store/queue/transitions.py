@@ -53,17 +53,17 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` if a row is not what it
     was when it was locked (which a lock makes impossible; the guard is there to stay right if a lock is forgotten).
     """
-    pairs = [(before, _set_moments(before, after, now)) for before, after in changes]
+    pairs = [(old_run, _set_moments(old_run, new_run, now)) for old_run, new_run in changes]
     if not pairs:
         return
-    for before, after in pairs:
-        if after.status not in MOVES[before.status]:
-            raise ConflictError(f"run {before.id} is {before.status} and cannot become {after.status}")
-    if connection.execute(_WRITE, [_binds(before, after) for before, after in pairs]).rowcount != len(pairs):
+    for old_run, new_run in pairs:
+        if new_run.status not in MOVES[old_run.status]:
+            raise ConflictError(f"run {old_run.id} is {old_run.status} and cannot become {new_run.status}")
+    if connection.execute(_WRITE, [_binds(old_run, new_run) for old_run, new_run in pairs]).rowcount != len(pairs):
         raise LeaseLostError
-    connection.execute(_INSERT_EVENT, [_event(before, after, now) for before, after in pairs])
-    revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
-    ended = [after for _, after in pairs if after.status in TERMINAL]
+    connection.execute(_INSERT_EVENT, [_event(old_run, new_run, now) for old_run, new_run in pairs])
+    revived = {new_run.experiment_id for old_run, new_run in pairs if old_run.status in TERMINAL}
+    ended = [new_run for _, new_run in pairs if new_run.status in TERMINAL]
     if ended:
         notify_runs_ended(connection, ended, now)
     if revived:
@@ -92,8 +92,8 @@ def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float)
     if not ends:
         return []
     rows = connection.execute(_HELD, {"ids": [end.run.id for end in ends]})
-    before = {(row.run_id, row.attempt): float(row.device_seconds) for row in rows}
-    held = [before[end.run.id, end.run.attempt] for end in ends]
+    recorded_seconds = {(row.run_id, row.attempt): float(row.device_seconds) for row in rows}
+    held = [recorded_seconds[end.run.id, end.run.attempt] for end in ends]
     seconds = [max(held_seconds, end.device_seconds or 0.0) for held_seconds, end in zip(held, ends, strict=True)]
     changed = connection.execute(
         _END_ATTEMPT, [_attempt_binds(end, total, now) for end, total in zip(ends, seconds, strict=True)]
@@ -133,14 +133,14 @@ def longest_backoff_seconds(policy: LeasePolicy) -> float:
     return float(min(policy.backoff_seconds * 2 ** (policy.max_failures - 1), MAX_BACKOFF_SECONDS) * MAX_JITTER)
 
 
-def _set_moments(before: RunRow, after: RunRow, now: float) -> RunRow:
-    """`after` with the moments that follow from its status."""
-    asked = after.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
+def _set_moments(old_run: RunRow, new_run: RunRow, now: float) -> RunRow:
+    """Return `new_run` with the times that follow from its status."""
+    is_stopping = new_run.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
     return replace(
-        after,
-        reason=plain_text(after.reason),
-        ended_at=now if after.status in TERMINAL else None,
-        stop_requested_at=(before.stop_requested_at or now) if asked else None,
+        new_run,
+        reason=plain_text(new_run.reason),
+        ended_at=now if new_run.status in TERMINAL else None,
+        stop_requested_at=(old_run.stop_requested_at or now) if is_stopping else None,
     )
 
 
@@ -155,25 +155,25 @@ def _attempt_binds(end: AttemptEnd, device_seconds: float, now: float) -> dict[s
     }
 
 
-def _binds(before: RunRow, after: RunRow) -> dict[str, object]:
+def _binds(old_run: RunRow, new_run: RunRow) -> dict[str, object]:
     return {
-        "guard_id": before.id,
-        "guard_status": before.status,
-        "guard_attempt": before.attempt,
-        "guard_event": before.last_event,
-        **{f"new_{name}": getattr(after, name) for name in WRITTEN},
+        "guard_id": old_run.id,
+        "guard_status": old_run.status,
+        "guard_attempt": old_run.attempt,
+        "guard_event": old_run.last_event,
+        **{f"new_{name}": getattr(new_run, name) for name in WRITTEN},
     }
 
 
-def _event(before: RunRow, after: RunRow, now: float) -> dict[str, object]:
+def _event(old_run: RunRow, new_run: RunRow, now: float) -> dict[str, object]:
     return {
-        "run_id": before.id,
-        "sequence": before.last_event + 1,
+        "run_id": old_run.id,
+        "sequence": old_run.last_event + 1,
         "at": now,
-        "from_status": before.status,
-        "to_status": after.status,
-        "attempt": after.attempt,
-        "reason": after.reason,
+        "from_status": old_run.status,
+        "to_status": new_run.status,
+        "attempt": new_run.attempt,
+        "reason": new_run.reason,
     }
 
 

@@ -20,11 +20,11 @@ def subject(name: str) -> Subject:
     return Subject(name=name, lr=RATES.get(name, USUAL_RATE), coasts=name in COASTING)
 
 
-def promises(among: Iterable[str]) -> list[object]:
+def promises(optimizer_names: Iterable[str]) -> list[object]:
     """Every promise of each of them."""
     return [
         pytest.param(name, promise, id=f"{name}-{promise.__name__}")
-        for name in among
+        for name in optimizer_names
         for promise in promises_of(subject(name))
     ]
 

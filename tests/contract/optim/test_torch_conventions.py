@@ -162,10 +162,10 @@ def test_a_sparse_gradient_is_followed_or_refused(name: str):
     backward(model)
     table = model.get_parameter("transformer.wte.weight")
     table.grad = torch.eye(*table.shape).to_sparse()
-    before = table.detach().clone()
+    original = table.detach().clone()
     if name in TAKING_SPARSE:
         optimizer.step()
-        assert table.isfinite().all() and not torch.equal(table, before)
+        assert table.isfinite().all() and not torch.equal(table, original)
     else:
         with pytest.raises(Exception, match=r"(?i)sparse"):
             optimizer.step()
@@ -178,12 +178,12 @@ def test_a_group_may_come_later(name: str):
     late[1].requires_grad_(False)
     optimizer = build(name, model, lr=RATE)
     train(model, optimizer, range(2))
-    before = late[1].detach().clone()
+    original = late[1].detach().clone()
     late[1].requires_grad_(True)
     options = {key: value for key, value in optimizer.param_groups[0].items() if key not in ("params", "param_names")}
     optimizer.add_param_group({**options, "params": [late], "lr": RATE / 2})
     train(model, optimizer, range(2, 5))
-    assert not torch.equal(late[1], before) and late[1].isfinite().all()
+    assert not torch.equal(late[1], original) and late[1].isfinite().all()
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -203,8 +203,8 @@ def test_a_flag_of_torch_s_that_ours_cannot_follow_is_refused_with_the_reason(na
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini, AdamMini])
 def test_flags_that_are_off_or_ask_for_speed_change_nothing(cls: type[AdaPM]):
     model, other = tiny_gpt2(), tiny_gpt2()
-    off: dict[str, Any] = {"maximize": False, "capturable": False, "differentiable": False}
-    train(model, cls.for_model(model, RATE, foreach=True, fused=True, **off), range(3))
+    flags: dict[str, Any] = {"maximize": False, "capturable": False, "differentiable": False}
+    train(model, cls.for_model(model, RATE, foreach=True, fused=True, **flags), range(3))
     train(other, cls.for_model(other, RATE), range(3))
     assert same_bits(model, other)
 

@@ -78,9 +78,9 @@ def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:
     store.pass_time(500)
     assert store.queue.stop_late() == ()
     store.runs.apply(run_id, RunAction.RESUME)
-    again = store.start()
+    second_lease = store.start()
     assert store.queue.stop_late() == ()
-    live_for(store, again, 200)
+    live_for(store, second_lease, 200)
     assert store.queue.stop_late() == ((run_id, TimeLimit.MAX_RUN_SECONDS),)
 
 
@@ -136,8 +136,8 @@ def test_a_tuned_comparison_gets_nothing_after_its_deadline(store: Store) -> Non
     store.pass_time(10)
     assert len(store.queue.stop_late()) == 3
     store.follow()
-    done = store.experiments.get(experiment.id)
-    assert (done.counts.total, done.counts.growing, done.counts.done()) == (3, False, True)
+    record = store.experiments.get(experiment.id)
+    assert (record.counts.total, record.counts.growing, record.counts.done()) == (3, False, True)
 
 
 def test_what_follows_has_the_limits_of_its_experiment(store: Store) -> None:

@@ -141,8 +141,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.database = type(self).open_database(self.stack)
         self.moment = 1e9
         # Time stands still between ticks, however busy the machine is that runs this.
-        still = sa.bindparam("clock", callable_=lambda: self.moment, type_=sa.Double, unique=True)
-        self.database._now, self.database._clock = still, sa.select(still)
+        clock = sa.bindparam("clock", callable_=lambda: self.moment, type_=sa.Double, unique=True)
+        self.database._now, self.database._clock = clock, sa.select(clock)
         self.services = make_services(self.database, policy=POLICY)
         self.queue = Queue(self.database, POLICY)
         self.model: dict[str, ModelRun] = {}
@@ -274,8 +274,8 @@ class QueueMachine(RuleBasedStateMachine):
         run = self.model[lease.run_id]
         repeated = self.ended_as(lease, AttemptOutcome.STOPPED)
         withdrawn = command is Command.PAUSE and run.attempt in run.paused_attempts
-        asked = run.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
-        allowed = run.live(lease) and (asked or withdrawn)
+        is_stopping = run.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
+        allowed = run.live(lease) and (is_stopping or withdrawn)
         stopped = Stopped(command=command, step=1, device_seconds=0)
         if (
             self.accepted(allowed or repeated, lambda: self.services.attempts.record_stop(*identity(lease), stopped))

@@ -87,6 +87,6 @@ def run_spec(*, batch_sequences: int, processes: int | None = None) -> RunSpec:
 def halvings(spec: RunSpec) -> list[int]:
     """The micro-batches of one attempt after another."""
     sizes: list[int] = []
-    while (less := halve_micro_batch(spec, sizes[-1] if sizes else None)) is not None:
-        sizes.append(less)
+    while (size := halve_micro_batch(spec, sizes[-1] if sizes else None)) is not None:
+        sizes.append(size)
     return sizes

@@ -73,10 +73,10 @@ def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -
 
 def test_a_claim_stops_at_the_first_run_that_does_not_fit(store: Store) -> None:
     """A large run at the head is waited for: small ones behind it must not starve it."""
-    small, large, behind = store.submit(seeds=(1,)), store.submit(seeds=(1,), cpus=4), store.submit(seeds=(1,))
+    small, large, followers = store.submit(seeds=(1,)), store.submit(seeds=(1,), cpus=4), store.submit(seeds=(1,))
     assert [lease.run_id for lease in store.claim(cpus=3, gpus=0, limit=10)] == small
     assert store.claim(cpus=3, gpus=0, limit=10) == ()
-    assert [lease.run_id for lease in store.claim(cpus=5, gpus=0, limit=10)] == large + behind
+    assert [lease.run_id for lease in store.claim(cpus=5, gpus=0, limit=10)] == large + followers
 
 
 def nodes(*sizes: tuple[int, int]) -> list[Node]:
@@ -160,10 +160,10 @@ def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
     (run_id,) = store.submit(seeds=(1,))
     lease = store.start()
     store.attempts.finish(run_id, 1, lease.token, result(final_val_loss=2.25, device_seconds=8))
-    before = store.runs.get(run_id)
+    first_run = store.runs.get(run_id)
     store.attempts.finish(run_id, 1, lease.token, result(final_val_loss=9.0))
     run = store.runs.get(run_id)
-    assert run == before
+    assert run == first_run
     assert run.result == result(final_val_loss=2.25, device_seconds=8)
     assert (run.status, run.step, run.last_val_loss, run.device_seconds) == (RunStatus.SUCCEEDED, 10, 2.25, 8)
     assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.SUCCEEDED
@@ -232,24 +232,24 @@ def test_a_zombie_changes_nothing(store: Store) -> None:
     store.pass_time(POLICY.backoff_seconds * 2)
     fresh = store.start()
     for _ in range(2):
-        before = everything(store, run_id)
+        state = everything(store, run_id)
         for verb in VERBS:
             with pytest.raises(LeaseLostError):
                 verb.call(store, run_id, zombie.attempt, zombie.token)
-            assert everything(store, run_id) == before, verb.name
+            assert everything(store, run_id) == state, verb.name
         store.attempts.finish(run_id, fresh.attempt, fresh.token, result())
 
 
 def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store) -> None:
     (run_id,) = store.submit(seeds=(1,))
     lease = store.start()
-    before = everything(store, run_id)
+    state = everything(store, run_id)
     wrong = [(run_id, 1, "guess"), (run_id, 2, lease.token), (run_id, 0, lease.token), ("nothing", 1, lease.token)]
     for verb in VERBS:
         for run, attempt, token in [*wrong, (run_id, 10**30, lease.token), ("\x00", 1, lease.token)]:
             with pytest.raises(LeaseLostError):
                 verb.call(store, run, attempt, token)
-        assert everything(store, run_id) == before, verb.name
+        assert everything(store, run_id) == state, verb.name
 
 
 def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> None:
@@ -368,11 +368,11 @@ def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_oth
         store.pass_time(60)
         return run_status
 
-    few = ["node"] * (MOST_NODES_LOST - 1)
-    assert {lose(message) for message in (*few, "the service was stopped", *few)} == {RunStatus.QUEUED}
+    messages = ["node"] * (MOST_NODES_LOST - 1)
+    assert {lose(message) for message in (*messages, "the service was stopped", *messages)} == {RunStatus.QUEUED}
     assert lose("node") is RunStatus.RETRY_WAIT
     outcomes = [attempt.outcome for attempt in store.runs.attempts(run_id)]
-    assert outcomes == [AttemptOutcome.INTERRUPTED] * (2 * len(few) + 1) + [AttemptOutcome.LOST]
+    assert outcomes == [AttemptOutcome.INTERRUPTED] * (2 * len(messages) + 1) + [AttemptOutcome.LOST]
 
 
 def test_a_release_of_another_attempt_changes_nothing(store: Store) -> None:
@@ -426,13 +426,13 @@ def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None
 
 
 def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:
-    done, running, waiting = store.submit(seeds=(1, 2, 3))
+    ended_id, running, waiting = store.submit(seeds=(1, 2, 3))
     first, _ = store.start(), store.start()
-    store.attempts.finish(done, 1, first.token, result())
-    experiment_id = store.runs.get(done).experiment_id
+    store.attempts.finish(ended_id, 1, first.token, result())
+    experiment_id = store.runs.get(ended_id).experiment_id
     store.experiments.apply(experiment_id, RunAction.CANCEL)
     record = store.experiments.apply(experiment_id, RunAction.CANCEL)
-    assert [status(store, run) for run in (done, running, waiting)] == ["succeeded", "cancelling", "cancelled"]
+    assert [status(store, run) for run in (ended_id, running, waiting)] == ["succeeded", "cancelling", "cancelled"]
     assert record.ended_at is None
     store.queue.release(running, 1, AttemptOutcome.LOST, "gone")
     assert store.experiments.get(experiment_id).ended_at is not None

@@ -113,26 +113,26 @@ def test_a_waiting_run_says_that_the_device_hours_are_used_up(store: Store) -> N
 
 
 def test_the_runs_of_a_repeated_submission_stay_with_the_key_that_made_them(store: Store) -> None:
-    owner, other = key(store, runs_at_once=1), key(store)
+    owner, stranger = key(store, runs_at_once=1), key(store)
     spec = comparison_spec()
     first = store.experiments.submit(spec, "same", by=owner)
-    again = store.experiments.submit(spec, "same", by=other)
-    assert (again.created, again.experiment.key_id) == (False, owner)
-    assert first.experiment.id == again.experiment.id
+    repeat = store.experiments.submit(spec, "same", by=stranger)
+    assert (repeat.created, repeat.experiment.key_id) == (False, owner)
+    assert first.experiment.id == repeat.experiment.id
 
 
 def test_two_dispatchers_at_once_do_not_pass_a_quota_together(store: Store) -> None:
     submit(store, key(store, runs_at_once=3), runs=40)
     queues = [Queue(store.database, POLICY) for _ in range(4)]
-    together = Barrier(len(queues))
+    barrier = Barrier(len(queues))
 
     def grab(queue: Queue) -> list[Lease]:
-        together.wait(30)
+        barrier.wait(30)
         return [lease for _ in range(5) for lease in claim(queue, cpus=99, limit=2)]
 
     with ThreadPoolExecutor(len(queues)) as threads:
-        taken = [lease for leases in threads.map(grab, queues) for lease in leases]
-    assert len(taken) == 3
+        claimed_leases = [lease for leases in threads.map(grab, queues) for lease in leases]
+    assert len(claimed_leases) == 3
     live = sa.select(sa.func.count()).select_from(attempts).where(attempts.c.ended_at.is_(None))
     with store.database.reading() as connection:
         assert connection.execute(live).scalar_one() == 3

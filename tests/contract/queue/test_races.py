@@ -163,10 +163,10 @@ def test_two_claimers_never_get_the_same_run(store: Store) -> None:
     store.experiments.submit(comparison_spec(seeds=range(40)))
 
     def take_all() -> list[str]:
-        taken: list[str] = []
+        run_ids: list[str] = []
         while leases := store.claim(cpus=3, gpus=0, limit=3):
-            taken += [lease.run_id for lease in leases]
-        return taken
+            run_ids += [lease.run_id for lease in leases]
+        return run_ids
 
     first, second = together(take_all, take_all)
     assert isinstance(first, list)
@@ -184,10 +184,10 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
     with postgresql.database() as database:
         store = open_store(database)
         runs = store.runs.page(experiment_id=store.experiments.submit(comparison_spec(seeds=range(4))).experiment.id)
-        with ThreadPoolExecutor(1) as other, database.writing() as connection:
+        with ThreadPoolExecutor(1) as pool, database.writing() as connection:
             head = select_runs().order_by(tables.runs.c.position).limit(2)
             held, _ = lock(database, connection, head)
-            claimed = other.submit(store.claim, cpus=4, gpus=0, limit=2).result(timeout=10)
+            claimed = pool.submit(store.claim, cpus=4, gpus=0, limit=2).result(timeout=10)
         assert [run.id for run in held] == [run.id for run in runs[:2]]
         assert [lease.run_id for lease in claimed] == [run.id for run in runs[2:]]
 

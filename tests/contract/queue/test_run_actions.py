@@ -39,11 +39,11 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
     store.pass_time(1000)
     assert store.claim(cpus=8, gpus=0, limit=1) == ()
     assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.QUEUED
-    (again,) = store.claim(cpus=8, gpus=0, limit=1)
-    assert store.attempts.hello(run_id, again.attempt, again.token).checkpoint == notice.model_copy(
+    (second_lease,) = store.claim(cpus=8, gpus=0, limit=1)
+    assert store.attempts.hello(run_id, second_lease.attempt, second_lease.token).checkpoint == notice.model_copy(
         update={"attempt": 1}
     )
-    store.attempts.finish(run_id, again.attempt, again.token, result())
+    store.attempts.finish(run_id, second_lease.attempt, second_lease.token, result())
     run = store.runs.get(run_id)
     assert (run.status, run.attempt, run.device_seconds) == (RunStatus.SUCCEEDED, 2, 6 + 4)
     events = ["queued", "leased", "running", "pausing", "paused", "queued", "leased", "running", "succeeded"]
@@ -123,13 +123,13 @@ def test_every_action_in_every_state_is_taken_or_refused_and_may_be_repeated(sto
     for status, action in product(RunStatus, RunAction):
         run_id = bring(store, status)
         if status.value not in ALLOWED[action]:
-            before = store.runs.events(run_id)
+            events = store.runs.events(run_id)
             with pytest.raises(ConflictError, match=rf"run {run_id} .*{status.value}; "):
                 store.runs.apply(run_id, action)
-            assert store.runs.events(run_id) == before
+            assert store.runs.events(run_id) == events
         else:
-            once = store.runs.apply(run_id, action)
-            assert store.runs.apply(run_id, action) == once
+            run = store.runs.apply(run_id, action)
+            assert store.runs.apply(run_id, action) == run
         store.experiments.apply(run_id.partition("-")[0], RunAction.CANCEL)
         store.queue.interrupt_all()
 
@@ -148,11 +148,11 @@ AFTER: dict[object, tuple[str, str, str]] = {
 
 def test_every_ending_in_every_live_state_leads_where_the_table_says(store: Store) -> None:
     for ending, states in AFTER.items():
-        for asked, after in zip((None, RunAction.PAUSE, RunAction.CANCEL), states, strict=True):
+        for action, expected in zip((None, RunAction.PAUSE, RunAction.CANCEL), states, strict=True):
             (run_id,) = store.submit(seeds=(1,))
             lease = store.start()
-            if asked is not None:
-                store.runs.apply(run_id, asked)
+            if action is not None:
+                store.runs.apply(run_id, action)
             if ending == "result":
                 store.attempts.finish(run_id, 1, lease.token, result())
             elif ending == "lost":
@@ -161,19 +161,19 @@ def test_every_ending_in_every_live_state_leads_where_the_table_says(store: Stor
             else:
                 assert isinstance(ending, FailureKind)
                 fail(store, lease, ending)
-            assert store.runs.get(run_id).status.value == after, (ending, asked)
+            assert store.runs.get(run_id).status.value == expected, (ending, action)
             store.experiments.apply(run_id.partition("-")[0], RunAction.CANCEL)
 
 
 def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(store: Store) -> None:
-    done, broken, running, waiting = store.submit(seeds=range(4))
+    ended_id, broken, running, waiting = store.submit(seeds=range(4))
     leases = [store.start() for _ in range(3)]
-    store.attempts.finish(done, 1, leases[0].token, result())
+    store.attempts.finish(ended_id, 1, leases[0].token, result())
     fail(store, leases[1])
-    experiment = done.partition("-")[0]
+    experiment = ended_id.partition("-")[0]
 
     def now() -> list[str]:
-        return [store.runs.get(run_id).status.value for run_id in (done, broken, running, waiting)]
+        return [store.runs.get(run_id).status.value for run_id in (ended_id, broken, running, waiting)]
 
     store.experiments.apply(experiment, RunAction.PAUSE)
     assert now() == ["succeeded", "failed", "pausing", "paused"]
@@ -230,9 +230,9 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
     assert [event.reason for event in store.runs.events(run_id)][-1] == "goes on with 2 processes instead of 4"
     assert after.spec.workload == before.spec.workload
     assert store.claim(cpus=3, gpus=0, limit=1) == ()
-    (again,) = store.claim(cpus=4, gpus=0, limit=1)
-    assert again.spec == after.spec
-    fail(store, again)
+    (second_lease,) = store.claim(cpus=4, gpus=0, limit=1)
+    assert second_lease.spec == after.spec
+    fail(store, second_lease)
     assert store.runs.get(run_id).status is RunStatus.FAILED
     retried = store.runs.apply(run_id, RunAction.RETRY, 1)
     assert retried.spec is not None

@@ -45,9 +45,9 @@ def test_a_fault_that_nobody_foresaw_leaves_nothing_behind(store: Store, monkeyp
 
 def test_data_that_only_a_person_can_bring_must_be_there(store: Store) -> None:
     spec = comparison_spec(seeds=(1,))
-    own = spec.workload.data.model_copy(update={"dataset": "own/texts"})
+    data = spec.workload.data.model_copy(update={"dataset": "own/texts"})
     with pytest.raises(MissingDataError):
-        store.experiments.submit(spec.model_copy(update={"workload": spec.workload.model_copy(update={"data": own})}))
+        store.experiments.submit(spec.model_copy(update={"workload": spec.workload.model_copy(update={"data": data})}))
     assert store.experiments.page() == ()
 
 
@@ -75,13 +75,13 @@ def test_series_of_many_runs_are_those_of_each(store: Store, monkeypatch: pytest
         for number in range(count):
             sent = batch(number, range(3 * number, 3 * number + 3), loss=float(count))
             store.attempts.append_points(lease.run_id, lease.attempt, lease.token, sent)
-    asked = [lease.run_id for lease in leases]
+    run_ids = [lease.run_id for lease in leases]
     with store.database.reading() as connection:
         points_by_run = {
-            id: list(columns.points()) for id, columns in series.read_many(connection, asked, ("train_loss",))
+            id: list(columns.points()) for id, columns in series.read_many(connection, run_ids, ("train_loss",))
         }
-        alone = {id: list(series.read(connection, id, ("train_loss",)).points()) for id in asked}
-    assert points_by_run == {id: points for id, points in alone.items() if points}
+        single_points = {id: list(series.read(connection, id, ("train_loss",)).points()) for id in run_ids}
+    assert points_by_run == {id: points for id, points in single_points.items() if points}
     assert len(points_by_run) == 3
 
 
@@ -93,20 +93,20 @@ def test_a_key_has_so_many_waiting_runs_and_no_more(store: Store) -> None:
     """What is refused leaves nothing behind; what began, was answered before, or is another's takes no room."""
     ada, bob = key_of(store, "Ada"), key_of(store, "Bob")
     store.experiments.most_waiting = 5
-    made = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
+    receipt = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
     with pytest.raises(ConflictError, match=r"may have 5 waiting runs, and has room for 2 more; this experiment has 3"):
         store.experiments.submit(comparison_spec(seeds=range(3)), by=ada)
     for key, runs in ((ada, 2), (bob, 5), (None, 9)):
         store.experiments.submit(comparison_spec(seeds=range(runs)), by=key)
     assert len(store.experiments.page(limit=9)) == 4
-    again = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
-    assert again.experiment.id == made.experiment.id
+    repeat = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
+    assert repeat.experiment.id == receipt.experiment.id
     with pytest.raises(ConflictError, match="room for 0 more"):
         store.experiments.submit(comparison_spec(seeds=(1,)), by=ada)
     begun = store.claim(cpus=1, limit=1)[0].run_id
-    assert begun.startswith(made.experiment.id)
+    assert begun.startswith(receipt.experiment.id)
     store.experiments.submit(comparison_spec(seeds=(1,)), by=ada)
-    store.experiments.apply(made.experiment.id, RunAction.CANCEL)
+    store.experiments.apply(receipt.experiment.id, RunAction.CANCEL)
     store.experiments.submit(comparison_spec(seeds=(1, 2)), by=ada)
 
 

@@ -55,22 +55,22 @@ def test_a_sweep_begins_without_runs_and_may_grow(store: Store):
 def test_the_end_of_a_sweep_without_trials_is_seen(store: Store, how: str):
     """Streams and pages wait for another version, and there is no run that could have one."""
     sweep_id = begun(store)
-    seen = store.experiments.version(sweep_id), store.monitor.version()
+    versions = store.experiments.version(sweep_id), store.monitor.version()
     if how == "cancelled":
         store.experiments.apply(sweep_id, RunAction.CANCEL)
     else:
         trials.close(store.database, sweep_id)
     assert store.experiments.get(sweep_id).counts.done()
-    assert store.experiments.version(sweep_id) > seen[0]
-    assert store.monitor.version() > seen[1]
+    assert store.experiments.version(sweep_id) > versions[0]
+    assert store.monitor.version() > versions[1]
 
 
 def test_a_trial_is_added_once_whatever_it_is_asked_with(store: Store):
     """The number decides: a driver that comes back with other hyperparameters finds the run that is there."""
     sweep_id = begun(store)
     run_id = add(store, sweep_id, 0)
-    other = trial_run(ASHA, 0, {"lr": 0.05})
-    assert trials.add(store.database, sweep_id, ASHA, 0, other) == run_id
+    changed_trial = trial_run(ASHA, 0, {"lr": 0.05})
+    assert trials.add(store.database, sweep_id, ASHA, 0, changed_trial) == run_id
     assert [(run.id, run.lr, run.position) for run in all_of(store, sweep_id)] == [(run_id, 6e-4, 0)]
 
 
@@ -104,8 +104,8 @@ def test_a_stop_outlives_the_attempt_that_it_was_meant_for(store: Store):
     lease = store.start()
     trials.ask_to_stop(store.database, lease.run_id)
     store.queue.interrupt_all()
-    again = store.start()
-    assert store.attempts.heartbeat(again.run_id, 2, again.token, Heartbeat()).command is Command.STOP_EARLY
+    second = store.start()
+    assert store.attempts.heartbeat(second.run_id, 2, second.token, Heartbeat()).command is Command.STOP_EARLY
 
 
 def test_a_person_comes_before_the_sweep(store: Store):

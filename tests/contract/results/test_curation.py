@@ -109,9 +109,9 @@ def test_every_change_is_seen_by_watchers(store: Store) -> None:
         act()
         assert store.monitor.version() > all_before
         assert store.experiments.version(experiment_id) > one_before
-    before = store.monitor.version()
+    version = store.monitor.version()
     store.experiments.delete(experiment_id)
-    assert store.monitor.version() > before
+    assert store.monitor.version() > version
 
 
 def test_experiments_of_any_source_are_found_and_labelled_alike(store: Store) -> None:
@@ -119,16 +119,16 @@ def test_experiments_of_any_source_are_found_and_labelled_alike(store: Store) ->
     measured = submit(store)
     store.external_runs.append("one", told_lines({0: 1.0}))
     logged_id = store.external_runs.experiment("a study").id
-    for experiment_id, asked in ((measured, measured), (logged_id, logged_id), (logged_id, "a study")):
-        store.experiments.change_labels(asked, LabelChange(remove=("a", "b", "c", "d")))
+    for experiment_id, alias in ((measured, measured), (logged_id, logged_id), (logged_id, "a study")):
+        store.experiments.change_labels(alias, LabelChange(remove=("a", "b", "c", "d")))
         with ThreadPoolExecutor(4) as pool:
             changes = (LabelChange(add=(label,)) for label in "abcd")
-            list(pool.map(lambda change, asked=asked: store.experiments.change_labels(asked, change), changes))
-        record = store.experiments.find(asked)
+            list(pool.map(lambda change, alias=alias: store.experiments.change_labels(alias, change), changes))
+        record = store.experiments.find(alias)
         assert (record.id, record.labels) == (experiment_id, ("a", "b", "c", "d"))
         with pytest.raises(ConflictError, match="24 labels, of at most 20"):
-            store.experiments.change_labels(asked, LabelChange(add=tuple(map(str, range(20)))))
-        assert store.experiments.find_any(asked).labels == ("a", "b", "c", "d")
+            store.experiments.change_labels(alias, LabelChange(add=tuple(map(str, range(20)))))
+        assert store.experiments.find_any(alias).labels == ("a", "b", "c", "d")
     for missing in ("none", "another study"):
         with pytest.raises(NotFoundError, match="there is no experiment"):
             store.experiments.change_labels(missing, LabelChange(add=("a",)))
@@ -150,16 +150,16 @@ def test_experiments_are_listed_by_their_labels_page_by_page(store: Store) -> No
 
 
 def test_a_deleted_experiment_is_nowhere_and_comes_back_as_it_was(store: Store) -> None:
-    other, experiment_id = ended(store, "other"), ended(store)
+    other_id, experiment_id = ended(store, "other"), ended(store)
     run_id = f"{experiment_id}-0000"
-    before, runs_before = store.experiments.get(experiment_id), store.runs.page()
+    original, runs_before = store.experiments.get(experiment_id), store.runs.page()
     deleted = store.experiments.delete(experiment_id)
     assert deleted.deleted_at is not None
     assert deleted.undo_until == pytest.approx(deleted.deleted_at + 7 * DAY)
     assert store.experiments.delete(experiment_id) == deleted
     assert names(store) == ["other"]
     assert store.experiments.page(deleted=True) == (deleted,)
-    assert [run.experiment_id for run in store.runs.page()] == [other]
+    assert [run.experiment_id for run in store.runs.page()] == [other_id]
     lookups: tuple[Callable[[], object], ...] = (
         lambda: store.experiments.get(experiment_id),
         lambda: store.experiments.version(experiment_id),
@@ -178,7 +178,7 @@ def test_a_deleted_experiment_is_nowhere_and_comes_back_as_it_was(store: Store) 
             look()
     assert store.monitor.activity().device_seconds_today < sum(run.device_seconds for run in runs_before)
     restored = store.experiments.restore(experiment_id)
-    assert restored == before.model_copy(update={"revision": 2})
+    assert restored == original.model_copy(update={"revision": 2})
     assert store.experiments.restore(experiment_id) == restored
     assert store.runs.page() == runs_before
 
@@ -379,8 +379,8 @@ def test_a_clone_has_the_same_specification_and_says_of_what(store: Store) -> No
     assert (clone.spec, clone.spec_hash, clone.cloned_from) == (source.spec, source.spec_hash, source.id)
     assert (clone.labels, clone.note, clone.revision) == ((), None, 0)
     assert store.experiments.get(clone.id) == clone
-    again = store.experiments.clone(source.id, key="once")
-    assert (again.created, again.experiment.id) == (False, clone.id)
+    repeat = store.experiments.clone(source.id, key="once")
+    assert (repeat.created, repeat.experiment.id) == (False, clone.id)
     named = store.experiments.clone(clone.id, "another name").experiment
     assert (named.name, named.spec.name, named.cloned_from) == ("another name", "another name", clone.id)
     assert named.spec.model_copy(update={"name": source.name}) == source.spec
@@ -398,8 +398,8 @@ def test_no_two_clones_have_the_same_fresh_seeds(store: Store) -> None:
     store.experiments.delete(second.id)
     third = store.experiments.clone(first.id, fresh_seeds=1).experiment
     assert [clone.spec.seeds for clone in (first, second, third)] == [(9, 10), (11, 12), (13,)]
-    again = store.experiments.clone(source.id, fresh_seeds=2, key="one")
-    assert (again.created, again.experiment.id) == (False, first.id)
+    repeat = store.experiments.clone(source.id, fresh_seeds=2, key="one")
+    assert (repeat.created, repeat.experiment.id) == (False, first.id)
 
 
 def test_no_statement_names_all_of_many_experiments(store: Store, tmp_path: Path) -> None:
@@ -419,8 +419,8 @@ def test_no_statement_names_all_of_many_experiments(store: Store, tmp_path: Path
         assert prune(store.database, tmp_path, "none") == ()
         with store.database.writing() as connection:
             now = store.database.read_clock(connection)
-            gone = {"deleted_at": now - DAY, "undo_until": now - 1}
-            connection.execute(sa.update(experiments).where(experiments.c.cloned_from == source.id).values(gone))
+            timestamps = {"deleted_at": now - DAY, "undo_until": now - 1}
+            connection.execute(sa.update(experiments).where(experiments.c.cloned_from == source.id).values(timestamps))
         assert sorted(deletion.claim_removals(store.database)) == sorted(ids)
     assert max(work.parameters) < 600
 

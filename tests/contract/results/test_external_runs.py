@@ -39,13 +39,13 @@ def test_the_same_lines_again_change_nothing_and_a_gap_is_not_taken(external: Ex
     assert external.append("one", second).lines == 0, "the lines before it are not there"
     assert external.append("one", first).lines == 2
     assert external.append("one", second).lines == 4
-    seen, series = external.run("one"), external.series("one")
-    for again in (first, second, batch({10: 4.0, 20: 3.0}, first_line=1), batch({}, first_line=0)):
-        assert external.append("one", again).lines == 4
-    assert external.run("one") == seen and external.series("one") == series
+    original, series = external.run("one"), external.series("one")
+    for repeat in (first, second, batch({10: 4.0, 20: 3.0}, first_line=1), batch({}, first_line=0)):
+        assert external.append("one", repeat).lines == 4
+    assert external.run("one") == original and external.series("one") == series
     assert series.steps == {"val_loss": (0, 10, 20, 30)} and series.values == {"val_loss": (5.0, 4.0, 3.0, 2.0)}
-    assert (seen.metrics["val_loss"].last, seen.metrics["val_loss"].last_step, seen.lines) == (2.0, 30, 4)
-    assert seen.origin == "external" and seen.state is ExternalState.RUNNING
+    assert (original.metrics["val_loss"].last, original.metrics["val_loss"].last_step, original.lines) == (2.0, 30, 4)
+    assert original.origin == "external" and original.state is ExternalState.RUNNING
 
 
 def test_a_damaged_row_fails_alone(external: ExternalRuns, database: Database) -> None:
@@ -84,10 +84,10 @@ def test_a_run_that_goes_on_from_a_checkpoint_leaves_out_what_was_beyond_it(exte
     later = later.model_copy(
         update={"lines": tuple(line and line.model_copy(update={"at": line.at + 100}) for line in later.lines)}
     )
-    done = LinesBatch(
+    ending = LinesBatch(
         run=later.run, part="second", first_line=2, lines=(SpoolLine(at=BEGAN + 200, state=ExternalState.FINISHED),)
     )
-    for piece in (later, done, batch({10: 4.0, 20: 3.5, 25: 3.3})):
+    for piece in (later, ending, batch({10: 4.0, 20: 3.5, 25: 3.3})):
         external.append("one", piece)
     series = external.series("one")
     assert dict(zip(series.steps["val_loss"], series.values["val_loss"], strict=True)) == {
@@ -145,26 +145,26 @@ def test_what_the_client_logs_in_any_sessions_and_sends_in_any_pieces_makes_the_
         clock = iter([line.at for line in lines[:1] * 2 + lines[1:]])  # a spool says first that its run runs
         monkeypatch.setattr(own_runs, "time", SimpleNamespace(time=partial(next, clock)))
         run = own_runs.start_run(experiment="a study", candidate="muon", lr=0.002, seed=1, id="one", folder=tmp_path)
-        for before, line in pairwise(lines):
-            is_next = before.step is not None and line.step == before.step + 1
+        for previous_line, line in pairwise(lines):
+            is_next = previous_line.step is not None and line.step == previous_line.step + 1
             run.log(line.metrics, step=None if is_next else line.step)
         assert run.path is not None
         spool = RunSpool(run.path)
-        told = list(spool.lines())
-        assert len(told) == len(lines)
-        middle = random.randint(0, len(told))
+        rows = list(spool.lines())
+        assert len(rows) == len(lines)
+        middle = random.randint(0, len(rows))
         pieces.append(
-            [*batches(spool.run, spool.part, told[:middle]), *batches(spool.run, spool.part, told[middle:], middle)]
+            [*batches(spool.run, spool.part, rows[:middle]), *batches(spool.run, spool.part, rows[middle:], middle)]
         )
     while any(pieces):
-        waiting = random.choice([each for each in pieces if each])
+        waiting = random.choice([piece for piece in pieces if piece])
         external.append("one", waiting.pop(0))
-    series, kept = external.series("one"), external.run("one")
-    found = {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
-    assert found == slow_series(sessions)
-    summed_up = {name: (each.first_step, each.first, each.last_step, each.last) for name, each in kept.metrics.items()}
+    series, copy = external.series("one"), external.run("one")
+    curves = {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
+    assert curves == slow_series(sessions)
+    summed_up = {name: (stat.first_step, stat.first, stat.last_step, stat.last) for name, stat in copy.metrics.items()}
     assert summed_up == {
-        name: (min(values), values[min(values)], max(values), values[max(values)]) for name, values in found.items()
+        name: (min(values), values[min(values)], max(values), values[max(values)]) for name, values in curves.items()
     }
 
 
@@ -242,15 +242,15 @@ def test_labels_are_added_and_taken_away_by_several_at_once(external: ExternalRu
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda name: external.change_labels("a study", LabelChange(add=(name,))), ["b", "Ä", "a", "b"]))
     assert external.experiment("a study").labels == ("a", "b", "Ä")
-    again = LabelChange(add=("b",), remove=("a", "never there"))
-    assert external.change_labels(external.experiment("a study").id, again).labels == ("b", "Ä")
+    change = LabelChange(add=("b",), remove=("a", "never there"))
+    assert external.change_labels(external.experiment("a study").id, change).labels == ("b", "Ä")
     assert [experiment.name for experiment in external.experiments(labels=("b", "Ä"), limit=1)] == ["a study"]
     assert external.experiments(labels=("b", "a")) == () and len(external.experiments()) == 2
     external.change_labels("another", LabelChange(add=tuple(map(str, range(20)))))
     with pytest.raises(ConflictError, match="21 labels"):
         external.change_labels("another", LabelChange(add=("one more",)))
     with pytest.raises(NotFoundError):
-        external.change_labels("no study", again)
+        external.change_labels("no study", change)
     with pytest.raises(ValidationError):
         LabelChange(add=("a,b",))
 
@@ -271,10 +271,10 @@ def test_what_is_deleted_is_gone_and_comes_back_when_it_is_sent_again(
     with pytest.raises(NotFoundError):
         external.delete_run("run-0")
     assert [run.id for run in external.runs("a study")] == ["run-1", "run-2"]
-    gone = external.delete_experiment("a study")
-    assert gone.runs == 2 and external.experiments() == ()
+    record = external.delete_experiment("a study")
+    assert record.runs == 2 and external.experiments() == ()
     with pytest.raises(NotFoundError):
-        external.delete_experiment(gone.id)
+        external.delete_experiment(record.id)
     with database.reading() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(external_chunks)).scalar_one() == 0
     assert external.append("run-1", batch({10: 0.5}, first_line=1)).lines == 0, "the sender is told to begin anew"
@@ -395,8 +395,8 @@ def test_series_are_those_that_are_asked_for_and_no_more_than_an_answer_may_have
         ConflictError, match=r"has 30 values of these 3 metrics, and one answer at most 20; ask for few"
     ):
         external.series("one", most_values=20)
-    some = external.series("one", ("lr", "val_loss", "none"), most_values=20)
-    assert some.steps == {"lr": tuple(range(10)), "val_loss": tuple(range(10))}
+    series = external.series("one", ("lr", "val_loss", "none"), most_values=20)
+    assert series.steps == {"lr": tuple(range(10)), "val_loss": tuple(range(10))}
     assert set(external.series("one", most_values=30).values) == set(metrics)
 
 

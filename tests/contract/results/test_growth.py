@@ -131,11 +131,11 @@ def test_whoever_follows_an_experiment_is_told_that_nothing_follows(store: Store
     for run in store.runs.page(experiment_id=experiment.id):
         store.runs.apply(run.id, RunAction.CANCEL)
     assert not store.experiments.get(experiment.id).counts.done()
-    before, version = ExportOutbox(store.database).due(), store.monitor.version()
+    earlier_entries, version = ExportOutbox(store.database).due(), store.monitor.version()
     store.follow()
     assert store.experiments.get(experiment.id).counts.done()
     assert store.monitor.version() > version
-    (entry,) = ExportOutbox(store.database).due()[len(before) :]
+    (entry,) = ExportOutbox(store.database).due()[len(earlier_entries) :]
     assert (entry.kind, entry.experiment_id) == (OutboxKind.EXPERIMENT_SUBMITTED, experiment.id)
 
 
@@ -161,8 +161,8 @@ def test_whoever_comes_late_with_old_news_adds_nothing(store: Store) -> None:
         (old,) = growth.read_news(connection)
     finish_all(store, 1)
     with store.database.writing() as connection:
-        again = (spec.planned_run("adamw", seed=0, setting={"lr": 3e-3}),)
-        assert not growth.add_runs(connection, old, spec, again, store.database.read_clock(connection), goes_on=True)
+        batch = (spec.planned_run("adamw", seed=0, setting={"lr": 3e-3}),)
+        assert not growth.add_runs(connection, old, spec, batch, store.database.read_clock(connection), goes_on=True)
     store.follow()
     assert [run.seed for run in store.runs.page(experiment_id=experiment.id)] == [0] * 5
 
@@ -330,9 +330,9 @@ def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store) -> None:
     nano = [("gpt2-nano", 2e-3, 1), ("gpt2-nano", 2e-3, 2)]
     assert cells == nano
     assert store.experiments.get(experiment.id).counts.growing
-    while more := (*leases[3:], *begin(store, 9)):
+    while next_leases := (*leases[3:], *begin(store, 9)):
         leases = leases[:3]
-        for lease in more:
+        for lease in next_leases:
             finish(store, lease)
     ended = store.experiments.get(experiment.id).counts
     assert ended.done() and ended.total == 15
@@ -437,8 +437,8 @@ def test_an_experiment_of_an_earlier_version_in_the_middle_of_its_grid_goes_on_a
     assert not store.experiments.submit(read.spec, "once").created
     for lease in leases[1:]:
         finish(store, lease)
-    while more := begin(store, 9):
-        for lease in more:
+    while next_leases := begin(store, 9):
+        for lease in next_leases:
             finish(store, lease)
     ended = store.experiments.get(experiment.id)
     assert (ended.counts.done(), ended.counts.total) == (True, read.runs_planned())
@@ -482,8 +482,8 @@ NOISE = (0.0, 0.0, 0.04, -0.03, 0.05, -0.04, 0.03)
 
 def finish_at(store: Store, lease: Lease, gap: float = 0.0) -> None:
     """AdaPM is off by so much, and its differences vary."""
-    off = gap + NOISE[lease.spec.seed % 7] if lease.spec.optimizer.name == "adapm" else 0.0
-    store.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss(lease) + off))
+    difference = gap + NOISE[lease.spec.seed % 7] if lease.spec.optimizer.name == "adapm" else 0.0
+    store.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss(lease) + difference))
 
 
 def seeds_of(store: Store, id: str, name: str) -> list[int]:

@@ -112,8 +112,8 @@ def change_bytes(path: Path, random: Random) -> None:
     if random.random() < 0.5:  # whole lines
         first, last = whole.rfind(b"\n", 0, first) + 1, whole.find(b"\n", last) + 1 or len(whole)
     part = whole[first : min(last, first + random.choice([9, 99, 9_999]))]
-    again = part * random.choice([2, 200_000 // (len(part) + 1)])
-    new = random.choice([b"", again, bytes(255 - byte for byte in part), random.choice(ODD), random.randbytes(9)])
+    repeats = part * random.choice([2, 200_000 // (len(part) + 1)])
+    new = random.choice([b"", repeats, bytes(255 - byte for byte in part), random.choice(ODD), random.randbytes(9)])
     path.write_bytes(whole[:first] + new + whole[first + len(part) :])
 
 
@@ -168,17 +168,17 @@ def bounded() -> Iterator[None]:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < peak + 2**19, "KiB"
 
 
-def import_all(word: str, place: Path) -> int:
+def import_all(word: str, location: Path) -> int:
     """What the command line does of an import up to its sending; how many lines it would send."""
     if word == "spools":
-        spools = [RunSpool(path) for path in find(place)]
-        return sum(len(batch.lines) for each in spools for batch in batches(each.run, each.part, each.lines()))
-    runs = list(read_runs(READERS[word], ReadRequest(places=[str(place)])))
+        spools = [RunSpool(path) for path in find(location)]
+        return sum(len(batch.lines) for spool in spools for batch in batches(spool.run, spool.part, spool.lines()))
+    runs = list(read_runs(READERS[word], ReadRequest(places=[str(location)])))
     mapping, lines = propose_mapping(runs, {}, {"candidate": "muon"}), 0
     for run in runs:
         with suppress(SourceError):  # it is named, and the others are sent
             mapped = apply_mapping(run, mapping, READERS[word].source, "a")
-            lines += sum(len(each.lines) for each in batches(mapped.header, "a", _new_lines(mapped, {})))
+            lines += sum(len(batch.lines) for batch in batches(mapped.header, "a", _new_lines(mapped, {})))
     return lines
 
 
@@ -194,7 +194,7 @@ def test_whatever_is_imported_ends_in_runs_or_in_one_sentence_and_stays_as_it_is
     (whole / name).mkdir()
     write(whole / name)
     file = "a.db" if name == "mlflow" else "."
-    kept = [import_all(word, whole / name / file)]
+    line_counts = [import_all(word, whole / name / file)]
 
     @settings(max_examples=settings().max_examples // 2 // cost, phases=[Phase.generate])
     @given(random=st.randoms(use_true_random=False))
@@ -204,15 +204,15 @@ def test_whatever_is_imported_ends_in_runs_or_in_one_sentence_and_stays_as_it_is
             for change in random.choices([change_value, change_bytes, change_file], k=random.randint(1, 3)):
                 if files := [path for path in sorted(folder.rglob("*")) if path.is_file()]:
                     change(path := random.choice(files), random)
-            place = path if random.random() < 0.2 else folder / file
-            before, sentence = seen(folder), str(folder)
+            target = path if random.random() < 0.2 else folder / file
+            original, sentence = seen(folder), str(folder)
             try:
                 with bounded():
-                    kept.append(import_all(word, place))
+                    line_counts.append(import_all(word, target))
             except (SourceError, SpoolError, OSError) as error:
                 sentence = str(error)
             assert str(folder) in sentence and "\n" not in sentence and len(sentence) <= 2_000
-            assert seen(folder) == before
+            assert seen(folder) == original
 
     spoil_and_import()
-    assert kept[0] > 0 and (len(kept) > 1 or cost > 1), "some damage is none, or leaves the rest whole"
+    assert line_counts[0] > 0 and (len(line_counts) > 1 or cost > 1), "some damage is none, or leaves the rest whole"

@@ -31,7 +31,7 @@ STUDIES = ("csv", "tensorboard", "wandb", "trackio")
 
 
 def read(source: str, *places: object) -> list[SourceRun]:
-    return list(read_runs(READERS[source], ReadRequest(places=[str(place) for place in places])))
+    return list(read_runs(READERS[source], ReadRequest(places=[str(path) for path in places])))
 
 
 def mapped(runs: list[SourceRun], source: str) -> list[MappedRun]:
@@ -66,8 +66,8 @@ def test_a_study_is_read_as_its_tracker_wrote_it(source: str, files: Path) -> No
     assert reader is READERS[source], "the files show by themselves what they are"
     runs = mapped(read(source, *places), source)
     check_study(runs, shift=1 if source == "csv" else 0)  # Lightning has a step of its own for each call
-    again = mapped(read(source, *places), source)
-    assert [run.run_id for run in again] == [run.run_id for run in runs]
+    repeat = mapped(read(source, *places), source)
+    assert [run.run_id for run in repeat] == [run.run_id for run in runs]
 
 
 def test_wandb_says_how_runs_ended_what_the_machine_did_and_what_is_no_number() -> None:
@@ -136,8 +136,8 @@ def test_a_wandb_run_of_two_processes_is_one_over_the_axis_that_its_owner_define
     counted, rewound = sorted(mapped(read("wandb", files / "wandb_resumed"), "wandb"), key=lambda run: run.name)
     assert [*values(counted, "val_loss").items()] == [(0, 0), (20, 10), (40, 20), (60, 130), (80, 140)]
     assert [*values(rewound, "val_loss").items()] == [(0, 0), (10, 10), (20, 120)] and "step 20" in rewound.notes[0]
-    (alone,) = read("wandb", *(files / "wandb_resumed").glob("*-counted"))
-    by_count = apply_mapping(alone, FieldMapping(fields={"candidate": "name"}, constants={}), "wandb", "a study")
+    (source_run,) = read("wandb", *(files / "wandb_resumed").glob("*-counted"))
+    by_count = apply_mapping(source_run, FieldMapping(fields={"candidate": "name"}, constants={}), "wandb", "a study")
     assert [*values(by_count, "val_loss")] == [0, 1, 2, 3, 4] and "behind step 2" in by_count.notes[0]
 
 
@@ -296,17 +296,17 @@ def test_values_without_a_step_are_numbered_in_time_and_a_database_stays_as_it_i
     store = tmp_path / "mlflow.db"
     client = MlflowClient(f"sqlite:///{store}")
     for experiment in ("wanted", "other"):
-        made = client.create_experiment(experiment, artifact_location=str(tmp_path))
-        run = client.create_run(made, run_name="muon-s1")
+        experiment_id = client.create_experiment(experiment, artifact_location=str(tmp_path))
+        run = client.create_run(experiment_id, run_name="muon-s1")
         client.log_batch(run.info.run_id, metrics=[Metric("val_loss", 4.0 - i, 1000 * i, 0) for i in range(4)])
         client.log_batch(run.info.run_id, metrics=[Metric("lr", 0.5, 2000, 0)])
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     request = ReadRequest(places=[f"sqlite:///{store}"], only={"project": "want*"})
     (source_run,) = read_runs(READERS["mlflow"], request)
     (run,) = mapped([source_run], "mlflow")
     assert [*values(run, "val_loss").items()] == [(0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)]
     assert "without a step" in run.notes[0] and source_run.facts["project"] == "wanted"
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == contents
     with pytest.raises(SourceError, match="does not exist"):
         read("mlflow", f"sqlite:///{tmp_path / 'none.db'}")
     assert not (tmp_path / "none.db").exists()

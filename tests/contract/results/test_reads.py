@@ -48,10 +48,10 @@ def test_a_page_behind_something_that_does_not_exist_is_not_found(store: Store) 
 
 
 def test_a_page_of_an_experiments_runs_begins_after_none_of_anothers(store: Store) -> None:
-    first_id, other = (store.experiments.submit(comparison_spec(seeds=range(2))).experiment.id for _ in range(2))
+    first_id, second_id = (store.experiments.submit(comparison_spec(seeds=range(2))).experiment.id for _ in range(2))
     assert len(store.runs.page(experiment_id=first_id, after=f"{first_id}-0000")) == 1
-    with pytest.raises(NotFoundError, match=f"experiment '{first_id}' has no run '{other}-0000'"):
-        store.runs.page(experiment_id=first_id, after=f"{other}-0000")
+    with pytest.raises(NotFoundError, match=f"experiment '{first_id}' has no run '{second_id}-0000'"):
+        store.runs.page(experiment_id=first_id, after=f"{second_id}-0000")
 
 
 def test_sorted_pages_go_through_all_runs_with_unknown_values_last(store: Store) -> None:
@@ -76,8 +76,8 @@ def test_every_sort_key_is_a_total_order(store: Store) -> None:
     store.claim(cpus=2, gpus=0, limit=2)
     for key in SORT_KEYS:
         whole = store.runs.page(sort=f"-{key}")
-        behind = store.runs.page(sort=f"-{key}", after=whole[2].id)
-        assert behind == whole[3:], key
+        tail = store.runs.page(sort=f"-{key}", after=whole[2].id)
+        assert tail == whole[3:], key
         values = [getattr(run, key) for run in whole if getattr(run, key) is not None]
         assert values == sorted(values, reverse=True), key
 
@@ -129,7 +129,7 @@ def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> 
     assert changed()
     store.experiments.apply(quiet.id, RunAction.CANCEL)
     assert changed()
-    before = store.experiments.version(quiet.id), store.experiments.version(experiment.id)
+    earlier_versions = store.experiments.version(quiet.id), store.experiments.version(experiment.id)
     (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     assert changed()
     store.attempts.hello(lease.run_id, 1, lease.token)
@@ -144,8 +144,8 @@ def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> 
     store.queue.reap()
     store.claim(cpus=1, gpus=0, limit=1)
     assert not changed()
-    assert store.experiments.version(quiet.id) == before[0]
-    assert store.experiments.version(experiment.id) > before[1]
+    assert store.experiments.version(quiet.id) == earlier_versions[0]
+    assert store.experiments.version(experiment.id) > earlier_versions[1]
 
 
 def test_a_distributed_run_gets_through_its_steps_with_all_of_its_processes(store: Store) -> None:
@@ -177,12 +177,12 @@ def test_device_time_of_today_is_that_of_the_runs_and_no_other_days(store: Store
     store.pass_time(120)  # the reaper waits after it has slept; then it gives the silent one up
     assert store.runs.get(silent.run_id).status is not RunStatus.RUNNING
     assert today() == pytest.approx(of_runs())
-    before = today()
+    first_seconds = today()
     store.database.clock_offset_seconds += (evening + 3_600 - store.monitor.activity().now) % day
     third = store.start()
     store.database.clock_offset_seconds += 4_800  # 3,600 of them before midnight
     store.attempts.finish(third.run_id, 2, third.token, result(device_seconds=4_000.0))
-    assert of_runs() == pytest.approx(before + 4_000, abs=2)
+    assert of_runs() == pytest.approx(first_seconds + 4_000, abs=2)
     assert today() == pytest.approx(1_000, abs=2)
     store.database.clock_offset_seconds += day
     assert today() == 0

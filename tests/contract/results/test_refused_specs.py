@@ -49,9 +49,9 @@ def lost(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.Monke
 
 
 def test_a_run_that_is_refused_today_waits_with_its_fault_and_others_are_leased(store: Store, lost: str) -> None:
-    other = store.experiments.submit(comparison_spec(name="another", seeds=(1,))).experiment
+    experiment = store.experiments.submit(comparison_spec(name="another", seeds=(1,))).experiment
     leases = store.claim(cpus=4, limit=4)
-    assert [lease.run_id for lease in leases] == [f"{other.id}-0000"]
+    assert [lease.run_id for lease in leases] == [f"{experiment.id}-0000"]
     (run,) = store.runs.page(experiment_id=lost)
     assert run.status is RunStatus.QUEUED
     assert run.reason is not None
@@ -86,11 +86,11 @@ def test_it_can_be_read_and_cancelled(store: Store, lost: str) -> None:
 @pytest.mark.parametrize("action", [RunAction.RESUME, RunAction.RETRY])
 def test_it_cannot_begin_again(store: Store, lost: str, action: RunAction) -> None:
     store.experiments.apply(lost, RunAction.PAUSE if action is RunAction.RESUME else RunAction.CANCEL)
-    before = store.runs.page()
-    for again in (lambda: store.experiments.apply(lost, action), lambda: store.runs.apply(f"{lost}-0000", action)):
+    runs = store.runs.page()
+    for attempt in (lambda: store.experiments.apply(lost, action), lambda: store.runs.apply(f"{lost}-0000", action)):
         with pytest.raises(ConflictError, match=rf"{lost}-0000 cannot begin again.*{LOST}"):
-            again()
-    assert store.runs.page() == before
+            attempt()
+    assert store.runs.page() == runs
     assert LOST in (store.experiments.get(lost).refused or "")
 
 

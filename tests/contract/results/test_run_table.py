@@ -60,14 +60,14 @@ def fill(store: Store) -> list[Values]:
         change = sa.update(runs).where(runs.c.id == run.id).values(last_val_loss=loss, reason=reason)
         with store.database.writing() as connection:
             connection.execute(change)
-        own: dict[str, Any] = {
+        twin: dict[str, Any] = {
             "id": run.id,
             "candidate": run.candidate,
             "lr": run.lr,
             "seed": run.seed,
             "origin": "bench",
         }
-        twin_rows.append({**own, "reason": reason, "val_loss": loss, "metric.val_loss": loss})
+        twin_rows.append({**twin, "reason": reason, "val_loss": loss, "metric.val_loss": loss})
     for number, (config, loss) in enumerate(zip(CONFIGS, (1.5, math.nan, 2.5, 3.5, 3.5, 0.0, 1.0), strict=True)):
         lr = None if number == 3 else 0.1 * number + 0.1
         begun = header(f"Muon {number}", lr=lr, seed=number, config=config)
@@ -114,27 +114,27 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
 
     def ids(query: TableQuery, size: int = 5) -> list[str]:
         row_ids: list[str] = []
-        after = None
+        cursor = None
         while len(row_ids) < 100:
-            asked = TableQuery(**vars(query) | {"limit": size, "after": after})
-            rows = store.run_table.page(asked)
+            page_query = TableQuery(**vars(query) | {"limit": size, "after": cursor})
+            rows = store.run_table.page(page_query)
             row_ids += [row.id for row in rows]
             if len(rows) < size:
                 return row_ids
-            after = rows[-1].cursor()
+            cursor = rows[-1].cursor()
         return row_ids
 
     @settings(max_examples=60, deadline=timedelta(seconds=20), suppress_health_check=[HealthCheck.too_slow])
     @given(FILTERS, st.sampled_from(NAMES), st.booleans())
     def check(text: str, sort: str, descending: bool) -> None:
         try:
-            asked = parse_filter(text)
+            condition = parse_filter(text)
         except FilterError:
             return  # what cannot be understood has a test of its own
-        assert asked is not None
+        assert condition is not None
         query = read_query(where=text, sort=f"-{sort}" if descending else sort, columns=NAMES)
         run_ids = ids(query)
-        assert sorted(run_ids) == sorted(str(run["id"]) for run in twin_rows if fits(run, asked)), text
+        assert sorted(run_ids) == sorted(str(run["id"]) for run in twin_rows if fits(run, condition)), text
         assert run_ids == ids(query, 100), "pages show each run once, in the order of one long page"
         query = read_query(where=text, group=sort)
         groups = store.run_table.groups(query)

@@ -71,9 +71,9 @@ def test_points_come_back_as_they_were_sent(store: Store, lease: Lease) -> None:
 
 def test_a_repeated_batch_changes_nothing(store: Store, lease: Lease) -> None:
     send(store, lease, batch(0, [1]), batch(1, [2]))
-    before = store.runs.points(lease.run_id), store.monitor.version()
+    state = store.runs.points(lease.run_id), store.monitor.version()
     send(store, lease, batch(0, [1], loss=9.0), batch(1, [2], loss=9.0))
-    assert (store.runs.points(lease.run_id), store.monitor.version()) == before
+    assert (store.runs.points(lease.run_id), store.monitor.version()) == state
 
 
 def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> None:
@@ -146,9 +146,9 @@ def test_texts_are_read_by_step_from_the_newest_attempt(store: Store, lease: Lea
     assert store.runs.samples(lease.run_id) == (first, later)
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
     second = store.start()
-    again = TextSamples(step=0, texts=(SampledText(prompt="x", text="y", ended=False),))
-    send(store, second, PointsBatch.from_points(0, batch(0, range(2)).points, [again]))
-    assert store.runs.samples(lease.run_id) == (again, later)
+    replacement = TextSamples(step=0, texts=(SampledText(prompt="x", text="y", ended=False),))
+    send(store, second, PointsBatch.from_points(0, batch(0, range(2)).points, [replacement]))
+    assert store.runs.samples(lease.run_id) == (replacement, later)
     assert store.runs.samples(lease.run_id, after_step=0, most_steps=1) == (later,)
     assert store.runs.sampled_steps(lease.run_id) == (0, 4)
 
@@ -166,11 +166,11 @@ def test_observations_are_read_by_step_and_probe_from_the_newest_attempt(store: 
 
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
     second = store.start()
-    again = observed(2, 0.7)
-    send(store, second, batch(0, range(3)).model_copy(update={"observations": (again,)}))
-    assert store.runs.observations(lease.run_id) == (first[1], again, first[2])
+    replacement = observed(2, 0.7)
+    send(store, second, batch(0, range(3)).model_copy(update={"observations": (replacement,)}))
+    assert store.runs.observations(lease.run_id) == (first[1], replacement, first[2])
     assert store.runs.observations(lease.run_id, after_step=2) == (first[2],)
-    assert store.runs.observations(lease.run_id, most_steps=1) == (first[1], again)
+    assert store.runs.observations(lease.run_id, most_steps=1) == (first[1], replacement)
     assert store.runs.observations(lease.run_id, after_step=4) == ()
 
 

@@ -38,19 +38,19 @@ def finish(store: Store, count: int = 2) -> list[str]:
     leases = store.claim(cpus=count, limit=count)
     for lease in leases:
         store.attempts.hello(lease.run_id, lease.attempt, lease.token)
-        seen = batch(0, range(1, 6))
-        looked = Observation(step=1, probe="norms", blocks={"a": {"norm": 1.0}})
+        points_batch = batch(0, range(1, 6))
+        observation = Observation(step=1, probe="norms", blocks={"a": {"norm": 1.0}})
         store.attempts.append_points(
-            lease.run_id, lease.attempt, lease.token, seen.model_copy(update={"observations": (looked,)})
+            lease.run_id, lease.attempt, lease.token, points_batch.model_copy(update={"observations": (observation,)})
         )
         store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     return [lease.run_id for lease in leases]
 
 
-def damage(store: Store, column: sa.Column[str], key: sa.Column[str], id: str, how: Damage) -> None:
+def damage(store: Store, column: sa.Column[str], key: sa.Column[str], id: str, change: Damage) -> None:
     with store.database.writing() as connection:
-        before = connection.execute(sa.select(column).where(key == id)).scalar_one()
-        connection.execute(sa.update(column.table).where(key == id).values({column.name: how(before)}))
+        original = connection.execute(sa.select(column).where(key == id)).scalar_one()
+        connection.execute(sa.update(column.table).where(key == id).values({column.name: change(original)}))
 
 
 def exported(store: Store, experiment_id: str) -> str:
@@ -122,10 +122,10 @@ def test_a_specification_that_is_damaged_after_the_claim_is_told_to_its_worker(s
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_experiment_is_listed_and_can_be_put_away(store: Store, how: Damage) -> None:
     experiment = store.experiments.submit(comparison_spec(name="broken", seeds=(1,))).experiment
-    other = store.experiments.submit(comparison_spec(name="whole", seeds=(1,))).experiment
+    intact_experiment = store.experiments.submit(comparison_spec(name="whole", seeds=(1,))).experiment
     damage(store, experiments.c.spec, experiments.c.id, experiment.id, how)
     whole, marked = store.experiments.page()
-    assert whole.id == other.id
+    assert whole.id == intact_experiment.id
     assert isinstance(marked, DamagedExperiment)
     assert (marked.name, marked.counts.total) == ("broken", 1)
     with pytest.raises(DamagedError, match=f"the stored specification of experiment {experiment.id}"):

@@ -21,15 +21,15 @@ def ring(database: Database) -> Keyring:
 
 def test_a_key_opens_what_it_was_made_for_and_only_its_hash_is_kept(ring: Keyring, database: Database) -> None:
     assert not ring.has_keys()
-    made = ring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER))
-    match = SECRET.fullmatch(made.secret)
-    assert match is not None and match["id"] == made.key.id
-    opened = ring.open_with(made.secret)
+    new_key = ring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER))
+    match = SECRET.fullmatch(new_key.secret)
+    assert match is not None and match["id"] == new_key.key.id
+    opened = ring.open_with(new_key.secret)
     assert opened is not None and (opened.label, opened.scope) == ("Ada", "submitter")
     assert ring.has_keys()
     with database.reading() as connection:
         stored = " ".join(str(value) for row in connection.execute(sa.select(keys)) for value in row)
-    drawn = made.secret.removeprefix(f"adapm_{made.key.id}_")  # may have "_" itself
+    drawn = new_key.secret.removeprefix(f"adapm_{new_key.key.id}_")  # may have "_" itself
     assert len(drawn) > 40 and drawn not in stored
 
 
@@ -51,21 +51,21 @@ def test_the_secret_of_one_key_does_not_open_another(ring: Keyring) -> None:
 
 
 def test_a_key_expires_by_the_clock_of_the_database(ring: Keyring, database: Database) -> None:
-    made = ring.create(KeyRequest(label="x", expires_in_days=2))
+    new_key = ring.create(KeyRequest(label="x", expires_in_days=2))
     database.clock_offset_seconds += 2 * DAY_SECONDS - 60
-    assert ring.open_with(made.secret) is not None
+    assert ring.open_with(new_key.secret) is not None
     database.clock_offset_seconds += 61
-    assert ring.open_with(made.secret) is None
+    assert ring.open_with(new_key.secret) is None
     assert ring.has_keys(), "a service whose keys have all expired is closed, not open"
 
 
 def test_a_revoked_key_opens_nothing_and_neither_do_its_sessions(ring: Keyring) -> None:
-    made = ring.create(KeyRequest(label="x"))
-    session = ring.log_in(made.key.id)
-    first = ring.revoke(made.key.id)
+    new_key = ring.create(KeyRequest(label="x"))
+    session = ring.log_in(new_key.key.id)
+    first = ring.revoke(new_key.key.id)
     assert first.revoked_at is not None
-    assert ring.revoke(made.key.id) == first, "revoking again changes nothing"
-    assert ring.open_with(made.secret) is None
+    assert ring.revoke(new_key.key.id) == first, "revoking again changes nothing"
+    assert ring.open_with(new_key.secret) is None
     assert ring.open_session(session) is None
     assert ring.has_keys()
     with pytest.raises(NotFoundError, match="no key 'nothing'"):
@@ -73,15 +73,15 @@ def test_a_revoked_key_opens_nothing_and_neither_do_its_sessions(ring: Keyring) 
 
 
 def test_a_session_ends_after_a_working_day_or_at_the_way_out(ring: Keyring, database: Database) -> None:
-    made = ring.create(KeyRequest(label="x"))
-    first, second = ring.log_in(made.key.id), ring.log_in(made.key.id)
+    new_key = ring.create(KeyRequest(label="x"))
+    first, second = ring.log_in(new_key.key.id), ring.log_in(new_key.key.id)
     opened = ring.open_session(first)
-    assert opened is not None and opened.id == made.key.id
+    assert opened is not None and opened.id == new_key.key.id
     ring.log_out(second)
     assert ring.open_session(second) is None
     database.clock_offset_seconds += SESSION_SECONDS + 1
     assert ring.open_session(first) is None
-    ring.log_in(made.key.id)
+    ring.log_in(new_key.key.id)
     with database.reading() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(sessions)).scalar_one() == 1, "swept"
 
@@ -91,14 +91,14 @@ def last_used(ring: Keyring) -> float | None:
 
 
 def test_the_last_use_is_known_to_the_minute(ring: Keyring, database: Database) -> None:
-    made = ring.create(KeyRequest(label="x"))
-    assert made.key.last_used_at is None
-    ring.open_with(made.secret)
+    new_key = ring.create(KeyRequest(label="x"))
+    assert new_key.key.last_used_at is None
+    ring.open_with(new_key.secret)
     first = last_used(ring)
-    ring.open_with(made.secret)
+    ring.open_with(new_key.secret)
     assert first is not None and last_used(ring) == first
     database.clock_offset_seconds += 61
-    ring.open_with(made.secret)
+    ring.open_with(new_key.secret)
     assert (last_used(ring) or 0) > first + 60
 
 

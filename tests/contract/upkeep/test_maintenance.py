@@ -108,14 +108,14 @@ def test_a_backup_of_postgresql_comes_back_by_the_command_that_is_told(
         experiment = services.experiments.submit(comparison_spec()).experiment
         (lease,) = claim(Queue(database, POLICY), cpus=1, limit=1)
         services.attempts.hello(lease.run_id, 1, lease.token)
-        before = services.experiments.get(experiment.id)
+        original = services.experiments.get(experiment.id)
     maintenance.backup(source, tmp_path / "dump")
     command = maintenance.restore_command(target.replace("bench@", "bench:secret@"), tmp_path / "dump")
     assert "secret" not in command
     subprocess.run(shlex.split(command), check=True, capture_output=True)
     with closing(Database(target)) as restored:
         services = make_services(restored, tmp_path, POLICY)
-        assert services.experiments.get(experiment.id) == before
+        assert services.experiments.get(experiment.id) == original
         assert maintenance.faults(restored) == ()
         services.attempts.finish(lease.run_id, 1, lease.token, result())
         assert services.runs.get(lease.run_id).status is RunStatus.SUCCEEDED
@@ -132,8 +132,8 @@ def test_only_ended_runs_lose_checkpoints_and_only_what_they_do_not_keep(
         f"step-{step:09d}.pt" for step in left
     ]
     assert len(list((tmp_path / live).glob("checkpoints/*"))) == 4
-    again = prune(store.database, tmp_path, keep)  # type: ignore[arg-type]
-    assert again == ()
+    pruned_ids = prune(store.database, tmp_path, keep)  # type: ignore[arg-type]
+    assert pruned_ids == ()
 
 
 def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(

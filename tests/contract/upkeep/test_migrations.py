@@ -84,11 +84,11 @@ def test_a_new_and_a_former_database_come_to_the_tables_of_the_code(empty: Datab
 
 def test_a_former_database_has_the_constraints_of_the_code(tmp_path: Path) -> None:
     """Alembic does not compare CHECKs and partial indexes; SQLite keeps the statements themselves."""
-    migrated, made = (Database(f"sqlite:///{tmp_path / name}") for name in ("migrated", "made"))
+    migrated, fresh_database = (Database(f"sqlite:///{tmp_path / name}") for name in ("migrated", "made"))
     make_former(migrated)
-    for database in (migrated, made):
+    for database in (migrated, fresh_database):
         database.migrate()
-    expected = statements(made)
+    expected = statements(fresh_database)
     assert any("check (" in sql for lines in expected for sql in lines)
     assert statements(migrated) == expected
 
@@ -97,9 +97,9 @@ def statements(database: Database) -> list[list[str]]:
     """Every CREATE statement of a SQLite file as its sorted parts: neither order nor line breaks mean anything."""
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'alembic%'"
     with database.reading() as connection:
-        found = [sql.lower().replace('"', "") for (sql,) in connection.exec_driver_sql(query)]
+        definitions = [sql.lower().replace('"', "") for (sql,) in connection.exec_driver_sql(query)]
     database.close()
-    return sorted(sorted(" ".join(part.split()) for part in parts(sql)) for sql in found)
+    return sorted(sorted(" ".join(part.split()) for part in parts(sql)) for sql in definitions)
 
 
 def parts(sql: str) -> list[str]:
@@ -163,7 +163,7 @@ def test_a_migration_that_breaks_leaves_the_database_as_it_was(
 ) -> None:
     if is_former:
         make_former(empty)
-    before = tables(empty)
+    expected = tables(empty)
     stamp = command.stamp
 
     def stamp_and_break(*arguments: Any, **options: Any) -> None:
@@ -173,7 +173,7 @@ def test_a_migration_that_breaks_leaves_the_database_as_it_was(
     monkeypatch.setattr(command, "stamp", stamp_and_break)
     with pytest.raises(RuntimeError, match="power"):
         empty.migrate()
-    assert tables(empty) == before
+    assert tables(empty) == expected
     with empty.reading() as connection:
         assert current_revision(connection) == (FORMER_REVISIONS[-1] if is_former else None)
 

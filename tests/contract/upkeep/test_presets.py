@@ -62,7 +62,7 @@ def pairs() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("architecture", "name"), pairs())
 def test_an_optimizer_trains_a_preset_and_keeps_what_was_counted_before(architecture: str, name: str):
     model = copy.deepcopy(built(architecture))
-    before = {key: value.detach().clone() for key, value in model.named_parameters()}
+    starts = {key: value.detach().clone() for key, value in model.named_parameters()}
     optimizer = build(name, model, lr=entry(name).learning_rate)
     for step in range(STEPS):
         tokens = torch.randint(64, (4, 24), generator=torch.Generator().manual_seed(step))
@@ -72,7 +72,7 @@ def test_an_optimizer_trains_a_preset_and_keeps_what_was_counted_before(architec
     for key, value in model.named_parameters():
         assert value.isfinite().all(), key
         moved = (
-            (value.detach() - before[key]).reshape(-1, *value.shape[-2:]) if value.ndim > 2 else [value - before[key]]
+            (value.detach() - starts[key]).reshape(-1, *value.shape[-2:]) if value.ndim > 2 else [value - starts[key]]
         )
         assert all(part.any() for part in moved), key  # every expert too
     with torch.device("meta"):

@@ -45,9 +45,9 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
 @pytest.mark.parametrize(("keep", "steps", "best"), [("last", [20], []), ("none", [], []), ("best", [20], [15])])
 def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
     names = _files("step", 10, 20, 30) + _files("best", 5, 15)
-    told: NewestCheckpoints = {"step": RemoteCheckpoint(step=20, attempt=1, kind="step")}
-    gone = remote_surplus(names, RunStatus.FAILED, told, keep)
-    remaining_names = sorted(set(names) - set(gone))
+    checkpoints: NewestCheckpoints = {"step": RemoteCheckpoint(step=20, attempt=1, kind="step")}
+    surplus = remote_surplus(names, RunStatus.FAILED, checkpoints, keep)
+    remaining_names = sorted(set(names) - set(surplus))
     # What is newer than the service knows stays beside the last one that it knows.
     newer = [30] if steps else []
     assert remaining_names == sorted(_files("step", *steps, *newer) + _files("best", *best))
@@ -102,8 +102,8 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
     names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
-    told: NewestCheckpoints = {"step": RemoteCheckpoint(step=40, attempt=1, kind="step")}
-    assert set(remote_surplus(names, RunStatus.RUNNING, told, "last")) == {
+    checkpoints: NewestCheckpoints = {"step": RemoteCheckpoint(step=40, attempt=1, kind="step")}
+    assert set(remote_surplus(names, RunStatus.RUNNING, checkpoints, "last")) == {
         *_files("step", 10),
         "attempt-0001/step-000000005.pt",
     }
@@ -113,11 +113,11 @@ def test_a_service_that_stops_does_not_wait_for_storage(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not deleted now is found again."""
-    reached, back = threading.Event(), threading.Event()
+    reached, recovery = threading.Event(), threading.Event()
 
     def stuck(folder: RemoteFolder, below: str = "") -> dict[str, int]:
         reached.set()
-        assert back.wait(60)
+        assert recovery.wait(60)
         return {}
 
     monkeypatch.setattr(RemoteFolder, "sizes", stuck)
@@ -127,7 +127,7 @@ def test_a_service_that_stops_does_not_wait_for_storage(
     looking.start()
     assert reached.wait(60)
     looking.close()  # which comes back before storage does
-    back.set()
+    recovery.set()
     until(
         lambda: "retention" not in {thread.name for thread in threading.enumerate()},
         "it leaves, since storage is back",
@@ -145,8 +145,8 @@ def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_
     store.experiments.undo_days = 0
     store.experiments.delete(experiment.id)
     store.database.clock_offset_seconds += 100
-    away = RemoteFolder("no-such-scheme://bucket")
-    assert remove_deleted(store.database, tmp_path / "runs", remote=away) == ()
+    missing_bucket = RemoteFolder("no-such-scheme://bucket")
+    assert remove_deleted(store.database, tmp_path / "runs", remote=missing_bucket) == ()
     assert remove_deleted(store.database, tmp_path / "runs", remote=remote) == (experiment.id,)
     assert remote.sizes() == {}
 

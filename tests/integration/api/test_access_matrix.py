@@ -43,17 +43,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("house")
     with open_services(folder) as (services, player):
         ring = services.keyring
-        made = {scope.value: ring.create(KeyRequest(label=scope.value, scope=scope)) for scope in Scope}
-        made |= {name: ring.create(KeyRequest(label=name, scope=Scope.ADMIN)) for name in ("revoked", "expired")}
-        ring.revoke(made["revoked"].key.id)
+        new_keys = {scope.value: ring.create(KeyRequest(label=scope.value, scope=scope)) for scope in Scope}
+        new_keys |= {name: ring.create(KeyRequest(label=name, scope=Scope.ADMIN)) for name in ("revoked", "expired")}
+        ring.revoke(new_keys["revoked"].key.id)
         with player.queue._database.writing() as connection:
             connection.execute(keys.update().where(keys.c.label == "expired").values(expires_at=1.0))
-        headers = {name: {"Authorization": f"Bearer {key.secret}"} for name, key in made.items()}
+        headers = {name: {"Authorization": f"Bearer {key.secret}"} for name, key in new_keys.items()}
         run_id = services.runs.page(experiment_id=services.experiments.submit(comparison_spec()).experiment.id)[0].id
         (lease,) = claim(player.queue, cpus=1, limit=1)
         headers |= {"nobody": {}, "unknown": {"Authorization": f"Bearer {UNKNOWN}"}}
         headers["lease"] = {"Authorization": f"Bearer {lease.token}"}
-        headers["session"] = signed_in(services, made["viewer"].key.id)
+        headers["session"] = signed_in(services, new_keys["viewer"].key.id)
         names = {"experiment_id": run_id.rpartition("-")[0], "run_id": run_id, "attempt": "1", "form": "csv"}
         names |= {"action": "cancel"}
         names |= {
@@ -61,7 +61,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             "suffix": "csv",
             "by": "optimizer",
             "scale": "tiny",
-            "key_id": made["revoked"].key.id,
+            "key_id": new_keys["revoked"].key.id,
             "webhook_id": "none",
             "external_id": "none",
             "model": "gpt2-nano",
@@ -69,7 +69,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         }
 
         def refresh() -> None:
-            headers["session"] = signed_in(services, made["viewer"].key.id)
+            headers["session"] = signed_in(services, new_keys["viewer"].key.id)
 
         # Streams end at once; nobody is throttled.
         app = create_app(services, stopping=lambda: True, requests_a_second=1e6)

@@ -65,7 +65,7 @@ def sort_of(address: str) -> str:
 def test_every_page_leads_below_the_path(client: TestClient):
     """What answers sees the same request of either proxy; that it does, the tests below show."""
     waiting = [f"{ROOT}{path}" for path in ("/", "/login", "/docs", "/deleted", "/nothing-is-here")]
-    seen = {sort_of(address) for address in waiting}
+    sorts = {sort_of(address) for address in waiting}
     assets: set[str] = set()
     while waiting:
         address = waiting.pop()
@@ -78,17 +78,17 @@ def test_every_page_leads_below_the_path(client: TestClient):
         assets |= {url for url in page.found if "/static/" in url}
         for link in page.links:
             target = urljoin(address, link)
-            if target.startswith(ROOT) and sort_of(target) not in seen and "/v1/" not in target:
-                seen.add(sort_of(target))
+            if target.startswith(ROOT) and sort_of(target) not in sorts and "/v1/" not in target:
+                sorts.add(sort_of(target))
                 waiting.append(target)
-    assert {f"{ROOT}{path}" for path in ("/experiments/*", "/runs/*", "/studies/*", "/memory", "/new")} <= seen
+    assert {f"{ROOT}{path}" for path in ("/experiments/*", "/runs/*", "/studies/*", "/memory", "/new")} <= sorts
     assert [client.get(asset).status_code for asset in sorted(assets)] == [200] * len(assets)
 
 
 def test_redirects_and_locations_lead_below_the_path(client: TestClient):
-    made = client.post(f"{ROOT}/v1/experiments", json=comparison_fields())
-    experiment_id = made.json()["experiment"]["id"]
-    assert made.headers["Location"] == f"{ROOT}/v1/experiments/{experiment_id}"
+    response = client.post(f"{ROOT}/v1/experiments", json=comparison_fields())
+    experiment_id = response.json()["experiment"]["id"]
+    assert response.headers["Location"] == f"{ROOT}/v1/experiments/{experiment_id}"
     edited = client.post(f"{ROOT}/experiments/{experiment_id}/edit", data={"labels": "", "note": ""})
     assert edited.headers["Location"] == f"{ROOT}/experiments/{experiment_id}"
 
@@ -113,8 +113,8 @@ def test_only_a_trusted_proxy_is_believed(folder: OpenedFolder):
 def test_a_login_below_the_path_is_for_that_path(tmp_path: Path):
     with opened(tmp_path) as folder, client_of(ForwardedMiddleware(folder.app, "*", ROOT)) as client:
         key = folder.services.keyring.create(KeyRequest(label="Ada", scope=Scope.ADMIN)).secret
-        asked = client.get(f"{ROOT}/runs", headers={"Accept": "text/html"})
-        assert asked.headers["Location"] == f"{ROOT}/login?next=/runs"
+        response = client.get(f"{ROOT}/runs", headers={"Accept": "text/html"})
+        assert response.headers["Location"] == f"{ROOT}/login?next=/runs"
         form = {"key": key, "next": "/runs"}
         signed_in = client.post(f"{ROOT}/login", data=form, headers={"Origin": ORIGIN})
         assert signed_in.headers["Location"] == f"{ROOT}/runs"

@@ -79,8 +79,8 @@ def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service
     http.post(f"{path}/cancel")
     deleted = http.delete(path).json()
     assert deleted["undo_until"] == pytest.approx(deleted["deleted_at"] + 7 * 86_400)
-    gone = http.get(path)
-    assert (gone.status_code, gone.json()["type"]) == (404, "urn:adapm-bench:problem:deleted")
+    refusal = http.get(path)
+    assert (refusal.status_code, refusal.json()["type"]) == (404, "urn:adapm-bench:problem:deleted")
     for resource in ("comparison", "document.json", "report", "exports/results.csv", "figures/curves.svg", "stream"):
         assert http.get(f"{path}/{resource}").status_code == 404
     assert http.get(f"/v1/runs/{experiment_id}-0000").status_code == 404
@@ -102,15 +102,15 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
         f"/v1/experiments/{experiment_id}/clone",
         {"Idempotency-Key": f"clone of {experiment_id}".replace(" ", "-")},
     )
-    made = http.post(path, json={"name": "again"}, headers=key)
-    again = http.post(path, json={"name": "again"}, headers=key)
-    assert (made.status_code, again.status_code) == (201, 200)
-    clone = made.json()["experiment"]
-    assert again.json()["experiment"]["id"] == clone["id"]
-    assert made.headers["Location"] == f"/v1/experiments/{clone['id']}"
+    creation = http.post(path, json={"name": "again"}, headers=key)
+    repeat = http.post(path, json={"name": "again"}, headers=key)
+    assert (creation.status_code, repeat.status_code) == (201, 200)
+    clone = creation.json()["experiment"]
+    assert repeat.json()["experiment"]["id"] == clone["id"]
+    assert creation.headers["Location"] == f"/v1/experiments/{clone['id']}"
     assert (clone["name"], clone["cloned_from"], clone["counts"]["total"]) == ("again", experiment_id, 4)
-    other = http.post(path, json={"name": "a third one"}, headers=key)
-    assert (other.status_code, other.json()["type"]) == (409, "urn:adapm-bench:problem:idempotency-key-reused")
+    conflict = http.post(path, json={"name": "a third one"}, headers=key)
+    assert (conflict.status_code, conflict.json()["type"]) == (409, "urn:adapm-bench:problem:idempotency-key-reused")
     assert http.post(path).json()["experiment"]["name"] == "small"
     assert http.post(path, json={"name": "two\nlines"}).status_code == 422
     provenance = http.get(f"/v1/experiments/{clone['id']}/document.json").json()["provenance"]
@@ -142,24 +142,24 @@ def test_more_seeds_train_each_candidate_at_its_judged_setting(http: httpx2.Clie
     early = http.post(f"/v1{path}", json=wanted)
     assert early.status_code == 409
     end_all(service)
-    made = http.post(f"/v1{path}", json=wanted).json()["experiment"]
-    assert [candidate["learning_rates"] for candidate in made["spec"]["candidates"]] == [[0.002], [0.002]]
-    assert (made["spec"]["seeds"], made["spec"]["tuning"], made["counts"]["total"]) == ([8, 9], None, 4)
+    clone = http.post(f"/v1{path}", json=wanted).json()["experiment"]
+    assert [candidate["learning_rates"] for candidate in clone["spec"]["candidates"]] == [[0.002], [0.002]]
+    assert (clone["spec"]["seeds"], clone["spec"]["tuning"], clone["counts"]["total"]) == ([8, 9], None, 4)
     end_all(service)
-    answer = http.get(f"/v1/experiments/{made['id']}/comparison").json()
+    answer = http.get(f"/v1/experiments/{clone['id']}/comparison").json()
     assert {row["difference"]["n"] for row in answer["rows"] if row["difference"]} == {2}
     assert f'href="{path}?more_seeds=2"' in http.get(f"/experiments/{experiment_id}").text
-    asked = http.get(path, params={"more_seeds": "2"}).text
-    assert 'name="more_seeds" value="2"' in asked
+    form = http.get(path, params={"more_seeds": "2"}).text
+    assert 'name="more_seeds" value="2"' in form
     shown = json.loads(cli("clone", experiment_id, "--more-seeds", "2", "--json").stdout)["experiment"]
-    assert shown["spec"] == made["spec"] | {"seeds": [10, 11]}
+    assert shown["spec"] == clone["spec"] | {"seeds": [10, 11]}
     assert "with 5 seeds" in cli("clone", experiment_id, "--more-seeds", "5").stdout
     page = http.post(path, data={"nonce": "c", "more_seeds": "2"})
-    assert http.get(f"/v1{page.headers['Location']}").json()["spec"] == made["spec"] | {"seeds": [17, 18]}
+    assert http.get(f"/v1{page.headers['Location']}").json()["spec"] == clone["spec"] | {"seeds": [17, 18]}
     refused = http.post(path, data={"nonce": "d", "more_seeds": "many"})
     assert (refused.status_code, "1 to 256" in refused.text) == (422, True)
-    alone = http.post(f"/v1{path}", json={"keep_rates": True})
-    assert (alone.status_code, "needs fresh_seeds" in alone.text) == (409, True)
+    rate_refusal = http.post(f"/v1{path}", json={"keep_rates": True})
+    assert (rate_refusal.status_code, "needs fresh_seeds" in rate_refusal.text) == (409, True)
 
 
 def test_a_grid_is_cloned_as_it_stands(http: httpx2.Client, service: Service) -> None:

@@ -43,14 +43,14 @@ def test_submitting_queues_every_run_and_says_where(http):
 
 
 def test_validating_says_what_it_would_be_and_stores_nothing(http):
-    before = http.get("/v1/experiments").json()["items"]
+    original_items = http.get("/v1/experiments").json()["items"]
     fine = http.post("/v1/experiments/validate", json=comparison_fields()).json()
     assert (fine["faults"], fine["runs"], fine["steps"]) == ([], 4, 40)
     faulty = http.post("/v1/experiments/validate", json=comparison_fields(seeds=[]))
     assert faulty.status_code == 200
     assert [fault["pointer"] for fault in faulty.json()["faults"]] == ["/seeds"]
     assert http.post("/v1/experiments/validate", json=[1]).json()["faults"][0]["pointer"] == ""
-    assert http.get("/v1/experiments").json()["items"] == before
+    assert http.get("/v1/experiments").json()["items"] == original_items
 
 
 def test_every_faulty_field_is_named_at_once_with_pointer_value_and_what_is_allowed(http):
@@ -174,11 +174,11 @@ def test_what_does_not_exist_is_404(http, path: str):
 
 
 def test_experiments_are_listed_newest_first_page_by_page(http):
-    made = [submit(http, name=f"page {number}")["id"] for number in range(3)]
+    experiment_ids = [submit(http, name=f"page {number}")["id"] for number in range(3)]
     first = http.get("/v1/experiments", params={"limit": 2}).json()
     second = http.get("/v1/experiments", params={"limit": 2, "before": first["next"]}).json()
-    assert [item["id"] for item in first["items"]] == [made[2], made[1]]
-    assert second["items"][0]["id"] == made[0]
+    assert [item["id"] for item in first["items"]] == [experiment_ids[2], experiment_ids[1]]
+    assert second["items"][0]["id"] == experiment_ids[0]
 
 
 def test_the_catalog_is_what_specifications_may_name(http):

@@ -69,10 +69,10 @@ def test_without_keys_the_service_lets_this_machine_in(tmp_path: Path):
         TestClient(create_app(services), base_url="http://127.0.0.1") as client,
     ):
         assert client.get("/v1/experiments").status_code == 200
-        made = client.post("/v1/keys", json={"label": "first", "scope": "admin"})
-        assert (made.status_code, made.headers["Cache-Control"]) == (201, "no-store")
+        response = client.post("/v1/keys", json={"label": "first", "scope": "admin"})
+        assert (response.status_code, response.headers["Cache-Control"]) == (201, "no-store")
         assert client.get("/v1/experiments").status_code == 401, "from the first key on everybody is asked for one"
-        assert client.get("/v1/keys", headers=bearer(made.json()["secret"])).status_code == 200
+        assert client.get("/v1/keys", headers=bearer(response.json()["secret"])).status_code == 200
 
 
 def test_a_key_in_the_query_or_in_another_scheme_is_no_key(http: TestClient, keys):
@@ -82,11 +82,11 @@ def test_a_key_in_the_query_or_in_another_scheme_is_no_key(http: TestClient, key
 
 
 def test_a_key_is_looked_up_once_in_two_seconds(services: Services, keys):
-    asked: list[str] = []
+    lookups: list[str] = []
 
     class Counting(Keyring):
         def open_with(self, secret: str) -> KeyRecord | None:
-            asked.append(secret)
+            lookups.append(secret)
             return super().open_with(secret)
 
     clock, secret = Clock(), PresentedSecret(secret=keys[Scope.VIEWER], by_cookie=False)
@@ -100,7 +100,7 @@ def test_a_key_is_looked_up_once_in_two_seconds(services: Services, keys):
         return [*answers, await callers.key(secret) is not None]
 
     assert asyncio.run(asks()) == [True] * 6 + [False]
-    assert len(asked) == 2
+    assert len(lookups) == 2
     assert keys[Scope.VIEWER] not in repr(secret)
 
 
@@ -144,9 +144,9 @@ def test_what_is_answered_to_one_caller_is_kept_by_no_cache(http: TestClient, ke
 
 
 def test_a_page_asks_people_to_sign_in_and_brings_them_back(http: TestClient, keys):
-    asked = http.get("/runs/x?a=1", headers={"Accept": "text/html"})
-    assert (asked.status_code, asked.headers["Location"]) == (303, "/login?next=/runs/x%3Fa%3D1")
-    form = http.get(asked.headers["Location"])
+    redirect = http.get("/runs/x?a=1", headers={"Accept": "text/html"})
+    assert (redirect.status_code, redirect.headers["Location"]) == (303, "/login?next=/runs/x%3Fa%3D1")
+    form = http.get(redirect.headers["Location"])
     assert 'name="next" value="/runs/x?a=1"' in form.text
     signed = http.post("/login", data={"key": keys[Scope.VIEWER], "next": "/runs/x?a=1"}, headers=ORIGIN)
     assert (signed.status_code, signed.headers["Location"]) == (303, "/runs/x?a=1")
@@ -165,8 +165,8 @@ def test_behind_tls_the_cookie_goes_over_tls_only(services: Services, keys):
 def test_signing_out_ends_the_session_for_good(http: TestClient, keys):
     http.post("/login", data={"key": keys[Scope.VIEWER]}, headers=ORIGIN)
     session = dict(http.cookies)
-    out = http.post("/logout", headers=ORIGIN)
-    assert (out.status_code, out.headers["Location"]) == (303, "/login")
+    response = http.post("/logout", headers=ORIGIN)
+    assert (response.status_code, response.headers["Location"]) == (303, "/login")
     assert not http.cookies
     http.cookies.update(session)
     assert http.get("/v1/runs").status_code == 401
@@ -195,8 +195,8 @@ def test_a_viewer_is_led_to_no_form_and_told_so_on_a_page(http: TestClient, serv
     assert (answer.status_code, answer.headers["content-type"]) == (403, "text/html; charset=utf-8")
     assert "scope submitter" in answer.text and 'href="/new"' not in answer.text
     assert http.get("/new", headers=viewer).headers["content-type"] == "application/problem+json"
-    made = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER])).json()
-    assert "/new?from=" not in http.get(f"/experiments/{made['experiment']['id']}", headers=viewer).text
+    submission = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER])).json()
+    assert "/new?from=" not in http.get(f"/experiments/{submission['experiment']['id']}", headers=viewer).text
     assert "/new" in http.get("/", headers=bearer(keys[Scope.SUBMITTER])).text
 
 
@@ -310,9 +310,9 @@ def test_too_many_runs_and_too_large_a_body_are_refused_with_the_limit(http: Tes
 
 def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, services: Services, keys):
     submitter, admin = bearer(keys[Scope.SUBMITTER]), bearer(keys[Scope.ADMIN])
-    made = http.post("/v1/experiments", json=comparison_fields(), headers=submitter).json()["experiment"]["id"]
-    http.post(f"/v1/runs/{made}-0000/cancel", headers=submitter)
-    http.post(f"/v1/experiments/{made}/cancel", headers=bearer(keys[Scope.VIEWER]))
+    experiment_id = http.post("/v1/experiments", json=comparison_fields(), headers=submitter).json()["experiment"]["id"]
+    http.post(f"/v1/runs/{experiment_id}-0000/cancel", headers=submitter)
+    http.post(f"/v1/experiments/{experiment_id}/cancel", headers=bearer(keys[Scope.VIEWER]))
     http.post("/v1/experiments", json={"name": "\x1b[2J secret words"}, headers=submitter)
     http.post("/v1/experiments", json=comparison_fields())  # a stranger: nothing happened, and nobody is known
     http.get("/v1/experiments", headers=admin)
@@ -321,9 +321,9 @@ def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, se
     assert [(line["event"], line["address"]) for line in logs] == [("failed login", "testclient")]
     lines = http.get("/v1/audit", headers=admin).json()["items"]
     assert [(line["label"], line["action"], line["target"], line["outcome"]) for line in reversed(lines)] == [
-        ("submitter", "POST /v1/experiments", f"/v1/experiments/{made}", 201),
-        ("submitter", "POST /v1/runs/{run_id}/{action}", f"/v1/runs/{made}-0000/cancel", 200),
-        ("viewer", "POST /v1/experiments/{experiment_id}/{action}", f"/v1/experiments/{made}/cancel", 403),
+        ("submitter", "POST /v1/experiments", f"/v1/experiments/{experiment_id}", 201),
+        ("submitter", "POST /v1/runs/{run_id}/{action}", f"/v1/runs/{experiment_id}-0000/cancel", 200),
+        ("viewer", "POST /v1/experiments/{experiment_id}/{action}", f"/v1/experiments/{experiment_id}/cancel", 403),
         ("submitter", "POST /v1/experiments", "/v1/experiments", 422),
     ]
     assert all(line["address"] == "testclient" and line["at"] > 0 for line in lines)
@@ -357,19 +357,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def test_the_client_makes_uses_and_revokes_keys(service: Service, monkeypatch: pytest.MonkeyPatch):
     admin = service.keyring.create(KeyRequest(label="admin", scope=Scope.ADMIN)).secret
     with Client(service.url, key=admin) as client:
-        made = client.create_key(KeyRequest(label="Ada", scope=Scope.SUBMITTER, runs_at_once=2))
-        monkeypatch.setenv("ADAPM_BENCH_KEY", made.secret)
+        new_key = client.create_key(KeyRequest(label="Ada", scope=Scope.SUBMITTER, runs_at_once=2))
+        monkeypatch.setenv("ADAPM_BENCH_KEY", new_key.secret)
         with Client(service.url) as submitter:
-            assert submitter.submit(comparison_fields()).experiment.key_id == made.key.id
+            assert submitter.submit(comparison_fields()).experiment.key_id == new_key.key.id
             with pytest.raises(ClientError, match="scope admin; 'Ada'"):
                 submitter.api_keys()
-        assert client.api_keys()[0].id == made.key.id
-        assert [line.action for line in client.audit(limit=9, key_id=made.key.id)] == ["POST /v1/experiments"]
-        assert client.revoke_key(made.key.id).revoked_at is not None
+        assert client.api_keys()[0].id == new_key.key.id
+        assert [line.action for line in client.audit(limit=9, key_id=new_key.key.id)] == ["POST /v1/experiments"]
+        assert client.revoke_key(new_key.key.id).revoked_at is not None
         with Client(service.url) as submitter, pytest.raises(ClientError, match="revoked") as refused:
             submitter.runs()
         assert refused.value.status == 401
-        assert made.secret not in str(refused.value)
+        assert new_key.secret not in str(refused.value)
 
 
 def test_a_key_comes_from_the_environment_or_from_a_file_and_is_never_shown(tmp_path: Path):
@@ -388,15 +388,15 @@ def test_a_key_comes_from_the_environment_or_from_a_file_and_is_never_shown(tmp_
 def test_an_open_event_stream_ends_with_its_key(service: Service, monkeypatch: pytest.MonkeyPatch):
     """The next event is not sent any more; the service goes on without a complaint."""
     monkeypatch.setattr("api.auth.callers.BELIEVED_SECONDS", 0.1)
-    made = service.keyring.create(KeyRequest(label="listener"))
+    new_key = service.keyring.create(KeyRequest(label="listener"))
     experiment_id = service.experiments.submit(comparison_spec()).experiment.id
     with (
-        httpx2.Client(base_url=service.url, headers=bearer(made.secret), trust_env=False, timeout=60) as listener,
+        httpx2.Client(base_url=service.url, headers=bearer(new_key.secret), trust_env=False, timeout=60) as listener,
         listener.stream("GET", f"/v1/experiments/{experiment_id}/stream") as stream,
     ):
         lines = stream.iter_lines()
         assert any(line.startswith("event: changed") for line in lines)
-        service.keyring.revoke(made.key.id)
+        service.keyring.revoke(new_key.key.id)
         time.sleep(0.1)
         service.experiments.apply(experiment_id, RunAction.CANCEL)
         remainder = "".join(lines)

@@ -150,9 +150,9 @@ def test_many_exports_at_once_hold_up_no_heartbeat(
     path = f"/v1/experiments/{experiment}/exports/results.csv"
     with ThreadPoolExecutor(45) as callers, httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
         try:
-            asked = [callers.submit(http.get, path) for _ in range(45)]
+            futures = [callers.submit(http.get, path) for _ in range(45)]
             assert at_work.acquire(timeout=60) and at_work.acquire(timeout=60)
-            assert next(as_completed(asked)).result().status_code == 429
+            assert next(as_completed(futures)).result().status_code == 429
             beat = {"step": 1, "device_seconds": 0.5}
             token = {"Authorization": f"Bearer {leases[1].token}"}
             heard = http.post(f"/v1/attempts/{leases[1].run_id}/1/heartbeat", json=beat, headers=token)
@@ -161,7 +161,7 @@ def test_many_exports_at_once_hold_up_no_heartbeat(
             assert not at_work.acquire(blocking=False)
         finally:
             may_end.set()
-        answers = [answer.result() for answer in asked]
+        answers = [answer.result() for answer in futures]
     refused = [answer for answer in answers if answer.status_code != 200]
     assert {(answer.status_code, answer.headers["Retry-After"]) for answer in refused} == {(429, "2")}
     assert len(answers) - len(refused) >= 16
@@ -186,12 +186,12 @@ def test_an_export_of_nothing_is_not_found(http: httpx2.Client, path: str) -> No
 def test_a_batch_that_cannot_be_read_is_a_problem_and_changes_nothing(
     service: Service, http: httpx2.Client, leases: tuple[Lease, ...], body: bytes
 ) -> None:
-    before = service.runs.points(leases[1].run_id)
+    points = service.runs.points(leases[1].run_id)
     path = f"/v1/attempts/{leases[1].run_id}/1/points"
     response = http.post(path, content=body, headers={"Authorization": f"Bearer {leases[1].token}"})
     assert response.status_code == 422
     assert response.json()["errors"]
-    assert service.runs.points(leases[1].run_id) == before
+    assert service.runs.points(leases[1].run_id) == points
 
 
 def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(own_service: Service) -> None:

@@ -96,7 +96,7 @@ def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Ser
     sent = Counter[str]()
     for operation, details in operations(client.get("/v1/openapi.json").json()):
         method, _, path = operation.partition(" ")
-        for name in (each["name"] for each in details.get("parameters", ()) if each["in"] == "query"):
+        for name in (parameter["name"] for parameter in details.get("parameters", ()) if parameter["in"] == "query"):
             answer = client.request(method, filled(path, names), params={name: "a\0b"})
             assert answer.status_code == 422, (operation, name, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"

@@ -43,9 +43,9 @@ def ids(service: Service) -> tuple[str, ...]:
     """Four finished tuned comparisons, one for each size; what tells their workloads apart is the clipping."""
     experiment_ids = []
     for size in SIZES:
-        asked = fields(f"{HOSTILE} {size}")
-        asked["workload"] |= {"clip_grad_norm": 1e-6 * size}
-        experiment_ids.append(service.experiments.submit(ComparisonSpec.model_validate(asked)).experiment.id)
+        spec_fields = fields(f"{HOSTILE} {size}")
+        spec_fields["workload"] |= {"clip_grad_norm": 1e-6 * size}
+        experiment_ids.append(service.experiments.submit(ComparisonSpec.model_validate(spec_fields)).experiment.id)
         play(service, size)
     return tuple(experiment_ids)
 

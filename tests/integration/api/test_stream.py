@@ -78,8 +78,8 @@ def test_an_open_stream_ends_when_the_service_stops(tmp_path_factory):
         assert list(changes) == []
 
 
-def coming_back(service: Service, experiment_id: str, last: int | None, then: Callable[[], object]) -> int:
-    """The first version that a listener who comes back with that id hears, when `then` happens after it is there."""
+def coming_back(service: Service, experiment_id: str, last: int | None, action: Callable[[], object]) -> int:
+    """The first version that a listener who comes back with that id hears, when `action` happens after it is there."""
     headers = {} if last is None else {"Last-Event-ID": str(last)}
     with (
         httpx2.Client(base_url=service.url, trust_env=False, verify=False, timeout=60) as client,
@@ -87,7 +87,7 @@ def coming_back(service: Service, experiment_id: str, last: int | None, then: Ca
     ):
         for event in stream:
             if event.retry is not None:  # the first thing that a stream says
-                then()
+                action()
             if event.event == "changed":
                 assert event.id == str(json.loads(event.data)["version"])
                 return int(event.id)
@@ -132,16 +132,16 @@ class Watcher:
 
         asyncio.run(use())
 
-    def wait_for(self, seen: list[int]) -> None:
+    def wait_for(self, expected: list[int]) -> None:
         """Return when just that was yielded."""
 
         def has_seen() -> bool:
             lives, numbers = self.thread.is_alive(), tuple(self.seen)  # in this order: what it saw last is among them
-            assert numbers == tuple(seen[: len(numbers)])
-            assert lives or len(numbers) == len(seen), "the watcher gave up"
-            return len(numbers) == len(seen)
+            assert numbers == tuple(expected[: len(numbers)])
+            assert lives or len(numbers) == len(expected), "the watcher gave up"
+            return len(numbers) == len(expected)
 
-        until(has_seen, f"{seen} were seen")
+        until(has_seen, f"{expected} were seen")
 
 
 @pytest.mark.parametrize("awaited", [False, True])
@@ -168,6 +168,6 @@ def test_a_watcher_gives_up_on_a_service_that_stays_away(service: Service):
         assert next(watched).counts.ended() == 0
         line.lets_through = False
         line.cut()
-        with pytest.raises(ClientError) as away:
+        with pytest.raises(ClientError) as failure:
             next(watched)
-    assert away.value.status is None and line.url in str(away.value)
+    assert failure.value.status is None and line.url in str(failure.value)

@@ -37,12 +37,12 @@ def test_every_study_is_told_with_specifications_that_can_be_submitted(client: C
     assert sparsity_study == next(study for study in listed if study.name == "gradient-sparsity")
     (planned,) = sparsity_study.scale(StudyScale.TINY).experiments
     assert planned.experiment_id is None
-    made = client.submit(planned.spec, key=planned.key).experiment
+    experiment = client.submit(planned.spec, key=planned.key).experiment
     (entry,) = client.study("gradient-sparsity").scale(StudyScale.TINY).experiments
-    assert (entry.experiment_id, entry.done) == (made.id, False)
-    again = client.submit(planned.spec, key=f"{planned.key}-2").experiment
+    assert (entry.experiment_id, entry.done) == (experiment.id, False)
+    newer_experiment = client.submit(planned.spec, key=f"{planned.key}-2").experiment
     (newest,) = client.study("momentum-spectrum").scale(StudyScale.TINY).experiments
-    assert newest.experiment_id == again.id, "the newest one counts, for every study that shares it"
+    assert newest.experiment_id == newer_experiment.id, "the newest one counts, for every study that shares it"
 
 
 def test_a_study_of_ones_own_is_told_like_every_other(client: Client, service: Service, tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_a_study_of_ones_own_is_told_like_every_other(client: Client, service: S
     assert tuple(study.name for study in client.studies()) == (*names(), "lion-of-mine")
     (planned,) = client.study("lion-of-mine").scale(StudyScale.TINY).experiments
     assert planned.spec.seeds == tuple(range(1, 11))
-    made = client.submit(planned.spec, key=planned.key).experiment
+    experiment = client.submit(planned.spec, key=planned.key).experiment
     page = look(f"{service.url}/studies/lion-of-mine").text
-    assert own_study.source in page and f"/experiments/{made.id}" in page
+    assert own_study.source in page and f"/experiments/{experiment.id}" in page
 
 
 def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:
@@ -80,16 +80,16 @@ def test_pages_show_claim_and_verdict(service: Service, tmp_path: Path) -> None:
 def test_the_published_answer_stays_while_an_own_run_is_under_way(client: Client, service: Service) -> None:
     scale = client.study("momentum-spectrum").scale(StudyScale.TINY)
     planned = scale.experiments[0]
-    before = look(f"{service.url}/studies/momentum-spectrum").text
-    published = before[before.index('class="lede answer"') : before.index("</p>", before.index('class="lede answer"'))]
-    assert "No result yet" not in published and "local run is still" not in before
-    made = client.submit(planned.spec, key=planned.key).experiment
+    html = look(f"{service.url}/studies/momentum-spectrum").text
+    published = html[html.index('class="lede answer"') : html.index("</p>", html.index('class="lede answer"'))]
+    assert "No result yet" not in published and "local run is still" not in html
+    experiment = client.submit(planned.spec, key=planned.key).experiment
     page = look(f"{service.url}/studies/momentum-spectrum").text
     answer = page[page.index('class="lede answer"') : page.index("The claim")]
     assert answer.startswith(published)
     assert "local run is still" in answer
-    assert f'href="/experiments/{made.id}"' in answer
-    client.cancel_experiment(made.id)
+    assert f'href="/experiments/{experiment.id}"' in answer
+    client.cancel_experiment(experiment.id)
     assert "local run is still" not in look(f"{service.url}/studies/momentum-spectrum").text
 
 
@@ -99,9 +99,9 @@ def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_
     path.write_text("{")
     answer = look(f"{service.url}/v1/studies/memory-table")
     assert answer.status_code == 200
-    own = answer.json()["scales"][0]["own"]
-    assert own["answer"] == "no result yet"
-    assert "memory-table/result.tiny.json" in own["sentence"]
+    scale_result = answer.json()["scales"][0]["own"]
+    assert scale_result["answer"] == "no result yet"
+    assert "memory-table/result.tiny.json" in scale_result["sentence"]
     assert look(f"{service.url}/studies").status_code == 200
 
 

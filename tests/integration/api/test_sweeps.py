@@ -47,9 +47,9 @@ def cli(service: Service, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_mapping_without_its_ranges_comes_back_with_them(client: Client) -> None:
-    made = client.submit(sweep_fields(candidates=[{"optimizer": "muon"}])).experiment
-    assert isinstance(made.spec, SweepSpec) and made.spec.candidates[0].space["lr"].kind == "log-uniform"
-    assert client.experiment(made.id) == made
+    experiment = client.submit(sweep_fields(candidates=[{"optimizer": "muon"}])).experiment
+    assert isinstance(experiment.spec, SweepSpec) and experiment.spec.candidates[0].space["lr"].kind == "log-uniform"
+    assert client.experiment(experiment.id) == experiment
 
 
 def test_the_report_and_the_comparison_that_follows(client: Client, swept: str) -> None:
@@ -82,16 +82,16 @@ def test_the_command_line_shows_a_sweep(service: Service, swept: str) -> None:
 def test_the_command_line_compares_the_best_once(service: Service, swept: str) -> None:
     code, first = cli(service, "clone", swept, "--more-seeds", "2")
     assert code == 0 and first.startswith("submitted ") and "4 runs" in first
-    code, again = cli(service, "clone", swept, "--more-seeds", "2")
-    assert code == 0 and again.startswith("was already submitted: ") and again.split(":")[1].split()[0] in first
-    id = again.split(":")[1].split()[0]
-    assert "(4 queued)" in again and f"adapm-bench watch {id}" in again
+    code, output = cli(service, "clone", swept, "--more-seeds", "2")
+    assert code == 0 and output.startswith("was already submitted: ") and output.split(":")[1].split()[0] in first
+    id = output.split(":")[1].split()[0]
+    assert "(4 queued)" in output and f"adapm-bench watch {id}" in output
     assert cli(service, "cancel", id)[0] == 0
-    code, again = cli(service, "clone", swept, "--more-seeds", "2")
-    assert code == 0 and "(4 cancelled)" in again and f"adapm-bench retry {id}" in again
-    code, other = cli(service, "clone", swept, "--more-seeds", "3", "--name", "the best", "--json")
-    made = json.loads(other)["experiment"]
-    assert (code, made["name"], made["spec"]["seeds"]) == (0, "the best", [1, 2, 3])
+    code, output = cli(service, "clone", swept, "--more-seeds", "2")
+    assert code == 0 and "(4 cancelled)" in output and f"adapm-bench retry {id}" in output
+    code, document = cli(service, "clone", swept, "--more-seeds", "3", "--name", "the best", "--json")
+    clone = json.loads(document)["experiment"]
+    assert (code, clone["name"], clone["spec"]["seeds"]) == (0, "the best", [1, 2, 3])
 
 
 def test_a_sweep_is_kept_as_a_document(swept: str, client: Client) -> None:

@@ -92,19 +92,19 @@ def test_observations_travel_with_points_and_are_paged_by_step(service: Service,
     _, (lease,) = claim(service)
     service.attempts.hello(lease.run_id, lease.attempt, lease.token)
     columns = {"step": [1, 2, 3, 4], "tokens": [1, 2, 3, 4]}
-    seen = [
+    observations = [
         {"step": step, "probe": probe, "blocks": {"wte": {"norm": step / 3}}}
         for step in (1, 2, 3, 4)
         for probe in ("gradient-sparsity", "residual")
     ]
-    body = {"sequence": 0, "columns": columns, "observations": seen}
+    body = {"sequence": 0, "columns": columns, "observations": observations}
     assert http.post(path(lease, "points"), json=body, headers=bearer(lease.token)).status_code == 204
-    where = f"/v1/runs/{lease.run_id}/observations"
-    first = http.get(where, params={"steps": 3}).json()
-    second = http.get(where, params={"steps": 3, "after_step": first["next"]}).json()
-    assert (first["items"], second) == (seen[:6], {"items": seen[6:], "next": None})
+    address = f"/v1/runs/{lease.run_id}/observations"
+    first = http.get(address, params={"steps": 3}).json()
+    second = http.get(address, params={"steps": 3, "after_step": first["next"]}).json()
+    assert (first["items"], second) == (observations[:6], {"items": observations[6:], "next": None})
     with Client(service.url) as client:
-        assert [observation.model_dump() for observation in client.observations(lease.run_id)] == seen
+        assert [observation.model_dump() for observation in client.observations(lease.run_id)] == observations
 
 
 VERBS: dict[str, dict[str, Any]] = {

@@ -50,10 +50,10 @@ def test_what_was_replaced_or_skipped_is_said(corpus: Path, tokenizer: str) -> N
         file.write('\n{"body": "half \\ud83d an emoji, \\u0000 and more"}\n{"body": null}')
     command = ("prepare", "own/web", "--from", corpus, "--column", "body", "--tokenizer", tokenizer)
     for _ in range(2):  # prepared, and found prepared
-        done = services(*command)
-        assert done.exit_code == 0, done.stderr
-        assert "U+FFFD: 2 characters" in done.stderr
-        assert "skipped: 1 document" in done.stderr
+        result = services(*command)
+        assert result.exit_code == 0, result.stderr
+        assert "U+FFFD: 2 characters" in result.stderr
+        assert "skipped: 1 document" in result.stderr
     manifest = json.loads(services(*command, "--json").stdout)
     assert (manifest["documents"], manifest["replaced_characters"], manifest["skipped_documents"]) == (301, 2, 1)
     shards = Path(listed()[0]["folder"]).glob("*.bin")
@@ -63,9 +63,9 @@ def test_what_was_replaced_or_skipped_is_said(corpus: Path, tokenizer: str) -> N
 
 def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path: Path) -> None:
     """Prepared with a tokenizer of their own, listed, verified, trained on by a tiny model of that vocabulary."""
-    done = services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-512")
-    assert done.exit_code == 0, done.stderr
-    assert "{dataset: own/mine, tokenizer: bpe-512}" in done.stdout
+    preparation = services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-512")
+    assert preparation.exit_code == 0, preparation.stderr
+    assert "{dataset: own/mine, tokenizer: bpe-512}" in preparation.stdout
     (entry,) = listed()
     assert (entry["dataset"], entry["tokenizer"], entry["vocabulary_size"]) == ("own/mine", "bpe-512", 512)
     assert entry["documents"] == 300
@@ -100,18 +100,18 @@ def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> 
     command = ("prepare", "own/mine", "--from", corpus, "--column", "body")
     assert services(*command).stdout == services(*command).stdout != ""
     corpus.write_text(corpus.read_text().replace("self", "this"))
-    same, other = services(*command), services(*command, "--tokenizer", "bpe-300")
-    assert (same.exit_code, other.exit_code) == (1, 1)
-    assert "own-mine-byte" in same.stderr
-    assert "own/mine" in other.stderr
+    byte_result, bpe_result = services(*command), services(*command, "--tokenizer", "bpe-300")
+    assert (byte_result.exit_code, bpe_result.exit_code) == (1, 1)
+    assert "own-mine-byte" in byte_result.stderr
+    assert "own/mine" in bpe_result.stderr
     assert len(listed()) == 1
 
 
 def test_another_data_folder_is_prepared_listed_and_verified(corpus: Path, tmp_path: Path, data_folder: Path) -> None:
     options = ("--data", tmp_path / "there")
-    done = services("prepare", "own/mine", "--from", corpus, "--column", "body", *options)
+    result = services("prepare", "own/mine", "--from", corpus, "--column", "body", *options)
     folder = tmp_path / "there" / "datasets" / "own-mine-byte"
-    assert done.stderr.startswith(f"preparing {folder}\n") and folder.is_dir()
+    assert result.stderr.startswith(f"preparing {folder}\n") and folder.is_dir()
     assert [dataset["folder"] for dataset in json.loads(services("ls", "--json", *options).stdout)["prepared"]] == [
         str(folder)
     ]
@@ -122,19 +122,19 @@ def test_another_data_folder_is_prepared_listed_and_verified(corpus: Path, tmp_p
 def test_few_held_out_tokens_are_told(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When they are prepared, and of a specification that takes more of them."""
     options = ("--from", corpus, "--column", "body")
-    few = services("prepare", "own/few", *options)
+    small_result = services("prepare", "own/few", *options)
     enough = services("prepare", "own/half", *options, "--validation-percent", "50")
-    assert "3,315 tokens" in few.stderr
-    assert (few.exit_code, enough.exit_code, enough.stderr.count("\n")) == (0, 0, 1), "one line says where"
+    assert "3,315 tokens" in small_result.stderr
+    assert (small_result.exit_code, enough.exit_code, enough.stderr.count("\n")) == (0, 0, 1), "one line says where"
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
     for dataset, warned in (("own/few", True), ("own/half", False)):
         fields = comparison_fields()
         fields["workload"]["data"] = {"dataset": dataset, "tokenizer": "byte", "sequence_length_tokens": 64}
         fields["workload"]["evaluation"] = {"sequences": 64}
         (tmp_path / "spec.yaml").write_text(json.dumps(fields))
-        said = CliRunner().invoke(main, ["validate", str(tmp_path / "spec.yaml")])
-        assert said.exit_code == 0, said.stderr
-        assert ("3,315 tokens" in said.stdout) is warned
+        validation = CliRunner().invoke(main, ["validate", str(tmp_path / "spec.yaml")])
+        assert validation.exit_code == 0, validation.stderr
+        assert ("3,315 tokens" in validation.stdout) is warned
 
 
 def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +144,9 @@ def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkey
     assert entry is not None and entry.hub is not None
     local_entry = replace(entry, hub=replace(entry.hub, repository=str(tmp_path / "c4")))
     monkeypatch.setattr(datasets, "DATASETS", (local_entry,))
-    done = services("prepare", "c4", "--tokens", "0.02M", "--validation-percent", "10", "--json")
-    assert done.exit_code == 0, done.stderr
-    manifest = json.loads(done.stdout)
+    result = services("prepare", "c4", "--tokens", "0.02M", "--validation-percent", "10", "--json")
+    assert result.exit_code == 0, result.stderr
+    manifest = json.loads(result.stdout)
     assert manifest["recipe"]["source_version"].endswith(f"en at {entry.hub.revision}")
     (listing,) = listed()
     assert 20_000 <= listing["training_tokens"] < 20_500
@@ -156,16 +156,16 @@ def test_ls_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, c
     services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-300")
     prepare_made_dataset(data_folder)
     folder = data_folder / "own-mine-bpe-300"
-    shard, other = folder / "train-00000.bin", folder / "validation-00000.bin"
+    shard, validation_shard = folder / "train-00000.bin", folder / "validation-00000.bin"
     content = bytearray(shard.read_bytes())
     content[99] ^= 1
     shard.write_bytes(content)
-    other.unlink()
+    validation_shard.unlink()
     (folder / "tokenizer.json").write_text("{}")
 
     result = services("ls", "--verify")
     assert result.exit_code == 1
-    for part in (f"{shard} has SHA-256", f"{other} is missing", "tokenizer.json"):
+    for part in (f"{shard} has SHA-256", f"{validation_shard} is missing", "tokenizer.json"):
         assert part in result.stderr
     assert result.stderr.count(f"Delete the folder {folder}") == 3
     listing = services("ls", "--verify", "--json")

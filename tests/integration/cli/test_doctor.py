@@ -56,14 +56,14 @@ def test_a_check_that_hangs_crashes_or_raises_is_a_finding_and_the_others_go_on(
 def test_every_fault_has_a_check_of_its_own(tmp_path: Path):
     (tmp_path / "file").write_text("")
     (tmp_path / ("long" * 10)).mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         result = bench(
             tmp_path,
             "--json",
             ADAPM_BENCH_DATA_FOLDER=str(tmp_path / "file" / "data"),
             ADAPM_BENCH_DATABASE_URL="nonsense",
             ADAPM_BENCH_MLFLOW_URI="http://127.0.0.1:9",
-            ADAPM_BENCH_PORT=str(taken.getsockname()[1]),
+            ADAPM_BENCH_PORT=str(server.getsockname()[1]),
             TMPDIR=str(tmp_path / ("long" * 10)),
         )
     check_by_name = {check["name"]: check for check in json.loads(result.stdout)}
@@ -113,12 +113,12 @@ def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monke
 @contextmanager
 def at_most(file_bytes: int) -> Iterator[None]:
     """Limit the length of this process's files: like a quota or a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, before[1]))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, limits[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_disk_below_its_floor_a_quota_and_a_file_system_without_locks(
@@ -177,9 +177,9 @@ def test_a_server_that_is_not_the_service(monkeypatch: pytest.MonkeyPatch):
     [("6379", OSError), ("no-such-machine.invalid:6379", OSError), ("127.0.0.1:{closed}", ConnectionRefusedError)],
 )
 def test_addresses_without_a_cluster(address: str, fault: type[Exception]):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody else takes the port, and nobody listens there
-        closed = str(taken.getsockname()[1])
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))  # nobody else takes the port, and nobody listens there
+        closed = str(bound_socket.getsockname()[1])
         with pytest.raises(fault):
             checks.ray(Settings(ray_address=address.replace("{closed}", closed)))
 
@@ -225,9 +225,9 @@ def test_a_sound_file_and_a_file_that_will_be_made(file: Path, tmp_path: Path):
 
 def hold(file: Path) -> sqlite3.Connection:
     """Another process that writes."""
-    other = sqlite3.connect(file, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    return other
+    connection = sqlite3.connect(file, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    return connection
 
 
 def test_a_file_that_another_process_holds_or_that_may_not_grow(file: Path, monkeypatch: pytest.MonkeyPatch):

@@ -64,7 +64,7 @@ PAGES = {document.name: commands for document in DOCUMENTS if (commands := shell
 
 def elsewhere(command: str) -> str | None:
     """Return the test of a command that is not carried out here."""
-    return next((why for pattern, why in ELSEWHERE.items() if re.match(pattern, command)), None)
+    return next((test for pattern, test in ELSEWHERE.items() if re.match(pattern, command)), None)
 
 
 @pytest.fixture
@@ -152,15 +152,15 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
         end_everything(service)
         line = re.sub(r"\bID\b", ids["ID"], command).replace("~/", f"{folder}/")
         arguments, _, target = line.partition(" > ")
-        done = CliRunner().invoke(main, as_a_shell_does(arguments), catch_exceptions=False)
+        result = CliRunner().invoke(main, as_a_shell_does(arguments), catch_exceptions=False)
         if target:
-            Path(target).write_text(done.stdout)
-        if done.exit_code != 0:
-            failed[command] = done.output
-        if match := re.search(r"^submitted (\w+)", done.output, flags=re.MULTILINE):
+            Path(target).write_text(result.stdout)
+        if result.exit_code != 0:
+            failed[command] = result.output
+        if match := re.search(r"^submitted (\w+)", result.output, flags=re.MULTILINE):
             ids["ID"] = match[1]
         if command.startswith("keys create"):  # the first one opens the service to the next commands
-            os.environ.setdefault("ADAPM_BENCH_KEY", done.stdout.strip())
+            os.environ.setdefault("ADAPM_BENCH_KEY", result.stdout.strip())
             ids["ID"] = json.loads(CliRunner().invoke(main, ["keys", "ls", "--json"]).stdout)[0]["id"]
     assert failed == {}
 

@@ -38,12 +38,12 @@ def verbs(command: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_every_verb_takes_json():
-    without = {
+    verb_names = {
         name
         for name, verb in verbs(get_command(main))
         if not any("--json" in parameter.opts for parameter in verb.params)
     }
-    assert without == LIVE
+    assert verb_names == LIVE
 
 
 def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tmp_path: Path):
@@ -61,12 +61,12 @@ def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tm
 def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
     """Played to its end, tuned first: it ends with a sentence, a picture and an address, and no rate at an edge."""
     experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}-played").experiment
-    above = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.0}
+    offsets = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.0}
     state = {"adamw": 650_000, "adapm": 360_000, "adapm-mini": 45_000}
     while not service.experiments.get(experiment.id).counts.done():
         for lease in claim(service.queue, cpus=8, limit=8):
             run = service.runs.get(lease.run_id)
-            loss = 2.66 + 0.008 * math.log2(run.lr / 4e-3) ** 2 + above[run.candidate] + 0.01 * (run.seed % 3)
+            loss = 2.66 + 0.008 * math.log2(run.lr / 4e-3) ** 2 + offsets[run.candidate] + 0.01 * (run.seed % 3)
             loss += {"adamw": 0.0, "adapm": 0.002 * (run.seed % 3), "adapm-mini": 0.01 * (run.seed - 3)}[run.candidate]
             played = result(final_val_loss=loss).model_copy(update={"optimizer_state_bytes": state[run.candidate]})
             service.attempts.hello(lease.run_id, lease.attempt, lease.token)
@@ -86,9 +86,9 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
 
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):
     folder, copy = tmp_path / "data", tmp_path / "copy.sqlite3"
-    first, again = (json.loads(cli("db", "upgrade", "--data", folder, "--json").stdout) for _ in range(2))
+    first, second = (json.loads(cli("db", "upgrade", "--data", folder, "--json").stdout) for _ in range(2))
     assert (first["before"], first["revision"]) == (None, newest_migration())
-    assert again["before"] == again["revision"] == first["revision"]
+    assert second["before"] == second["revision"] == first["revision"]
     assert json.loads(cli("db", "check", "--data", folder, "--json").stdout) == {"sound": True, "faults": []}
     backup = json.loads(cli("db", "backup", copy, "--data", folder, "--json").stdout)
     assert (backup["file"], backup["bytes"]) == (str(copy), copy.stat().st_size)

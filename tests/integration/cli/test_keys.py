@@ -82,20 +82,20 @@ def test_an_admin_makes_keys_over_the_service_and_others_are_told_why_not(tmp_pa
         admin = tmp_path / "admin.key"
         admin.write_text(make("--url", service.url, "--label", "Ada", "--scope", "admin"))
         assert "--key-file" in say("ls", "--url", service.url, status=1).stderr
-        own = ("--key-file", str(admin))
+        admin_options = ("--key-file", str(admin))
         submitter = tmp_path / "submitter.key"
-        made = say(*own, "keys", "create", "--url", service.url, "--label", "Bob", "--scope", "submitter")
-        submitter.write_text(made.stdout)
+        creation = say(*admin_options, "keys", "create", "--url", service.url, "--label", "Bob", "--scope", "submitter")
+        submitter.write_text(creation.stdout)
         spec = tmp_path / "spec.json"
         spec.write_text(json.dumps(comparison_fields()))
         assert "submitted" in say("--key-file", str(submitter), "submit", str(spec), "--url", service.url).stdout
         refused = say("--key-file", str(submitter), "keys", "ls", "--url", service.url, status=1)
         assert "Ask an admin" in refused.stderr
-        assert "Bob" in say(*own, "keys", "ls", "--url", service.url).stdout
-        lines = json.loads(say(*own, "keys", "audit", "--url", service.url, "--json").stdout)
+        assert "Bob" in say(*admin_options, "keys", "ls", "--url", service.url).stdout
+        lines = json.loads(say(*admin_options, "keys", "audit", "--url", service.url, "--json").stdout)
         assert "POST /v1/experiments" in [line["action"] for line in lines], "a table may fold it"
-        key_id = made.stdout.split("_")[1]
-        say(*own, "keys", "revoke", key_id, "--url", service.url)
+        key_id = creation.stdout.split("_")[1]
+        say(*admin_options, "keys", "revoke", key_id, "--url", service.url)
         assert "revoked" in say("--key-file", str(submitter), "ls", "--url", service.url, status=1).stderr
 
 
@@ -145,8 +145,8 @@ def test_no_secret_is_kept_in_the_database_or_in_a_log(
     request: pytest.FixtureRequest,
 ):
     """Right and wrong keys, cookies and passwords in URLs, by every way in; then every byte is searched."""
-    before = structlog.get_config()
-    request.addfinalizer(lambda: structlog.configure(**before))
+    config = structlog.get_config()
+    request.addfinalizer(lambda: structlog.configure(**config))
     request.addfinalizer(structlog.contextvars.clear_contextvars)
     configure_logs("api")  # as the service does
     with serving(tmp_path) as service:

@@ -51,10 +51,10 @@ def shortened(study: Study) -> Study:
 @contextmanager
 def trained(service: Service) -> Iterator[None]:
     """Train the waiting runs of the service within the block, one after the other."""
-    processes, over = fork_server(), threading.Event()
+    processes, stop = fork_server(), threading.Event()
 
     def train() -> None:
-        while not over.wait(0.05):
+        while not stop.wait(0.05):
             for lease in claim(service.queue, cpus=1, limit=1):
                 arguments = (service.url, lease.run_id, lease.attempt, lease.token)
                 process = processes.Process(target=execute, args=arguments)
@@ -66,7 +66,7 @@ def trained(service: Service) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         thread.join()
 
 
@@ -87,10 +87,10 @@ def test_three_studies_end_with_verdicts_and_a_report(service: Service, tmp_path
     assert "own result: supported" in text
     assert "own result: contradicted" in text
     assert "gradient-sparsity: submitted" in text
-    again = said("run", "gradient-sparsity", "--url", service.url, "--json")
-    assert "gradient-sparsity: using" in again.stderr
-    assert "3/3 runs, 100%" in again.stderr
-    (answer,) = json.loads(again.stdout)
+    repeat = said("run", "gradient-sparsity", "--url", service.url, "--json")
+    assert "gradient-sparsity: using" in repeat.stderr
+    assert "3/3 runs, 100%" in repeat.stderr
+    (answer,) = json.loads(repeat.stdout)
     assert (answer["study"], answer["scale"]) == ("gradient-sparsity", "tiny")
     assert answer["finding"]["answer"] in ("supported", "contradicted", "undecided")
     record = read_result(result_path(tmp_path / "studies", "gradient-sparsity", StudyScale.TINY))
@@ -109,12 +109,12 @@ def test_a_plan_that_the_service_has_otherwise_is_trained_anew(tmp_path: Path) -
         runner = StudyRunner(scale=StudyScale.TINY, folder=tmp_path)
         own_ids = runner.submit(client, own_study)
         assert runner.submit(client, own_study) == own_ids
-        other = shortened(own_study)
-        other_ids = runner.submit(client, other)
+        shortened_study = shortened(own_study)
+        other_ids = runner.submit(client, shortened_study)
         assert other_ids != own_ids
-        ((part, spec),) = other.experiments(StudyScale.TINY).items()
+        ((part, spec),) = shortened_study.experiments(StudyScale.TINY).items()
         client.cancel_experiment(other_ids[part])
-        assert runner.submit(client, other) == other_ids
-        again = client.experiment(other_ids[part])
-        assert again.spec == spec
-        assert again.counts.by_status == {RunStatus.QUEUED: again.counts.total}, "what was cancelled goes on"
+        assert runner.submit(client, shortened_study) == other_ids
+        experiment = client.experiment(other_ids[part])
+        assert experiment.spec == spec
+        assert experiment.counts.by_status == {RunStatus.QUEUED: experiment.counts.total}, "what was cancelled goes on"

@@ -67,12 +67,12 @@ def test_an_id_that_is_none_says_which_may_have_been_meant(cli, experiment_id: s
         service.experiments.submit(ComparisonSpec.model_validate(fields))
     firsts = [experiment.id[0] for experiment in service.experiments.page(limit=500)]
     common = next(letter for letter in firsts if firsts.count(letter) > 1)
-    before = [run.status for run in service.runs.page()]
+    statuses = [run.status for run in service.runs.page()]
     for verb in ("show", "cancel"):
         result = cli(verb, common)
         assert (result.exit_code, result.stdout) == (1, "")
         assert f"'{common}'; several" in result.stderr
-    assert [run.status for run in service.runs.page()] == before
+    assert [run.status for run in service.runs.page()] == statuses
     assert cli("show", "nothing/like it").exit_code == 1
 
 
@@ -108,8 +108,8 @@ def test_validate_needs_no_service(tmp_path: Path, monkeypatch):
 
 def test_submitting_again_under_a_key_changes_nothing(cli, tmp_path: Path):
     path = written(tmp_path, comparison_fields())
-    first, again = (pure_json(cli("submit", path, "--key", "k", "--json")) for _ in range(2))
-    assert (first["created"], again["created"]) == (True, False)
+    first, repeat = (pure_json(cli("submit", path, "--key", "k", "--json")) for _ in range(2))
+    assert (first["created"], repeat["created"]) == (True, False)
     assert "was already submitted" in cli("submit", path, "--key", "k").stdout
 
 
@@ -267,11 +267,11 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
 
 def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: Path):
     run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
-    for verb, fields, other in (("run", comparison_fields(), "submit"), ("submit", run, "run")):
+    for verb, fields, right_verb in (("run", comparison_fields(), "submit"), ("submit", run, "run")):
         path = written(tmp_path, fields)
         result = CliRunner().invoke(main, [verb, str(path)])
         assert (result.exit_code, result.stdout) == (2, "")
-        assert f"adapm-bench {other} {path}" in result.stderr
+        assert f"adapm-bench {right_verb} {path}" in result.stderr
 
 
 def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
@@ -324,9 +324,9 @@ def test_run_trains_without_any_service(tmp_path: Path):
 
     assert json.loads(repeated("--json")) == json.loads(result.stdout), "what was measured is not replaced"
     assert "--again" in repeated()
-    again = json.loads(repeated("--again", "--json"))
-    assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
-    assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]
+    second_result = json.loads(repeated("--again", "--json"))
+    assert second_result["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
+    assert second_result["device_seconds"] != json.loads(result.stdout)["device_seconds"]
 
 
 def test_a_run_without_its_data_says_so_before_torch_is_imported(tmp_path: Path):

@@ -82,13 +82,13 @@ def test_without_pandas_the_way_out_is_told(client: Client, monkeypatch: pytest.
 @contextmanager
 def busy(refusals: int, status: int, wait: str) -> Iterator[tuple[str, list[str]]]:
     """A server that refuses so many requests, then answers that it is healthy; and the methods that it was asked."""
-    asked: list[str] = []
+    methods: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.command)
+            methods.append(self.command)
             body = b'{"status": "ok"}'
-            self.send_response(status if len(asked) <= refusals else 200)
+            self.send_response(status if len(methods) <= refusals else 200)
             self.send_header("Retry-After", wait)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -104,7 +104,7 @@ def busy(refusals: int, status: int, wait: str) -> Iterator[tuple[str, list[str]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", methods
     finally:
         server.shutdown()
         server.server_close()
@@ -113,21 +113,21 @@ def busy(refusals: int, status: int, wait: str) -> Iterator[tuple[str, list[str]
 
 @pytest.mark.parametrize(("status", "wait", "requests"), [(429, "0", 3), (503, "0", 3), (429, "60", 1), (500, "0", 1)])
 def test_a_service_that_asks_to_wait_is_asked_again(status: int, wait: str, requests: int):
-    with busy(2, status, wait) as (url, asked), Client(url) as client:
+    with busy(2, status, wait) as (url, methods), Client(url) as client:
         if requests == 1:
             with pytest.raises(ClientError) as refused:
                 client.health()
             assert refused.value.status == status
         else:
             client.health()
-        assert asked == ["GET"] * requests
+        assert methods == ["GET"] * requests
 
 
 def test_what_may_not_be_repeated_is_sent_once():
-    with busy(2, 503, "0") as (url, asked), Client(url) as client:
+    with busy(2, 503, "0") as (url, methods), Client(url) as client:
         with pytest.raises(ClientError):
             client.cancel_run("r")
-        assert asked == ["POST"]
+        assert methods == ["POST"]
 
 
 def test_the_examples_of_the_document_work(service: Service, client: Client):

@@ -72,8 +72,8 @@ def test_the_trainer_logs_its_losses_and_a_last_evaluation_counts(tmp_path: Path
     assert lines[-1].state is ExternalState.FINISHED
 
     last = trainer.evaluate()
-    (_, (more, further)) = spools(runs)
-    assert more.model_copy(update={"started_at": 0.0}) == header.model_copy(update={"started_at": 0.0})
+    (_, (later_header, further)) = spools(runs)
+    assert later_header.model_copy(update={"started_at": 0.0}) == header.model_copy(update={"started_at": 0.0})
     assert [line.metrics["val_loss"] for line in further if line.metrics] == [last["eval_loss"]]
     assert further[-1].state is ExternalState.FINISHED and len({RunSpool(path).run_id for path in find(runs)}) == 1
 

@@ -70,11 +70,11 @@ def test_memory_that_cannot_be_counted_is_refused(client: Client, model: str, fi
 
 
 def test_a_submission_whose_answer_was_lost_is_sent_again_and_made_once(service: Service):
-    before = len(service.experiments.page(limit=1000))
+    experiment_count = len(service.experiments.page(limit=1000))
     with proxy(service.url, cut=2) as url, Client(url) as client:
         submission = client.submit(comparison_fields(name="once"))
     assert submission.created is False
-    assert len(service.experiments.page(limit=1000)) == before + 1
+    assert len(service.experiments.page(limit=1000)) == experiment_count + 1
 
 
 def test_runs_and_points_are_read_to_the_last_page(service: Service, client: Client, monkeypatch):

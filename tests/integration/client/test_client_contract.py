@@ -48,8 +48,8 @@ class Requests:
 
     def check(self, request: httpx2.Request) -> None:
         """Note the operation of a request. Fails where the document has none, or not with such parameters."""
-        asked = f"{request.method} {request.url.path}"
-        route, operation = next((route, op) for route, pattern, op in self._operations if pattern.fullmatch(asked))
+        call = f"{request.method} {request.url.path}"
+        route, operation = next((route, op) for route, pattern, op in self._operations if pattern.fullmatch(call))
         parameter_names = {parameter["name"].lower() for parameter in operation.get("parameters", ())}
         assert set(request.url.params) <= parameter_names, route
         assert set(request.headers) - TRANSPORT_HEADERS <= parameter_names | {"authorization"}, route
@@ -181,7 +181,7 @@ def administration(client: Client) -> None:
     webhook = client.add_webhook(WebhookRequest(url="https://hooks.example.org/bench")).webhook.id
     assert client.test_webhook(webhook) and client.webhook_deliveries(webhook)
     assert client.webhooks()[0].id == client.remove_webhook(webhook).id
-    made = client.create_key(KeyRequest(label="CI", scope=Scope.ADMIN))
-    client._http.headers["Authorization"] = f"Bearer {made.secret}"
+    new_key = client.create_key(KeyRequest(label="CI", scope=Scope.ADMIN))
+    client._http.headers["Authorization"] = f"Bearer {new_key.secret}"
     assert client.audit()
-    assert client.api_keys()[0].id == client.revoke_key(made.key.id).id
+    assert client.api_keys()[0].id == client.revoke_key(new_key.key.id).id

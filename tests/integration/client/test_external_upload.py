@@ -82,8 +82,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 @given(batch=BATCH)
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-def send_and_look(service: TestClient, kept: list[str], batch: Any) -> None:
-    run_id = f"run-{len(kept)}"
+def send_and_look(service: TestClient, experiment_ids: list[str], batch: Any) -> None:
+    run_id = f"run-{len(experiment_ids)}"
     # As a careless client writes it: NaN, Infinity and halves of surrogate pairs included.
     answer = service.post(
         f"/v1/external-runs/{run_id}/lines", content=json.dumps(batch), headers={"Content-Type": "application/json"}
@@ -93,7 +93,7 @@ def send_and_look(service: TestClient, kept: list[str], batch: Any) -> None:
         assert answer.json()["detail"], "it says why"
         return
     experiment = answer.json()["experiment_id"]
-    kept.append(experiment)
+    experiment_ids.append(experiment)
     for path in ("", "/runs", "/judgement"):
         assert service.get(f"/v1/external-experiments/{experiment}{path}").status_code in (200, 409), path
     series = service.get(f"/v1/external-runs/{run_id}/series")

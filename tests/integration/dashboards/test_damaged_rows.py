@@ -112,7 +112,7 @@ def test_a_damaged_row_fails_alone(house: House, column: sa.Column[Any]) -> None
         value = str(damage).encode() if isinstance(column.type, sa.LargeBinary) else damage
         with house.database.writing() as connection:
             query = f"SELECT rowid, {column.name}, {', '.join(key)} FROM {table} ORDER BY rowid LIMIT 1"
-            rowid, before, *keys = connection.exec_driver_sql(query).one()
+            rowid, original, *keys = connection.exec_driver_sql(query).one()
             set_to(connection, column, rowid, value)
         try:
             answers = {address: house.client.get(address) for address in (*house.lists, *house.whole)}
@@ -120,7 +120,7 @@ def test_a_damaged_row_fails_alone(house: House, column: sa.Column[Any]) -> None
             faults = maintenance.faults(house.database)
         finally:
             with house.database.writing() as connection:
-                set_to(connection, column, rowid, before)
+                set_to(connection, column, rowid, original)
         assert broken == {}
         assert any(fault.startswith(f"{table} {' '.join(map(str, keys))}: ") for fault in faults), faults
     assert maintenance.faults(house.database) == ()

@@ -47,8 +47,8 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
 
         longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
         assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None
-        alone = dict(fields, candidates=CANDIDATES[:1])
-        nothing = http.post("/v1/experiments/validate", json=alone).json()
+        single_fields = dict(fields, candidates=CANDIDATES[:1])
+        nothing = http.post("/v1/experiments/validate", json=single_fields).json()
         assert (nothing["power"], nothing["power_unknown"]) == (None, None), "one candidate is compared with nobody"
         tuned = http.post("/v1/experiments/validate", json=dict(fields, tuning={})).json()
         assert (tuned["runs"], tuned["growing"]) == (2 * (8 * 3 + 3), False), "exactly: trials × tuning seeds + seeds"

@@ -66,8 +66,8 @@ def test_every_page_and_answer_is_there(client: TestClient) -> None:
             f"/experiments/{experiment['id']}/clone",
         ]
         pages += [f"/runs/{experiment['id']}-0000", f"/runs/{experiment['id']}-0001"]
-    rest = [address for address in rest_addresses(client) if not SELDOM.search(address)]
-    broken = {address: answer.text for address in (*pages, *rest) if (answer := client.get(address)).status_code >= 500}
+    urls = [address for address in rest_addresses(client) if not SELDOM.search(address)]
+    broken = {address: answer.text for address in (*pages, *urls) if (answer := client.get(address)).status_code >= 500}
     assert broken == {}
     assert {experiment["kind"] for experiment in listed} == {"comparison", "scaling", "sweep"}
     assert all(experiment["spec"]["workload"]["data"]["dataset"] == LOST["python-stdlib"] for experiment in listed)

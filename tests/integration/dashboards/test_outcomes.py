@@ -94,8 +94,8 @@ def test_lists_and_counts_of_the_command_line(cli: Cli, experiment: str) -> None
         assert re.search(rf"^state +{word}$", cli("show", line.split()[0]).stdout, flags=re.MULTILINE)
     for outcome in Outcome:
         word = outcome.value.replace("_", " ")
-        some = cli("runs", "--where", f'experiment_id={experiment} and state="{word}"', "--json").stdout
-        assert len(json.loads(some)) == COUNTED[word]
+        listing = cli("runs", "--where", f'experiment_id={experiment} and state="{word}"', "--json").stdout
+        assert len(json.loads(listing)) == COUNTED[word]
     table = " ".join(cli("compare", experiment).stdout.split())
     for word, number in COUNTED.items():
         assert f"{number} {word}" in table or word == "queued"
@@ -110,11 +110,11 @@ def test_pages(service: Service, experiment: str) -> None:
     (bar,) = set(re.findall(r'role="img" aria-label="(\d[^"]+queued)"', html))
     assert bar == COUNTED_WORDS
     for run, word in zip(service.runs.read_all(experiment), WORDS, strict=True):
-        seen = page(service, f"/runs/{run.id}")
-        assert f">{word}</span>" in seen.partition("</h1>")[2][:200]
-        assert "converged" not in text(seen) and "succeeded" not in text(seen)
+        run_page = page(service, f"/runs/{run.id}")
+        assert f">{word}</span>" in run_page.partition("</h1>")[2][:200]
+        assert "converged" not in text(run_page) and "succeeded" not in text(run_page)
         if run.result is not None:
-            assert f'<dt>Outcome</dt><dd class="">{word}</dd>' in seen
+            assert f'<dt>Outcome</dt><dd class="">{word}</dd>' in run_page
     for surface in (html, page(service, "/")):
         assert "converged" not in text(surface) and "succeeded" not in text(surface)
 

@@ -145,9 +145,9 @@ def test_the_corpus_is_shown_as_it_was_written(hostile, page: str):
 @pytest.mark.parametrize("word", CORPUS)
 def test_a_list_that_a_link_narrows_shows_the_label_and_acts_on_nothing(hostile, harmless, word: str):
     """Whoever sends a link chooses the label in it, whether any experiment has it or none."""
-    (client, experiment_id, cookie), (other, _, other_cookie) = hostile, harmless
+    (client, experiment_id, cookie), (other_client, _, other_cookie) = hostile, harmless
     known_page = read(client.get("/", params={"label": word}, headers=cookie).text)
-    unknown = read(other.get("/", params={"label": word}, headers=other_cookie).text)
+    unknown = read(other_client.get("/", params={"label": word}, headers=other_cookie).text)
     assert f"/experiments/{experiment_id}" in known_page.addresses
     for page in (known_page, unknown):
         assert word in " ".join(page.text)

@@ -83,6 +83,6 @@ def test_accumulated_gradients_make_the_steps_of_the_whole_batch():
 
 def test_it_trains_under_bfloat16_autocast():
     prepared = Prepared(AdaPMMini, mixed_precision="bf16")
-    before = loss_of(prepared.model, rows(30, 31)).item()
+    first_loss = loss_of(prepared.model, rows(30, 31)).item()
     prepared.train(0, 20)
-    assert loss_of(prepared.model, rows(30, 31)).item() < before
+    assert loss_of(prepared.model, rows(30, 31)).item() < first_loss

@@ -82,8 +82,8 @@ def frameworks(folder: Path) -> Path:
 def test_the_wheel_has_every_module_its_types_and_its_licence_and_nothing_else(wheel: Path):
     modules = {path.replace("optim/", "adapm/", 1) for path in product_files() if path.startswith("optim/")}
     information = f"adapm-{optim.__version__}.dist-info"
-    about = {f"{information}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "top_level.txt", "licenses/LICENSE")}
-    assert set(contents(wheel)) == modules | about | {"adapm/py.typed"}
+    files = {f"{information}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "top_level.txt", "licenses/LICENSE")}
+    assert set(contents(wheel)) == modules | files | {"adapm/py.typed"}
     assert contents(wheel)[f"{information}/licenses/LICENSE"] == (REPOSITORY / "LICENSE").read_bytes()
 
 

@@ -142,22 +142,22 @@ def fsdp2() -> dict[str, Any]:
     swapped.param_groups[0]["params"] = list(sharded.parameters())
     loss_of(sharded, batch(0)).backward()
     sentence_by_name = refusals(sharded)
-    apart = {}
+    distances = {}
     for name in (name for name in catalog.names() if not sentence_by_name[name]):
         parts, whole = split(tiny_gpt2()), tiny_gpt2()
         for model in (parts, whole):
             train(model, build(name, model, lr=LR), range(3))
         pairs = zip(parts.parameters(), whole.parameters(), strict=True)
-        apart[name] = max(float((cast(DTensor, part).full_tensor() - value).abs().max()) for part, value in pairs)
-    return {"said": sentence_by_name, "swapped": refusal(swapped.step), "apart": apart}
+        distances[name] = max(float((cast(DTensor, part).full_tensor() - value).abs().max()) for part, value in pairs)
+    return {"said": sentence_by_name, "swapped": refusal(swapped.step), "apart": distances}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of two ranks."""
-    made: Path = tmp_path_factory.mktemp("ranks")
-    assert exit_codes(started(one_rank, made / "group", made)) == [0, 0]
-    return made
+    path: Path = tmp_path_factory.mktemp("ranks")
+    assert exit_codes(started(one_rank, path / "group", path)) == [0, 0]
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -224,9 +224,9 @@ def test_split_parameters_are_for_adapm_and_for_optimizers_that_move_each_weight
 
 
 def test_those_train_split_parameters_as_one_process_trains_whole_ones(sharded):
-    alone = {"adamw", "lion", "signsgd", "schedule-free-adamw", "sgd", "nesterov"}
-    apart = sharded["fsdp2"]["apart"]
-    assert set(apart) == {*alone, "adapm", "adapm-mini", "adam-mini"}
-    assert max(apart[name] for name in alone) < 1e-6
+    elementwise_names = {"adamw", "lion", "signsgd", "schedule-free-adamw", "sgd", "nesterov"}
+    distances = sharded["fsdp2"]["apart"]
+    assert set(distances) == {*elementwise_names, "adapm", "adapm-mini", "adam-mini"}
+    assert max(distances[name] for name in elementwise_names) < 1e-6
     # Key biases have no gradient but rounding, which is as large as eps; `test_sharded.py` looks closer.
-    assert max(apart.values()) < 1e-4
+    assert max(distances.values()) < 1e-4

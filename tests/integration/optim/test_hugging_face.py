@@ -45,13 +45,13 @@ def trainer(folder: Path, model: torch.nn.Module, **options: Any) -> Trainer:
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
-    made = Trainer(model=model, args=arguments, train_dataset=Counting(), **options)
-    made.remove_callback(ProgressCallback)
-    return made
+    hf_trainer = Trainer(model=model, args=arguments, train_dataset=Counting(), **options)
+    hf_trainer.remove_callback(ProgressCallback)
+    return hf_trainer
 
 
-def losses(done: Trainer) -> list[float]:
-    return [entry["loss"] for entry in done.state.log_history if "loss" in entry]
+def losses(hf_trainer: Trainer) -> list[float]:
+    return [entry["loss"] for entry in hf_trainer.state.log_history if "loss" in entry]
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -84,8 +84,8 @@ def test_the_trainer_may_build_it_from_its_own_decay_groups(tmp_path: Path):
             "weight_decay": 0.0,
         },
     ]
-    done = trainer(tmp_path, model, optimizer_cls_and_kwargs=(AdaPM, {"params": groups, "lr": LR}))
-    done.train()
-    assert isinstance(done.optimizer, torch.optim.Optimizer)
-    assert [group["weight_decay"] for group in done.optimizer.param_groups] == [0.1, 0.0]
-    assert losses(done)[-1] < losses(done)[0]
+    hf_trainer = trainer(tmp_path, model, optimizer_cls_and_kwargs=(AdaPM, {"params": groups, "lr": LR}))
+    hf_trainer.train()
+    assert isinstance(hf_trainer.optimizer, torch.optim.Optimizer)
+    assert [group["weight_decay"] for group in hf_trainer.optimizer.param_groups] == [0.1, 0.0]
+    assert losses(hf_trainer)[-1] < losses(hf_trainer)[0]

@@ -219,10 +219,10 @@ def checkpoint(folder: Path, model: nn.Module, optimizer: AdaPM, act: Callable[.
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
     weights, state = get_state_dict(model, optimizer)
-    both = {"weights": weights, "state": state}
-    act(both, checkpoint_id=folder)
+    state_dicts = {"weights": weights, "state": state}
+    act(state_dicts, checkpoint_id=folder)
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
-    return both
+    return state_dicts
 
 
 def trained_by_zero_redundancy(group: ProcessGroup) -> dict[str, Tensor]:
@@ -233,8 +233,8 @@ def trained_by_zero_redundancy(group: ProcessGroup) -> dict[str, Tensor]:
         def mini(params: Any, **options: Any) -> AdaPMMini:
             return AdaPMMini.for_model(model, params=params, **options)
 
-        made: Any = mini  # typed a class, and called alone
-        return ZeroRedundancyOptimizer(model.parameters(), optimizer_class=made, **OPTIONS)
+        factory: Any = mini  # typed a class, and called alone
+        return ZeroRedundancyOptimizer(model.parameters(), optimizer_class=factory, **OPTIONS)
 
     model, resumed = model_of("llama even"), model_of("llama even")
     optimizer = sharing_states(model)
@@ -377,8 +377,8 @@ def test_a_step_exchanges_what_the_formula_says(found):
 def test_second_moments_that_processes_have_in_common_ask_for_no_further_exchange(found):
     for rank in found[3]:
         # Per head, of queries and keys: four and two heads.
-        first, *others = outputs_formula(model_of("llama"))
-        assert rank["exchanged"]["llama mini"] == [first + 6, *others]
+        first, *tail = outputs_formula(model_of("llama"))
+        assert rank["exchanged"]["llama mini"] == [first + 6, *tail]
         assert len(rank["exchanged"]["gpt2 mini"]) == 2
 
 
@@ -395,8 +395,8 @@ def test_a_checkpoint_of_four_processes_goes_on_in_any_number(found, case):
             if dtype is torch.float64:
                 assert distance(weights, expected) < 1e-12
                 continue
-            same = [weights[name] == value for name, value in expected.items()]
-            assert float(torch.cat([mask.flatten() for mask in same]).float().mean()) > 0.99
+            masks = [weights[name] == value for name, value in expected.items()]
+            assert float(torch.cat([mask.flatten() for mask in masks]).float().mean()) > 0.99
 
 
 def test_the_exact_solver_says_that_it_needs_whole_matrices(found):

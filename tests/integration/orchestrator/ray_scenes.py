@@ -67,8 +67,8 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ra
         runner = RayRunner(silent)
         runner.start(LEASE, NodeId(runner.nodes()[0].id))
         ray.get(runner._started[LEASE.run_id, 1].process_id)
-        ours = psutil.Process().children(recursive=True)
-        (raylet,) = (process for process in ours if process.name() == "raylet")
+        children = psutil.Process().children(recursive=True)
+        (raylet,) = (process for process in children if process.name() == "raylet")
         os.kill(raylet.pid, signal.SIGKILL)
         ended: list[EndedAttempt] = []
 
@@ -98,9 +98,9 @@ def test_embedded_an_actor_ends_once_it_is_created(
     from orchestrator.dispatch import ray_runner
 
     class Slow:
-        def __init__(self, done: Path) -> None:
+        def __init__(self, marker: Path) -> None:
             time.sleep(0.3)
-            done.touch()
+            marker.touch()
 
         def process_id(self) -> int:
             return 0

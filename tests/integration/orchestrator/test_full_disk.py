@@ -172,9 +172,9 @@ print(lost)
 def test_workers_that_could_not_be_heard_on_a_full_disk_are_not_lost(tmp_path: Path) -> None:
     disk = small_disk(tmp_path / "disk", 8)
     command = disk.command([sys.executable, "-c", SILENCE, str(disk.folder)])
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "1\n", "one that stays silent is lost after the grace"
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "1\n", "one that stays silent is lost after the grace"
 
 
 SPOOLED = """
@@ -217,19 +217,19 @@ assert not list(folder.glob("spool/*"))
 def test_reports_that_the_disk_has_no_room_for_stay_in_memory(tmp_path: Path) -> None:
     disk = small_disk(tmp_path / "disk", 24)
     command = disk.command([sys.executable, "-c", SPOOLED, str(disk.folder)])
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_log_without_room_ends_no_process(tmp_path: Path) -> None:
     """Neither by what structlog writes nor by a bare `print`, and it says what was lost once there is room again."""
     disk = small_disk(tmp_path / "disk", 1)
-    done = subprocess.run(
+    process = subprocess.run(
         disk.command([sys.executable, "-c", LOGGED, str(disk.folder)]), capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert "were lost" in done.stdout
-    assert "after" in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert "were lost" in process.stdout
+    assert "after" in process.stdout
 
 
 LOGGED = """

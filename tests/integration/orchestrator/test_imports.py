@@ -23,9 +23,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run_import(url: str, *arguments: str, code: int = 0) -> str:
-    done = CliRunner().invoke(main, ["import", *arguments, "--url", url])
-    assert done.exit_code == code, done.output
-    return done.output
+    result = CliRunner().invoke(main, ["import", *arguments, "--url", url])
+    assert result.exit_code == code, result.output
+    return result.output
 
 
 def test_a_study_of_wandb_is_judged_by_its_own_figures_and_comes_once(url: str) -> None:

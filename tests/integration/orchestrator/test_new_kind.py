@@ -136,8 +136,8 @@ def test_a_fourth_kind_is_a_module_and_a_line_and_is_submitted_run_listed_and_sh
         "ADAPM_BENCH_DATA_FOLDER": str(tmp_path),
     }
     environment |= {"COLUMNS": "200"}  # no name is folded
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, tmp_path / "use.py", tmp_path],
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr

@@ -106,8 +106,8 @@ def contents(client: Any, name: str) -> list[dict[str, Any]]:
     copies = []
     for run in runs:
         tags = {key: value for key, value in run.data.tags.items() if key.startswith("bench.")}
-        for own in ("bench.experiment_id", "bench.run_id", "bench.ended_at"):
-            tags.pop(own, None)
+        for tag in ("bench.experiment_id", "bench.run_id", "bench.ended_at"):
+            tags.pop(tag, None)
         history = {
             key: sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, key))
             for key in run.data.metrics
@@ -273,13 +273,13 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
     services.attempts.append_points(lease.run_id, 2, lease.token, PointsBatch.from_points(sequence=0, points=slower))
     services.attempts.finish(lease.run_id, 2, lease.token, result())
     deliver(copy, outbox)
-    (again,) = (run for run in contents(copy._client, "retried") if run["tags"].get("bench.attempts") == "2")
-    assert again["status"] == "FINISHED"
-    assert again["metrics"]["train_loss"] == [(0, 5.0), (1, 4.0), (2, 4.0), (3, 3.0), (4, 2.0)]
-    assert again["metrics"]["step_seconds"] == [(0, 0.5), (1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]
-    assert len(again["metrics"]["device_hours"]) == 1
-    assert not {"bench.reason", "bench.checkpoint"} & again["tags"].keys()
-    assert again["files"] == ["result.json", "series.parquet", "spec.json"]
+    (retried_run,) = (run for run in contents(copy._client, "retried") if run["tags"].get("bench.attempts") == "2")
+    assert retried_run["status"] == "FINISHED"
+    assert retried_run["metrics"]["train_loss"] == [(0, 5.0), (1, 4.0), (2, 4.0), (3, 3.0), (4, 2.0)]
+    assert retried_run["metrics"]["step_seconds"] == [(0, 0.5), (1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]
+    assert len(retried_run["metrics"]["device_hours"]) == 1
+    assert not {"bench.reason", "bench.checkpoint"} & retried_run["tags"].keys()
+    assert retried_run["files"] == ["result.json", "series.parquet", "spec.json"]
     assert len(contents(copy._client, "retried")) == 3, "the parent and two children, none twice"
 
 
@@ -308,8 +308,8 @@ def test_a_store_whose_making_was_killed_is_made_anew(
     make_store(path)
     with contextlib.closing(sqlite3.connect(path)) as store:
         assert store.execute("select count(*) from experiments").fetchone() == (1,)
-    before = path.stat()
+    file_stat = path.stat()
     make_store(path)
-    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (file_stat.st_ino, file_stat.st_mtime_ns)
     assert not leftover.exists()
     assert not list(tmp_path.glob("*.unfinished"))

@@ -43,8 +43,8 @@ LOOPBACK = "127.0.0.0/8"
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as made:
-        yield made
+    with receiving() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -85,7 +85,7 @@ def submitted(service: Service, **changes: Any) -> str:
 
 def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, receiver: Receiver, tmp_path: Path):
     with Client(service.url) as client:
-        made = client.add_webhook(WebhookRequest(url=f"{receiver.url}hook?a=1"))
+        hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}hook?a=1"))
         experiment_id = submitted(service)
         posting = sender(service, tmp_path)
         assert not look(posting), "nothing has ended"
@@ -95,9 +95,9 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
         service.experiments.apply(experiment_id, RunAction.CANCEL)
         look(posting)
         assert not look(posting)
-        (got,) = receiver.posts
-        assert got.path == "/hook?a=1"
-        body = got.verified(made.secret)
+        (receipt,) = receiver.posts
+        assert receipt.path == "/hook?a=1"
+        body = receipt.verified(hook.secret)
         ended = service.experiments.get(experiment_id)
         assert body["type"] == "experiment.ended"
         assert body["data"] == {
@@ -109,8 +109,8 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
             "created_at": ended.created_at,
             "ended_at": ended.ended_at,
         }
-        (delivery,) = client.webhook_deliveries(made.webhook.id)
-        assert (delivery.id, delivery.state) == (got.headers["webhook-id"], DeliveryState.DELIVERED)
+        (delivery,) = client.webhook_deliveries(hook.webhook.id)
+        assert (delivery.id, delivery.state) == (receipt.headers["webhook-id"], DeliveryState.DELIVERED)
         (listed,) = client.webhooks()
         assert (listed.waiting, listed.delivered_at, listed.last_error) == (0, delivery.settled_at, None)
         client.retry_experiment(experiment_id)
@@ -166,19 +166,19 @@ def test_receivers_that_hang_delay_nobody_else(
 
 def test_one_key_has_so_many_webhooks_and_one_webhook_one_test_waiting(service: Service, receiver: Receiver):
     """Another key may still add its own; what was added is answered again."""
-    one, other = (service.keyring.create(KeyRequest(label=name, scope=Scope.SUBMITTER)) for name in ("Ada", "Bob"))
-    with Client(service.url, key=one.secret) as client:
+    ada, bob = (service.keyring.create(KeyRequest(label=name, scope=Scope.SUBMITTER)) for name in ("Ada", "Bob"))
+    with Client(service.url, key=ada.secret) as client:
         for number in range(MOST_OF_A_KEY):
-            made = client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number))
+            hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number))
         with pytest.raises(ClientError, match=f"this key has {MOST_OF_A_KEY} webhooks") as refused:
             client.add_webhook(WebhookRequest(url=receiver.url))
         assert refused.value.status == 409
-        assert client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number)) == made
-        waiting = client.test_webhook(made.webhook.id)
-        assert client.test_webhook(made.webhook.id) == waiting
-        client.remove_webhook(made.webhook.id)
+        assert client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number)) == hook
+        waiting = client.test_webhook(hook.webhook.id)
+        assert client.test_webhook(hook.webhook.id) == waiting
+        client.remove_webhook(hook.webhook.id)
         client.add_webhook(WebhookRequest(url=receiver.url))
-    with Client(service.url, key=other.secret) as client:
+    with Client(service.url, key=bob.secret) as client:
         client.add_webhook(WebhookRequest(url=receiver.url))
 
 
@@ -188,9 +188,9 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
     early, other = submitted(service), submitted(service)
     service.experiments.apply(early, RunAction.CANCEL)
     with Client(service.url) as client:
-        made = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
-        again = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
-        assert again == made
+        hook = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
+        repeat = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
+        assert repeat == hook
         with pytest.raises(ClientError, match="a different webhook"):
             client.add_webhook(WebhookRequest(url=receiver.url), key="once")
         with pytest.raises(ClientError, match="no experiment"):
@@ -199,15 +199,15 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
         posting = sender(service, tmp_path)
         look(posting)
         look(posting)
-        assert [message.verified(made.secret)["data"]["id"] for message in receiver.posts] == [early]
-        assert client.remove_webhook(made.webhook.id).id == made.webhook.id
+        assert [message.verified(hook.secret)["data"]["id"] for message in receiver.posts] == [early]
+        assert client.remove_webhook(hook.webhook.id).id == hook.webhook.id
         assert client.webhooks() == ()
 
 
 def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
     posting, database = sender(service, tmp_path), service.database
     receiver.statuses = [500, 302, 404]
     service.experiments.apply(submitted(service), RunAction.CANCEL)
@@ -216,24 +216,24 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
         assert not look(posting), "not before its pause is over"
         database.clock_offset_seconds += pause + 0.1
         posting.leadership._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
-    (waiting,) = service.webhooks.deliveries(made.webhook.id)
+    (waiting,) = service.webhooks.deliveries(hook.webhook.id)
     assert (waiting.tries, waiting.state) == (3, DeliveryState.WAITING) and "404" in (waiting.last_error or "")
     look(posting)
     assert len(receiver.posts) == 4, "the redirect was not followed"
     assert len({(message.headers["webhook-id"], message.body) for message in receiver.posts}) == 1
     for message in receiver.posts:
-        message.verified(made.secret)
-    assert webhook(service, made.webhook.id).last_error is None
+        message.verified(hook.secret)
+    assert webhook(service, hook.webhook.id).last_error is None
 
 
 def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiver: Receiver, tmp_path: Path):
-    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    service.webhooks.test(made.webhook.id)
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.webhooks.test(hook.webhook.id)
     receiver.statuses = [503]
     look(sender(service, tmp_path))
     service.database.clock_offset_seconds += 86_401
     look(sender(service, tmp_path))
-    (lost,) = service.webhooks.deliveries(made.webhook.id)
+    (lost,) = service.webhooks.deliveries(hook.webhook.id)
     assert (lost.state, lost.next_try_at) == (DeliveryState.GIVEN_UP, None) and "503" in (lost.last_error or "")
     assert len(receiver.posts) == 1
 
@@ -326,7 +326,7 @@ def test_an_address_of_the_internet_is_not_refused(address: str):
 def test_a_network_that_the_operator_names_may_be_reached_as_it_is_written_alone():
     policy = WebhookPolicy.parse("https://hooks.example/", "10.1.0.0/16, fec0::/64")
     permitted = ["10.1.2.3", "fec0::1"], ["10.2.0.1", "::ffff:10.1.2.3", "::10.1.2.3", "fec0:0:0:1::1"]
-    assert [[policy.permits(ipaddress.ip_address(address)) for address in some] for some in permitted] == [
+    assert [[policy.permits(ipaddress.ip_address(address)) for address in addresses] for addresses in permitted] == [
         [True] * 2,
         [False] * 4,
     ]
@@ -343,21 +343,21 @@ def test_an_address_of_this_machine_is_refused_however_it_is_written(receiver: R
 def deliver(policy: WebhookPolicy, url: str, look_up: Any = None) -> None:
     """Post a message there, now."""
     message = DueMessage(id="msg_1", webhook_id="w", url=url, secret_hash="", body="{}")
-    more = {"look_up": look_up} if look_up else {}
-    asyncio.run(post(policy, message, "whsec_AAAA", **more))
+    options = {"look_up": look_up} if look_up else {}
+    asyncio.run(post(policy, message, "whsec_AAAA", **options))
 
 
 def test_the_connection_goes_to_the_address_that_was_judged_and_shows_the_name(receiver: Receiver):
     """A name that means something else at its second lookup is not looked up a second time."""
     port = receiver.url.rstrip("/").rpartition(":")[2]
-    asked: list[str] = []
+    hosts: list[str] = []
 
     async def look_up(host: str, _: int) -> tuple[str, ...]:
-        asked.append(host)
+        hosts.append(host)
         return ("127.0.0.1",)
 
     deliver(WebhookPolicy.parse(f"http://hooks.test:{port}/", LOOPBACK), f"http://hooks.test:{port}/x", look_up)
-    assert asked == ["hooks.test"], "nobody else knows that name"
+    assert hosts == ["hooks.test"], "nobody else knows that name"
     assert receiver.posts[0].headers["host"] == f"hooks.test:{port}"
 
 
@@ -409,12 +409,12 @@ def test_the_secret_is_kept_nowhere(
 def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    service.webhooks.test(made.webhook.id)
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.webhooks.test(hook.webhook.id)
     (tmp_path / KEY_NAME).write_text("00" * 32)
     look(sender(service, tmp_path))
     assert receiver.posts == []
-    assert "add it again" in (webhook(service, made.webhook.id).last_error or "")
+    assert "add it again" in (webhook(service, hook.webhook.id).last_error or "")
     (tmp_path / KEY_NAME).write_text("no key")
     with pytest.raises(OrchestratorError, match="backup"):
         SigningKey(tmp_path).secret("x")
@@ -443,7 +443,7 @@ threading.Event().wait()
 def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
     database_url = service.database._engine.url.render_as_string(hide_password=False)
     command = [sys.executable, "-c", SENDING, str(tmp_path), receiver.url, database_url]
     experiments = [submitted(service, name=f"e{number}") for number in range(3)]
@@ -461,15 +461,15 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     second = subprocess.Popen(command)
     try:
         until(lambda: len(receiver.confirmed()) == 3, "all three are confirmed")
-        until(lambda: webhook(service, made.webhook.id).waiting == 0, "all three are noted")
+        until(lambda: webhook(service, hook.webhook.id).waiting == 0, "all three are noted")
     finally:
         second.send_signal(signal.SIGKILL)
         second.wait(30)
-    pairs = [(message.headers["webhook-id"], message.verified(made.secret)["data"]["id"]) for message in receiver.posts]
+    pairs = [(message.headers["webhook-id"], message.verified(hook.secret)["data"]["id"]) for message in receiver.posts]
     assert sorted({experiment_id for _, experiment_id in pairs}) == sorted(experiments)
     assert len({id for id, _ in pairs}) == 3
     assert pairs.count(pairs[0]) == 2, "the one that was cut is told again, under its id"
-    states = [delivery.state for delivery in service.webhooks.deliveries(made.webhook.id)]
+    states = [delivery.state for delivery in service.webhooks.deliveries(hook.webhook.id)]
     assert states == [DeliveryState.DELIVERED] * 3
 
 
@@ -480,12 +480,12 @@ def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service
     blocks = dict(re.findall(r"^```(python|json)\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL))
     namespace: dict[str, Any] = {}
     exec(blocks["python"], namespace)
-    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
     service.experiments.apply(submitted(service), RunAction.CANCEL)
     look(sender(service, tmp_path))
-    (got,) = receiver.posts
-    assert namespace["verified"](made.secret, got.headers, got.body)
-    assert not namespace["verified"](made.secret, got.headers, got.body + b" ")
-    assert not namespace["verified"](made.secret, got.headers | {"webhook-timestamp": "1700000000"}, got.body)
-    shown, sent = json.loads(blocks["json"]), json.loads(got.body)
+    (message,) = receiver.posts
+    assert namespace["verified"](hook.secret, message.headers, message.body)
+    assert not namespace["verified"](hook.secret, message.headers, message.body + b" ")
+    assert not namespace["verified"](hook.secret, message.headers | {"webhook-timestamp": "1700000000"}, message.body)
+    shown, sent = json.loads(blocks["json"]), json.loads(message.body)
     assert (shown.keys(), shown["data"].keys()) == (sent.keys(), sent["data"].keys())

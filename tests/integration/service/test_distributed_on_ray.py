@@ -44,10 +44,10 @@ def test_two_processes_have_the_losses_of_one(service_url: str, service_folder: 
     assert record.result is not None
     assert (record.attempt, record.result.processes) == (1, 2)
     assert record.device_seconds >= record.result.device_seconds > record.result.productive_seconds > 0
-    alone = train_alone(SPEC, tmp_path, service_folder)
-    assert [point.step for point in points] == [point.step for point in alone]
-    assert record.result.final_val_loss == pytest.approx(alone[-1].val_loss, rel=2e-4)
-    for actual, expected in zip(points[1:], alone[1:], strict=True):
+    single_points = train_alone(SPEC, tmp_path, service_folder)
+    assert [point.step for point in points] == [point.step for point in single_points]
+    assert record.result.final_val_loss == pytest.approx(single_points[-1].val_loss, rel=2e-4)
+    for actual, expected in zip(points[1:], single_points[1:], strict=True):
         assert actual.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
 
 
@@ -86,9 +86,9 @@ def test_shards_of_a_killed_run_are_gone_on_from_by_another_number_of_processes(
     assert record.spec is not None
     assert (record.attempt, record.result.processes, record.spec.resources.processes) == (3, 1, 1)
     assert {attempt.outcome for attempt in attempts[:2]} <= {"lost", "broken"}
-    alone = train_alone(spec, tmp_path, service_folder)
-    assert [point.step for point in points] == [point.step for point in alone]
-    for actual, expected in zip(points[1:21], alone[1:21], strict=True):
+    single_points = train_alone(spec, tmp_path, service_folder)
+    assert [point.step for point in points] == [point.step for point in single_points]
+    for actual, expected in zip(points[1:21], single_points[1:21], strict=True):
         # Rounding grows from step to step: measured 2e-5 over 20 steps, and 3e-3 in the last validation loss after 150.
         assert actual.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
 

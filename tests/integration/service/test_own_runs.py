@@ -59,11 +59,11 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
     with Client(service_url) as client:
         for path in find(tmp_path):
             RunSpool(path).send(client)
-        before = {run.id: run.state for run in client.external_runs("nanoGPT: muon")}
-        assert before["muon-2"] is ExternalState.RUNNING and before["muon-1"] is ExternalState.FINISHED
+        states = {run.id: run.state for run in client.external_runs("nanoGPT: muon")}
+        assert states["muon-2"] is ExternalState.RUNNING and states["muon-1"] is ExternalState.FINISHED
 
-        done = subprocess.run([*script, "-1"], env=environment, capture_output=True, text=True, check=True)
-        final = json.loads(done.stdout)
+        process = subprocess.run([*script, "-1"], env=environment, capture_output=True, text=True, check=True)
+        final = json.loads(process.stdout)
         with ThreadPoolExecutor(1) as pool:  # another one who sends the same
             upload = pool.submit(lambda: [RunSpool(path).send(client) for path in find(tmp_path)])
             synced = CliRunner().invoke(main, ["import", str(tmp_path), "--url", service_url])

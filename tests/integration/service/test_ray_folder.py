@@ -36,9 +36,9 @@ def test_only_the_service_enters_the_folder_of_its_ray(data_folder: Path):
     )
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
     assert closed.stat().st_uid == os.getuid()
-    for above in closed.parents:
-        mode = above.stat().st_mode
-        assert mode & stat.S_ISVTX or not mode & stat.S_IWOTH, above
+    for parent in closed.parents:
+        mode = parent.stat().st_mode
+        assert mode & stat.S_ISVTX or not mode & stat.S_IWOTH, parent
     logs = {file for files in files_of_ray(closed) for file in files if "/logs/" in file}
     assert logs, "the logs of Ray are among them"
     assert all(log.startswith(f"{closed}/") for log in logs)

@@ -60,14 +60,14 @@ def kill_its_driver(
     while True:
         sweep = client.submit(spec).experiment
         until(partial(two_trials_have_ended, client, sweep.id), "two trials have ended")
-        before = client.runs(experiment_id=sweep.id)
+        earlier_runs = client.runs(experiment_id=sweep.id)
         drivers = sweep_drivers_of(supervisor)
         for driver in drivers:
             driver.kill()
         until(partial(none_lives, drivers), "the killed driver is gone")
         if drivers and not client.experiment(sweep.id).counts.done():
             until(lambda: sweep_drivers_of(supervisor), "another driver lives")
-            return sweep, before
+            return sweep, earlier_runs
 
 
 def two_trials_have_ended(client: Client, sweep_id: str) -> bool:
@@ -86,7 +86,7 @@ def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str, tm
     assert rates == [GOOD, HOPELESS, GOOD, HOPELESS]
     # This process is the supervisor of the service that its tests share.
     with Client(service_url) as client:
-        sweep, before = kill_its_driver(psutil.Process(), client, spec)
+        sweep, earlier_runs = kill_its_driver(psutil.Process(), client, spec)
         until(lambda: client.experiment(sweep.id).counts.done(), "the sweep is done")
         runs = client.runs(experiment_id=sweep.id)
         report = client.sweep(sweep.id)
@@ -95,7 +95,7 @@ def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str, tm
     assert [(run.position, run.lr, run.status) for run in runs] == [
         (number, rate, RunStatus.SUCCEEDED) for number, rate in enumerate(rates)
     ]
-    assert runs[: len(before)][:2] == before[:2], "what had ended was left alone"
+    assert runs[: len(earlier_runs)][:2] == earlier_runs[:2], "what had ended was left alone"
     verdicts = [trial.verdict for trial in report.trials]
     assert verdicts == [Verdict.CONVERGED, Verdict.STOPPED_EARLY] * 2
     assert [trial.steps < trial.steps_total for trial in report.trials] == [False, True] * 2

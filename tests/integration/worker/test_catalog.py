@@ -99,8 +99,8 @@ def test_the_loop_evaluates_the_result_and_goes_on_with_the_weights_to_train(
     monkeypatch.setitem(TASKS, "pretrain", replace(TASKS["pretrain"], task=WatchedPretraining))
     spec = made_spec(optimizer=name, steps=12, lr=entry(name).learning_rate, model="gpt2-nano")
     run(spec, MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=dataset_folder))
-    seen = WATCHED[-1]
-    assert (len(seen.evaluated), len(seen.trained)) == (4, 3)  # steps 0, 5, 10 and the end
-    assert torch.equal(seen.evaluated[0], seen.trained[0])
-    for evaluated, trained in zip(seen.evaluated[1:3], seen.trained[1:], strict=True):
+    task = WATCHED[-1]
+    assert (len(task.evaluated), len(task.trained)) == (4, 3)  # steps 0, 5, 10 and the end
+    assert torch.equal(task.evaluated[0], task.trained[0])
+    for evaluated, trained in zip(task.evaluated[1:3], task.trained[1:], strict=True):
         assert torch.equal(evaluated, trained) is (Need.MODES not in entry(name).needs)

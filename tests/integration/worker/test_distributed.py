@@ -55,9 +55,9 @@ def by_two(datasets: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
     @cache
     def folder(**execution: Any) -> Path:
-        made = tmp_path_factory.mktemp("two")
-        assert exit_codes(started(train, made / "ranks", spec_of(**execution), made / "run", datasets)) == [0, 0]
-        return made / "run"
+        path = tmp_path_factory.mktemp("two")
+        assert exit_codes(started(train, path / "ranks", spec_of(**execution), path / "run", datasets)) == [0, 0]
+        return path / "run"
 
     return folder
 
@@ -139,14 +139,14 @@ def test_two_processes_have_the_losses_of_one(
     folders = Folders(run_folder=tmp_path / "alone", dataset_folder=datasets)
     expected = run(alone(spec_of(**execution)), whole, folders)
 
-    found, result = read_reports(by_two(**execution), Point), result_in(by_two(**execution))
-    assert len(found) == len(whole.points)
-    for ours, theirs in zip(losses(found), losses(whole.points), strict=True):
-        assert ours == pytest.approx(theirs, rel=2e-4)
+    points, result = read_reports(by_two(**execution), Point), result_in(by_two(**execution))
+    assert len(points) == len(whole.points)
+    for loss, expected_loss in zip(losses(points), losses(whole.points), strict=True):
+        assert loss == pytest.approx(expected_loss, rel=2e-4)
     assert (result.processes, result.tokens, result.parameters) == (2, expected.tokens, expected.parameters)
     assert result.micro_batch_sequences == execution.get("micro_batch_sequences", 2)
     assert result.data_hash == expected.data_hash
-    assert result.productive_seconds == pytest.approx(2 * sum(p.step_seconds or 0.0 for p in found), rel=1e-6)
+    assert result.productive_seconds == pytest.approx(2 * sum(p.step_seconds or 0.0 for p in points), rel=1e-6)
     assert result.memory_breakdown is not None
     assert result.memory_breakdown.gradients_bytes >= result.parameter_bytes
 
@@ -175,10 +175,10 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
         spec = averaged(spec_of(parallel="fsdp", micro_batch_sequences=1, activation_checkpointing=True))
         return spec.model_copy(update={"resources": Resources(processes=processes)})
 
-    def attempt(name: str, before: str | None, processes: int, until: int) -> Path:
+    def attempt(name: str, source: str | None, processes: int, until: int) -> Path:
         folder = tmp_path / name / "run"
-        if before is not None:
-            shutil.copytree(tmp_path / before / "run", folder)
+        if source is not None:
+            shutil.copytree(tmp_path / source / "run", folder)
             (folder / "first.pt").unlink()
         arguments = (sharded(processes), folder, datasets, "leave", until)
         started_processes = started(train, tmp_path / name / "ranks", *arguments, size=processes)
@@ -190,22 +190,22 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
     expected = run(alone(averaged(spec_of())), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
     four = attempt("four", None, 4, 3)
     two = attempt("two", "four", 2, 6)
-    written, again = (
+    written, first_state = (
         torch.load(path, weights_only=True) for path in (four / "checkpoints" / "step-000000003.pt", two / "first.pt")
     )
-    torch.testing.assert_close(again["model"], written["model"], rtol=0.0, atol=0.0)
-    torch.testing.assert_close(again["average"], written["average"], rtol=0.0, atol=0.0)
-    torch.testing.assert_close(again["optimizer"]["state"], written["optimizer"]["state"], rtol=0.0, atol=0.0)
-    assert again["optimizer"]["param_groups"] == written["optimizer"]["param_groups"]
+    torch.testing.assert_close(first_state["model"], written["model"], rtol=0.0, atol=0.0)
+    torch.testing.assert_close(first_state["average"], written["average"], rtol=0.0, atol=0.0)
+    torch.testing.assert_close(first_state["optimizer"]["state"], written["optimizer"]["state"], rtol=0.0, atol=0.0)
+    assert first_state["optimizer"]["param_groups"] == written["optimizer"]["param_groups"]
 
     reporter = FileReporter(two)
     result = run(sharded(1), reporter, Folders(run_folder=two, dataset_folder=datasets))
     assert (result.processes, result.resumed_from_step) == (1, 6)
     assert result.optimizer_state_bytes == expected.optimizer_state_bytes
-    found = losses(read_reports(two, Point))
-    assert len(found) == len(whole.points) == 11
-    for ours, theirs in zip(found, losses(whole.points), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-5)
+    resumed_losses = losses(read_reports(two, Point))
+    assert len(resumed_losses) == len(whole.points) == 11
+    for loss, expected_loss in zip(resumed_losses, losses(whole.points), strict=True):
+        assert loss == pytest.approx(expected_loss, rel=1e-5)
 
 
 def test_a_command_reaches_all_processes_before_the_same_step(datasets: Path, tmp_path: Path) -> None:

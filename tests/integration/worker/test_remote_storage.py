@@ -184,9 +184,9 @@ def test_no_leftover_of_an_older_attempt_is_gone_on_from_instead_of_a_newer_ones
     assert newest is not None and newest.rank() == (2, 60)  # though 58 lay on this disk
     for step in (55, 60):
         third.folder.write(f"attempt-0002/step-{step:09d}.pt", b"damaged")
-    other = CheckpointStore(tmp_path / "other", "spec", 3)
-    fetch_newest_checkpoint(third, other, counted, _nothing)
-    newest = other.newest_local()
+    target_store = CheckpointStore(tmp_path / "other", "spec", 3)
+    fetch_newest_checkpoint(third, target_store, counted, _nothing)
+    newest = target_store.newest_local()
     assert newest is not None and newest.rank() == (1, 50)
 
 
@@ -233,7 +233,7 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/cli/"
     folder = {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "first"), "ADAPM_BENCH_DATASET_URL": url}
     prepare = ["data", "prepare", "own/words", "--from", str(tmp_path / "words.jsonl"), "--json"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "api.cli", *prepare],
         cwd=REPOSITORY,
         capture_output=True,
@@ -241,11 +241,11 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
         check=False,
         env={**s3.variables, **folder, "PATH": "/usr/bin:/bin"},
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["recipe"]["dataset"] == "own/words"
-    assert "copying train-00000.bin" in done.stderr
-    again = _command_line(["data", "push"], tmp_path / "first", url)
-    assert again.exit_code == 0 and "copying" not in again.stderr, again.stderr
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["recipe"]["dataset"] == "own/words"
+    assert "copying train-00000.bin" in process.stderr
+    repeat = _command_line(["data", "push"], tmp_path / "first", url)
+    assert repeat.exit_code == 0 and "copying" not in repeat.stderr, repeat.stderr
 
 
 @pytest.mark.usefixtures("patient")
@@ -266,8 +266,8 @@ def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> Non
     assert [point.train_loss for point in remote_reporter.points] == [
         point.train_loss for point in local_reporter.points
     ]
-    fetched, ours = (folder / "python-stdlib-bpe-300" / TOKENIZER_FILE for folder in (second, first))
-    assert fetched.read_bytes() == ours.read_bytes()
+    fetched, original = (folder / "python-stdlib-bpe-300" / TOKENIZER_FILE for folder in (second, first))
+    assert fetched.read_bytes() == original.read_bytes()
 
 
 @pytest.mark.usefixtures("patient")
@@ -279,9 +279,9 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     prepare_made_dataset(first)
     refused = _command_line(["data", "push", "weights/none"], tmp_path / "first", url)
     assert refused.exit_code == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
-    done = _command_line(["data", "push", "--json"], tmp_path / "first", url)
-    assert done.exit_code == 0, done.stderr
-    assert [entry["url"] for entry in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
+    result = _command_line(["data", "push", "--json"], tmp_path / "first", url)
+    assert result.exit_code == 0, result.stderr
+    assert [entry["url"] for entry in json.loads(result.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
     assert "copying" not in _command_line(["data", "push"], tmp_path / "first", url).stderr
 
     begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
@@ -295,8 +295,8 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     assert not (second / "weights" / "mine" / "pytorch_model.bin").exists()
 
     build_model("gpt2-tiny", 8).save_pretrained(first / "weights" / "mine")
-    other = _command_line(["data", "push", "weights/mine"], tmp_path / "first", url)
-    assert other.exit_code == 1 and "other data" in other.stderr
+    conflict = _command_line(["data", "push", "weights/mine"], tmp_path / "first", url)
+    assert conflict.exit_code == 1 and "other data" in conflict.stderr
 
 
 def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:

@@ -70,6 +70,6 @@ def test_a_stopped_run_goes_on_to_the_same_bit(kind: str, tmp_path: Path) -> Non
     )
     flops = (expected.flops_per_token, expected.flops_per_second)
     assert [figure is not None for figure in flops] == [kind == "sft"] * 2, "a step of rlhf is more than its passes"
-    taken = whole.points[1:]
-    assert all((point.reward is not None) is (kind == "rlhf") for point in taken)
+    later_points = whole.points[1:]
+    assert all((point.reward is not None) is (kind == "rlhf") for point in later_points)
     assert [point.step for point in whole.points if point.val_loss is not None] == [0, 3, 6, 8]

@@ -13,8 +13,8 @@ from worker.data.prepared import list_prepared
 
 def test_own_data_are_listed_once_they_are_prepared_and_others_say_with_which_tokens(tmp_path: Path) -> None:
     """Nothing is prepared of most of the catalog."""
-    made = prepare_made_dataset(tmp_path)
-    own = prepare(MadeSource(), made_recipe().model_copy(update={"dataset": "own/mine"}), tmp_path / "own-mine-byte")
+    stdlib_manifest = prepare_made_dataset(tmp_path)
+    corpus = prepare(MadeSource(), made_recipe().model_copy(update={"dataset": "own/mine"}), tmp_path / "own-mine-byte")
     texts = [manifest for _, manifest in list_prepared(tmp_path) if isinstance(manifest, Manifest)]
 
     info_by_name = {info.name: info for info in dataset_infos(DATASETS, texts)}
@@ -24,10 +24,10 @@ def test_own_data_are_listed_once_they_are_prepared_and_others_say_with_which_to
         PreparedInfo(
             tokenizer="byte",
             vocabulary_size=256,
-            training_tokens=made.tokens(Split.TRAIN),
-            validation_tokens=made.tokens(Split.VALIDATION),
-            data_hash=made.data_hash,
+            training_tokens=stdlib_manifest.tokens(Split.TRAIN),
+            validation_tokens=stdlib_manifest.tokens(Split.VALIDATION),
+            data_hash=stdlib_manifest.data_hash,
         ),
     )
-    assert [preparation.data_hash for preparation in info_by_name["own/mine"].prepared] == [own.data_hash]
+    assert [preparation.data_hash for preparation in info_by_name["own/mine"].prepared] == [corpus.data_hash]
     assert [name for name, info in info_by_name.items() if info.prepared] == ["python-stdlib", "own/mine"]

@@ -53,8 +53,8 @@ def test_a_browser_reads_a_page(client: TestClient, path: str, status: int, head
     assert "secret" not in answer.text and "<script>alert" not in answer.text
     assert answer.headers.get("retry-after") == problem.headers.get("retry-after")
     assert problem.headers["content-type"] == "application/problem+json"
-    for other in (client.get(f"/v1{path}", headers=BROWSER), client.post(path, headers=BROWSER)):
-        assert other.headers["content-type"] == "application/problem+json"
+    for response in (client.get(f"/v1{path}", headers=BROWSER), client.post(path, headers=BROWSER)):
+        assert response.headers["content-type"] == "application/problem+json"
 
 
 def test_the_form_of_a_page_is_answered_with_a_page(client: TestClient):
@@ -63,11 +63,11 @@ def test_the_form_of_a_page_is_answered_with_a_page(client: TestClient):
         page = client.post(path, headers=BROWSER, data={"name": "x"})
         assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
         assert f"<h1>{heading}</h1>" in page.text
-        for other in (
+        for response in (
             client.post(path, data={"name": "x"}),
             client.post(f"/v1{path}", headers=BROWSER, data={"n": "x"}),
         ):
-            assert (other.status_code, other.headers["content-type"]) == (status, "application/problem+json")
+            assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
 
 
 def test_a_form_that_is_too_large_is_answered_with_a_page(client: TestClient):

@@ -62,10 +62,10 @@ def test_the_figures_that_are_kept_are_those_of_today():
 
 
 def test_lists_of_tensors_are_one_launch_only_where_they_are_laid_out_alike():
-    ours, theirs = torch.empty(3, 4, 5, device="meta"), torch.empty(3, 5, 4, device="meta")
+    target, source = torch.empty(3, 4, 5, device="meta"), torch.empty(3, 5, 4, device="meta")
     with as_on_cuda() as counted:
-        torch._foreach_copy_(list(ours), list(ours.clone()))
-        torch._foreach_copy_(list(ours), list(theirs.mT))
+        torch._foreach_copy_(list(target), list(target.clone()))
+        torch._foreach_copy_(list(target), list(source.mT))
     assert counted.found.by_name["_foreach_copy_"] == 1 + 3
 
 

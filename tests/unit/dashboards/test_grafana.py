@@ -21,9 +21,9 @@ def test_every_metric_of_the_board_exists(services):
     meters = Meters(services.monitor)
     meters.requests.labels("GET", "/", "200").observe(0.1)
     exported = set(re.findall(rf"^({PREFIX}\w+)", generate_latest(meters.registry).decode(), re.MULTILINE))
-    asked = {name for query in queries() for name in re.findall(rf"{PREFIX}\w+", query)}
-    assert len(asked) > 10
-    assert asked <= exported, f"unknown: {sorted(asked - exported)}"
+    queried_names = {name for query in queries() for name in re.findall(rf"{PREFIX}\w+", query)}
+    assert len(queried_names) > 10
+    assert queried_names <= exported, f"unknown: {sorted(queried_names - exported)}"
 
 
 def test_every_state_that_the_board_names_exists():

@@ -60,8 +60,8 @@ def test_what_is_no_optimizer_looks_like_none(theme, place):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_any_two_hues_differ_for_colour_blind_readers(theme, matrix):
     for pair in itertools.combinations(HUES, 2):
-        one, other = (lab(seen(Style(hue=hue).colour(theme), matrix)) for hue in pair)
-        assert math.dist(one, other) >= 14, pair
+        first, other = (lab(seen(Style(hue=hue).colour(theme), matrix)) for hue in pair)
+        assert math.dist(first, other) >= 14, pair
 
 
 def test_every_optimizer_of_the_catalog_has_a_style_of_its_own():

@@ -178,10 +178,10 @@ class Wrapped(torch.Tensor):
 
     @staticmethod
     def __new__(cls, codes: torch.Tensor) -> "Wrapped":
-        made = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
-        assert isinstance(made, Wrapped)
-        made.codes = codes
-        return made
+        tensor = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+        assert isinstance(tensor, Wrapped)
+        tensor.codes = codes
+        return tensor
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["codes"], None

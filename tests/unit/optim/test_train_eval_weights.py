@@ -18,27 +18,27 @@ def trained() -> tuple[nn.Linear, torch.optim.Optimizer]:
     return model, optimizer
 
 
-def _look_and_fail(model: nn.Linear, optimizer: torch.optim.Optimizer, before: torch.Tensor) -> None:
+def _look_and_fail(model: nn.Linear, optimizer: torch.optim.Optimizer, original: torch.Tensor) -> None:
     with result_weights(optimizer):
-        assert not torch.allclose(model.weight, before)
+        assert not torch.allclose(model.weight, original)
         raise KeyError
 
 
 def test_the_weights_to_train_come_back_after_an_exception():
     model, optimizer = trained()
-    before = model.weight.detach().clone()
+    original = model.weight.detach().clone()
     with pytest.raises(KeyError):
-        _look_and_fail(model, optimizer, before)
-    torch.testing.assert_close(model.weight.detach(), before)
+        _look_and_fail(model, optimizer, original)
+    torch.testing.assert_close(model.weight.detach(), original)
 
 
 def test_asking_twice_for_one_mode_changes_nothing():
     model, optimizer = trained()
     assert isinstance(optimizer, HasModes)
     optimizer.eval()
-    once = model.weight.detach().clone()
+    expected = model.weight.detach().clone()
     optimizer.eval()
-    assert torch.equal(model.weight, once)
+    assert torch.equal(model.weight, expected)
 
 
 class Wrapper(torch.optim.Optimizer):
@@ -64,14 +64,14 @@ def test_an_optimizer_inside_wrappers_shows_the_same_weights(wrap):
     model, optimizer = trained()
     with result_weights(optimizer):
         wanted = model.weight.detach().clone()
-    before = model.weight.detach().clone()
+    original = model.weight.detach().clone()
     with result_weights(wrap(optimizer)):
-        assert not torch.allclose(model.weight, before)
+        assert not torch.allclose(model.weight, original)
         torch.testing.assert_close(model.weight.detach(), wanted)
 
 
 def test_an_optimizer_with_one_set_of_weights_is_left_alone():
     model = nn.Linear(3, 2)
-    before = model.weight.detach().clone()
+    original = model.weight.detach().clone()
     with result_weights(build("adamw", model, lr=0.1)):
-        assert torch.equal(model.weight, before)
+        assert torch.equal(model.weight, original)

@@ -26,10 +26,10 @@ def test_merging_keeps_of_each_step_what_the_newest_attempt_said_last(
     rows = sorted(rows, key=lambda row: row[0])  # chunks are read attempt by attempt
     expected: dict[int, tuple[int, float | None, float | None]] = {}
     for attempt, step, train, val in rows:
-        before = expected.get(step)
-        if before is not None and before[0] == attempt:
-            train = before[1] if train is None else train
-            val = before[2] if val is None else val
+        entry = expected.get(step)
+        if entry is not None and entry[0] == attempt:
+            train = entry[1] if train is None else train
+            val = entry[2] if val is None else val
         expected[step] = (attempt, train, val)
     attempts = np.array([row[0] for row in rows], dtype=np.int64)
     losses = {"train_loss": column([row[2] for row in rows]), "val_loss": column([row[3] for row in rows])}

@@ -35,8 +35,8 @@ def test_steps_that_a_tool_counts_anew_are_put_behind() -> None:
 
 
 def test_a_second_training_at_the_same_time_is_no_part_of_the_run() -> None:
-    other = session([0, 10], at=3, base=500)
-    points, (note,) = join_sessions([session([0, 10, 20, 30, 40], at=0), other])
+    training = session([0, 10], at=3, base=500)
+    points, (note,) = join_sessions([session([0, 10, 20, 30, 40], at=0), training])
     assert values(points) == {step: step for step in range(0, 50, 10)} and "2 trainings" in note
     evaluation = session([10, 20], at=3, name="accuracy")
     points, notes = join_sessions([session([0, 10, 20, 30, 40], at=0), evaluation])

@@ -23,8 +23,8 @@ def write(folder: Path, files: dict[str, str]) -> tuple[Path, Path]:
 def test_a_binding_leaves_what_it_names():
     program = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     program += "from worker.cpus import usable_cpus; print(usable_cpus())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "1\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "1\n"
 
 
 @TWO

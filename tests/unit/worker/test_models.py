@@ -14,21 +14,21 @@ def test_the_seed_alone_determines_the_weights(name: str) -> None:
     torch.manual_seed(1)
     first = build_model(name, 5).state_dict()
     torch.manual_seed(2)
-    again = build_model(name, 5).state_dict()
-    other = build_model(name, 6).state_dict()
+    repeat = build_model(name, 5).state_dict()
+    other_weights = build_model(name, 6).state_dict()
 
-    assert all(torch.equal(first[key], again[key]) for key in first)
-    assert any(not torch.equal(first[key], other[key]) for key in first)
+    assert all(torch.equal(first[key], repeat[key]) for key in first)
+    assert any(not torch.equal(first[key], other_weights[key]) for key in first)
 
 
 def test_building_leaves_the_global_random_states_as_found() -> None:
     """torch's and Python's generators are where they were."""
-    before = torch.get_rng_state(), random.getstate()
+    states = torch.get_rng_state(), random.getstate()
 
     build_model("gpt2-tiny", 5)
 
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert random.getstate() == before[1]
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
 
 
 @pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])

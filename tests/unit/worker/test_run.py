@@ -71,15 +71,15 @@ def test_a_repeated_run_gives_the_same_losses_to_the_bit_and_another_seed_others
     folders: Folders, tmp_path: Path
 ) -> None:
     """Whatever the process did before."""
-    first, again, other = MemoryReporter(), MemoryReporter(), MemoryReporter()
+    first, repeat, other_seed = MemoryReporter(), MemoryReporter(), MemoryReporter()
     run(made_spec(steps=5), first, folders)
     torch.rand(7)
-    for reporter, seed in ((again, 1), (other, 2)):
+    for reporter, seed in ((repeat, 1), (other_seed, 2)):
         fresh = Folders(run_folder=tmp_path / f"seed{seed}", dataset_folder=folders.dataset_folder)
         run(made_spec(steps=5, seed=seed), reporter, fresh)
 
-    assert losses(again.points) == losses(first.points)
-    assert other.points[0].val_loss != first.points[0].val_loss
+    assert losses(repeat.points) == losses(first.points)
+    assert other_seed.points[0].val_loss != first.points[0].val_loss
 
 
 def test_a_learning_rate_far_too_high_is_a_result_with_its_curve(folders: Folders) -> None:
@@ -259,13 +259,13 @@ def stop_at_3(spec: RunSpec, folders: Folders) -> None:
 
 def test_data_that_were_prepared_anew_between_two_attempts_are_refused(tmp_path: Path) -> None:
     """The result would be of neither; the message names both."""
-    before = prepare_made_dataset(tmp_path).data_hash
+    old_hash = prepare_made_dataset(tmp_path).data_hash
     folders = Folders(run_folder=tmp_path / "run", dataset_folder=tmp_path)
     stop_at_3(made_spec(), folders)
     shutil.rmtree(tmp_path / "python-stdlib-byte")
-    now = prepare(MadeSource(count=290), made_recipe(), tmp_path / "python-stdlib-byte").data_hash
+    new_hash = prepare(MadeSource(count=290), made_recipe(), tmp_path / "python-stdlib-byte").data_hash
 
-    with pytest.raises(CheckpointError, match=f"data: {before}, now {now}"):
+    with pytest.raises(CheckpointError, match=f"data: {old_hash}, now {new_hash}"):
         run(made_spec(), MemoryReporter(), folders)
 
 

@@ -52,6 +52,6 @@ def test_a_schema_says_what_each_field_means(mode):
 
 
 def test_a_class_without_a_source_is_not_described():
-    made = create_model("Made", __base__=DescribedRecord, __module__="nowhere", first=(int, ...))
-    assert field_docs(made) == {}
-    assert descriptions(made.model_json_schema()) == {"first": None}
+    model = create_model("Made", __base__=DescribedRecord, __module__="nowhere", first=(int, ...))
+    assert field_docs(model) == {}
+    assert descriptions(model.model_json_schema()) == {"first": None}

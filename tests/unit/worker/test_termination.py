@@ -27,14 +27,14 @@ def test_sigterm_is_noted_inside_and_the_former_handler_returns_after() -> None:
 
 def test_outside_the_main_thread_it_stays_out_of_the_way() -> None:
     """Python would refuse a handler there; a run in a thread still works."""
-    seen: list[bool] = []
+    requests: list[bool] = []
 
     def enter() -> None:
         with Termination() as termination:
-            seen.append(termination.is_requested)
+            requests.append(termination.is_requested)
 
     thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
 
-    assert seen == [False]
+    assert requests == [False]

@@ -12,17 +12,17 @@ CANDIDATE = Candidate(optimizer="adapm", learning_rates=(2e-3,))
 
 def test_no_two_steps_share_a_seed() -> None:
     """Of the first hundred tries and confirmations on both workloads."""
-    this = campaign()
-    steps = [step for step in this.steps_by_seeds().values() if step.number <= 100]
-    seeds = [seed for step in steps for seed in this.comparison(step, CANDIDATE).seeds]
+    plan = campaign()
+    steps = [step for step in plan.steps_by_seeds().values() if step.number <= 100]
+    seeds = [seed for step in steps for seed in plan.comparison(step, CANDIDATE).seeds]
     assert len(steps) == 300
     assert len({*seeds}) == len(seeds) == 100 * (5 + 20 + 20)
 
 
 def test_a_step_is_known_by_the_first_seed_of_its_comparison() -> None:
-    this, steps = campaign(), campaign().steps_by_seeds()
+    plan, steps = campaign(), campaign().steps_by_seeds()
     for step in (Step(Stage.TRY, 1), Step(Stage.CONFIRMATION, 7, 1), Step(Stage.CONFIRMATION, MOST_STEPS)):
-        assert steps[this.comparison(step, CANDIDATE).seeds[0]] == step
+        assert steps[plan.comparison(step, CANDIDATE).seeds[0]] == step
 
 
 def test_all_confirmations_together_spend_five_per_cent() -> None:

@@ -97,14 +97,14 @@ def test_all_pairs_are_told_but_for_those_that_the_rows_tell() -> None:
     pairs = tuple(
         CandidatePair(
             candidate="adapm",
-            other=other,
+            other=baseline,
             title="AdaPM",
-            other_title=other,
+            other_title=baseline,
             difference=None,
             conclusion=Conclusion.UNDECIDED,
-            verdict=f"No difference to {other} shown.",
+            verdict=f"No difference to {baseline} shown.",
         )
-        for other in ("adamw", "lion")
+        for baseline in ("adamw", "lion")
     )
     text = text_of(row("adapm"), BASELINE, pairs=pairs)
     assert "difference to lion" in text and "difference to adamw" not in text

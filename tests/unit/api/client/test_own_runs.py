@@ -91,9 +91,9 @@ def test_a_run_that_goes_on_counts_its_steps_from_its_last_one(tmp_path: Path) -
         run = start(tmp_path, id="mine")
         for _ in range(points):
             run.log(val_loss=1.0)
-    back = start(tmp_path, id="mine")
-    back.log(step=3, val_loss=1.0)
-    back.log(val_loss=1.0)
+    resumed_run = start(tmp_path, id="mine")
+    resumed_run.log(step=3, val_loss=1.0)
+    resumed_run.log(val_loss=1.0)
     steps = [[line.step for line in RunSpool(path).lines() if line and line.metrics] for path in find(tmp_path)]
     assert steps == [[0, 1, 2, 3, 4], [5, 6, 7], [3, 4]]
     newest = start(tmp_path, id="mine")

@@ -79,8 +79,8 @@ def test_a_run_without_an_id_is_known_by_what_does_not_change_as_it_grows() -> N
         source_id=None, name="elsewhere/n", config=config,
         sessions=((*first.points, SourcePoint(at=2.0, step=4, metrics={"eval/loss": 1.0})),),
     )  # fmt: skip
-    other = source_run(source_id=None, config=config | {"seed": 2})
-    assert mapped(first).run_id == mapped(grown).run_id != mapped(other).run_id
+    other_seed = source_run(source_id=None, config=config | {"seed": 2})
+    assert mapped(first).run_id == mapped(grown).run_id != mapped(other_seed).run_id
     assert mapped(first).run_id != mapped(first, experiment="another").run_id, "a run may be in two experiments"
 
 
@@ -107,11 +107,11 @@ def points(*pairs: tuple[int, float], metric: str = "val_loss") -> list[SourcePo
 
 
 def test_values_that_share_a_step_and_differ_are_said_and_most_of_them_are_refused() -> None:
-    few = source_run(config={"optimizer": "a"}, sessions=(points((0, 3), (1, 3), (1, 2), (2, 2), (3, math.nan)),))
-    assert "val_loss at 1" in mapped(few).notes[0]
-    most = source_run(config={"optimizer": "a"}, sessions=(points((0, 3), (0, 4), (1, 3), (1, 2), (2, 2)),))
+    clash = source_run(config={"optimizer": "a"}, sessions=(points((0, 3), (1, 3), (1, 2), (2, 2), (3, math.nan)),))
+    assert "val_loss at 1" in mapped(clash).notes[0]
+    clashes = source_run(config={"optimizer": "a"}, sessions=(points((0, 3), (0, 4), (1, 3), (1, 2), (2, 2)),))
     with pytest.raises(SourceError, match="2 of 3 steps have several values of val_loss"):
-        mapped(most)
+        mapped(clashes)
 
 
 def test_a_loss_that_was_logged_without_a_value_is_not_finite_and_a_name_without_any_is_none() -> None:
@@ -136,9 +136,9 @@ def test_a_row_of_a_loss_and_of_the_machine_has_the_step_of_the_loss() -> None:
 def test_the_axis_that_an_owner_defined_is_the_step_of_the_runs_that_have_it() -> None:
     session = [SourcePoint(at=1.0, step=i, metrics={"val/loss": 1.0, "samples": 100.0 * i}) for i in range(3)]
     with_axis = source_run(config={"optimizer": "a"}, sessions=(session,), axes={"val/*": "samples"})
-    without = source_run(config={"optimizer": "a"}, sessions=(points((5, 1.0), metric="val/loss"),))
-    mapping = propose_mapping([with_axis, without], {}, {})
-    steps = [[point.step for point in apply_mapping(run, mapping, "wandb", "e").points] for run in (with_axis, without)]
+    no_axis = source_run(config={"optimizer": "a"}, sessions=(points((5, 1.0), metric="val/loss"),))
+    mapping = propose_mapping([with_axis, no_axis], {}, {})
+    steps = [[point.step for point in apply_mapping(run, mapping, "wandb", "e").points] for run in (with_axis, no_axis)]
     assert steps == [[0, 100, 200], [5]]
 
 

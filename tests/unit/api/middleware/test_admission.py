@@ -36,11 +36,11 @@ class House:
 
         async def called() -> Message | None:
             messages: list[Message] = []
-            asked = [{"type": "http.request", "body": b"", "more_body": False}]
+            bodies = [{"type": "http.request", "body": b"", "more_body": False}]
 
             async def receive() -> Message:
-                if asked:
-                    return asked.pop()
+                if bodies:
+                    return bodies.pop()
                 await (left or asyncio.Event()).wait()
                 return {"type": "http.disconnect"}
 

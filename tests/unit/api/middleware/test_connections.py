@@ -128,11 +128,11 @@ def test_who_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch):
         reader, writer = await connect()
         writer.write(REQUEST.replace(b"/", b"/large", 1))
         await reader.readuntil(b"\r\n\r\n")
-        taken = 0
-        while taken < 2**26:
+        received_bytes = 0
+        while received_bytes < 2**26:
             piece = await reader.read(2**20)
-            assert piece, f"cut off after {taken} bytes"
-            taken += len(piece)
+            assert piece, f"cut off after {received_bytes} bytes"
+            received_bytes += len(piece)
             await asyncio.sleep(0.03)
 
     play(scene)
@@ -142,12 +142,12 @@ def test_the_quietest_one_makes_room(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(BoundedProtocol, "most_connections", 3)
 
     async def scene(connect: Connect, state: ServerState) -> None:
-        first, *others = [await connect() for _ in range(3)]
+        first, *later_connections = [await connect() for _ in range(3)]
         while len(state.connections) < 3:
             await asyncio.sleep(0)
         assert b"200 OK" in await answer(connect)
         assert await read_to_the_end(first[0]) == b""
-        assert not any(reader.at_eof() for reader, _ in others)
+        assert not any(reader.at_eof() for reader, _ in later_connections)
 
     play(scene)
 

@@ -121,7 +121,7 @@ def test_there_is_room_for_so_many_bodies_at_once_and_users_take_none_from_worke
     """Each is refused with the time to come again, before anything of it is read; what is answered gives room back."""
     read: list[int] = []
 
-    async def ask(most: int, size: int, answered: asyncio.Event | None) -> int:
+    async def ask(limit_bytes: int, size: int, answered: asyncio.Event | None) -> int:
         """One request whose body comes once `answered` is set; the status of its answer."""
         begun: list[Message] = []
 
@@ -135,7 +135,7 @@ def test_there_is_room_for_so_many_bodies_at_once_and_users_take_none_from_worke
             begun.append(message)
 
         headers = [(b"content-length", str(size).encode())]
-        scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "bench.body_bytes": most}
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "bench.body_bytes": limit_bytes}
         await limit(scope, receive, send)
         return int(begun[0]["status"])
 
@@ -144,15 +144,15 @@ def test_there_is_room_for_so_many_bodies_at_once_and_users_take_none_from_worke
 
     async def scene() -> None:
         answered = asyncio.Event()
-        many = ROOM_BYTES[USER_BODY_BYTES] // USER_BODY_BYTES
-        tasks = [asyncio.create_task(ask(USER_BODY_BYTES, USER_BODY_BYTES, answered)) for _ in range(many)]
+        body_count = ROOM_BYTES[USER_BODY_BYTES] // USER_BODY_BYTES
+        tasks = [asyncio.create_task(ask(USER_BODY_BYTES, USER_BODY_BYTES, answered)) for _ in range(body_count)]
         await asyncio.sleep(0)
         assert await ask(USER_BODY_BYTES, USER_BODY_BYTES, None) == 503
         assert read == []
         assert await ask(USER_BODY_BYTES, 1000, None) == 200, "a small one needs no room"
         assert await ask(WORKER_BODY_BYTES, WORKER_BODY_BYTES, None) == 200
         answered.set()
-        assert await asyncio.gather(*tasks) == [200] * many
+        assert await asyncio.gather(*tasks) == [200] * body_count
         assert await ask(USER_BODY_BYTES, USER_BODY_BYTES, None) == 200
 
     limit = BodyLimitMiddleware(read_and_answer)

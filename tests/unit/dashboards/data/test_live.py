@@ -127,6 +127,6 @@ def test_a_look_that_fails_ends_every_stream_that_waits_for_it():
         waits = [pulse.next("e") for _ in range(3)]
         return [*await asyncio.gather(*waits, return_exceptions=True), await pulse.next("e")]
 
-    *failed, again = asyncio.run(scenario())
+    *failed, answer = asyncio.run(scenario())
     assert [type(error) for error in failed] == [KeyError] * 3
-    assert again == 7
+    assert answer == 7

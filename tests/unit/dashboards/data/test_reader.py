@@ -18,13 +18,13 @@ def test_a_retried_run_is_read_anew(services, player):
     first.report(30)
     first.break_down("CUDA error: an illegal memory access was encountered")
     run_id = first.lease.run_id
-    before = reader.series([services.runs.get(run_id)])[0]
-    assert reader.series([services.runs.get(run_id)])[0] is before, "an ended attempt is read once"
+    original = reader.series([services.runs.get(run_id)])[0]
+    assert reader.series([services.runs.get(run_id)])[0] is original, "an ended attempt is read once"
     services.runs.apply(run_id, RunAction.RETRY)
-    while (again := player.begin()).lease.run_id != run_id:
-        again.finish()
-    again.finish()
-    assert reader.series([services.runs.get(run_id)])[0].steps[-1] > before.steps[-1]
+    while (played_run := player.begin()).lease.run_id != run_id:
+        played_run.finish()
+    played_run.finish()
+    assert reader.series([services.runs.get(run_id)])[0].steps[-1] > original.steps[-1]
 
 
 def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(services):

@@ -51,8 +51,8 @@ def test_equal_fields_are_counted_and_too_many_runs_are_left_out(client, finishe
     records = services.runs.page(experiment_id=finished)
     first, second = (run.id for run in records[:2])
     assert f"{len(differences(records[:2]).equal)} are" in client.get(f"/compare?runs={first}&runs={second}").text
-    many = ",".join(f"none-{number}" for number in range(14))
-    assert "the last 2" in client.get(f"/compare?runs={many}").text
+    run_ids = ",".join(f"none-{number}" for number in range(14))
+    assert "the last 2" in client.get(f"/compare?runs={run_ids}").text
 
 
 def of_task(run, task):

@@ -74,11 +74,11 @@ def test_a_diverging_run_does_not_set_the_loss_axis():
 def test_losses_below_zero_are_all_in_sight(log):
     """A reward's negative falls from -0.3 to -0.5 while training losses lie elsewhere; there is no logarithm of it."""
     fallen = curve(seeds=1)
-    below = [replace(run, train_loss=0.2 + 0.05 * (run.train_loss - 2.2), val_loss=-0.5 + 0.05 * (run.val_loss - 2.2))
+    seeds = [replace(run, train_loss=0.2 + 0.05 * (run.train_loss - 2.2), val_loss=-0.5 + 0.05 * (run.val_loss - 2.2))
              for run in fallen.seeds]  # fmt: skip
-    figure = loss_curves([replace(fallen, seeds=tuple(below))], ViewState(log=log), STEPS, "light")
+    figure = loss_curves([replace(fallen, seeds=tuple(seeds))], ViewState(log=log), STEPS, "light")
     low, high = figure["layout"]["yaxis"]["range"]
-    assert low < below[0].val_loss[-1] < below[0].train_loss[-1] < high
+    assert low < seeds[0].val_loss[-1] < seeds[0].train_loss[-1] < high
     assert figure["layout"]["yaxis"].get("type") != "log"
 
 

@@ -34,10 +34,10 @@ def figure(
 
 @pytest.mark.parametrize("name", ["curves", "learning-rates", "loss-memory"])
 def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name):
-    made = figure(reader, reader.snapshot(finished), name, ViewState(), "light")
-    text = json.dumps(made, allow_nan=False)
+    drawing = figure(reader, reader.snapshot(finished), name, ViewState(), "light")
+    text = json.dumps(drawing, allow_nan=False)
     assert "<script>" not in text
-    assert made["data"]
+    assert drawing["data"]
 
 
 def test_a_run_that_broke_off_does_not_end_the_curve_of_the_other_seeds(reader, services, player):
@@ -71,9 +71,9 @@ def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_comp
     experiment = services.experiments.submit(spec).experiment
     player.finish()
     snapshot = reader.snapshot(experiment.id)
-    made = figure(reader, snapshot, "learning-rates", ViewState(), "light", narrow=narrow)
+    drawing = figure(reader, snapshot, "learning-rates", ViewState(), "light", narrow=narrow)
     for row in snapshot.comparison.rows:
-        tried, mean, seeds = (trace for trace in made["data"] if trace["name"] == row.title)
+        tried, mean, seeds = (trace for trace in drawing["data"] if trace["name"] == row.title)
         losses = {
             (run.lr, run.seed): run.result.final_val_loss for run in snapshot.runs if run.candidate == row.candidate
         }
@@ -88,7 +88,7 @@ def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_comp
         }
         assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
         assert "tuning seed 0" in tried["hovertemplate"]
-    assert "tuning seed 0" in made["layout"]["annotations"][0]["text"].replace("<br>", " ")
+    assert "tuning seed 0" in drawing["layout"]["annotations"][0]["text"].replace("<br>", " ")
 
 
 def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
@@ -106,26 +106,26 @@ def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
 
 
 def test_state_bytes_are_drawn_in_the_optimizers_colours(reader, finished):
-    made = figure(reader, reader.snapshot(finished), "loss-memory", ViewState(), "light")
-    marks = [trace for trace in made["data"] if trace.get("showlegend")]
+    drawing = figure(reader, reader.snapshot(finished), "loss-memory", ViewState(), "light")
+    marks = [trace for trace in drawing["data"] if trace.get("showlegend")]
     assert sorted(x for trace in marks for x in trace["x"]) == [3_720_192, 6_701_056]
     colours = {trace["marker"]["color"] for trace in marks}
     assert colours == {style("adamw").colour("light"), style("adapm").colour("light")}
-    assert figure(reader, reader.snapshot(finished), "memory", ViewState(), "light") == made, "its former name"
+    assert figure(reader, reader.snapshot(finished), "memory", ViewState(), "light") == drawing, "its former name"
 
 
 def test_hidden_candidates_leave_all_figures(reader, finished):
     snapshot = reader.snapshot(finished)
-    made = figure(reader, snapshot, "loss-memory", ViewState(hidden=("adamw",)), "light")
-    assert [trace["x"] for trace in made["data"] if trace.get("showlegend")] == [[3_720_192]]
+    drawing = figure(reader, snapshot, "loss-memory", ViewState(hidden=("adamw",)), "light")
+    assert [trace["x"] for trace in drawing["data"] if trace.get("showlegend")] == [[3_720_192]]
     rates = figure(reader, snapshot, "learning-rates", ViewState(hidden=("adamw",)), "light")["data"]
     assert [trace["name"] for trace in rates if trace["name"] == "diverged"] == []
 
 
 def test_a_runs_figure_has_its_losses_and_three_meters(reader, services, finished):
     run = services.runs.page(experiment_id=finished)[0]
-    made = run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
-    drawn = {trace["name"]: trace for trace in made["data"]}
+    drawing = run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
+    drawn = {trace["name"]: trace for trace in drawing["data"]}
     assert {"learning rate", "gradient norm", "step time, ms"} < set(drawn)
     assert drawn["validation loss"]["x"] == [60, 120, 180, 240]
 
@@ -168,19 +168,19 @@ def test_intervals_are_drawn_to_their_ends(price, spreads):
     means = [row.val_loss.mean for row in made_comparison().rows if row.val_loss]
     comparison = with_half_width(spreads * (max(means) - min(means)))
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    made = loss_by_price(comparison, looks, ViewState(), "light", price)
-    low, high = made["layout"]["yaxis"]["range"]
+    drawing = loss_by_price(comparison, looks, ViewState(), "light", price)
+    low, high = drawing["layout"]["yaxis"]["range"]
     for interval in drawn_intervals(comparison):
         assert low < interval.low and interval.high < high
-    assert not [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
+    assert not [trace for trace in drawing["data"] if "interval extends" in trace.get("hovertemplate", "")]
 
 
 def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
     comparison = with_half_width(50.0, seeds=2)
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    made = loss_by_price(comparison, looks, ViewState(), "light", "memory")
-    border = made["layout"]["yaxis"]["range"]
-    arrows = [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
+    drawing = loss_by_price(comparison, looks, ViewState(), "light", "memory")
+    border = drawing["layout"]["yaxis"]["range"]
+    arrows = [trace for trace in drawing["data"] if "interval extends" in trace.get("hovertemplate", "")]
     assert [(trace["y"][0], trace["marker"]["symbol"]) for trace in arrows] == [
         (border[0], "triangle-down"),
         (border[1], "triangle-up"),
@@ -195,8 +195,8 @@ def test_short_runs_are_told_in_seconds(hours, title, drawn):
     comparison = made_comparison()
     rows = tuple(row.model_copy(update={"run_device_hours": hours}) for row in comparison.rows)
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
-    made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "hours")
-    assert made["layout"]["xaxis"]["title"]["text"].startswith(title)
-    marks = [trace for trace in made["data"] if trace.get("showlegend")]
+    drawing = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "hours")
+    assert drawing["layout"]["xaxis"]["title"]["text"].startswith(title)
+    marks = [trace for trace in drawing["data"] if trace.get("showlegend")]
     assert [x for trace in marks for x in trace["x"]] == [pytest.approx(drawn)] * len(rows)
     assert f" at {'720 ms' if hours < 0.1 else '30 min 00 s'}" in marks[0]["hovertemplate"]

@@ -53,8 +53,8 @@ def test_points_have_the_interval_of_their_seeds():
     assert interval is not None and (point.low, point.high) == pytest.approx((interval.low, interval.high))
     drawn = next(trace for trace in law(fit_report, {}, "light")["data"] if trace["mode"] == "markers")
     assert drawn["error_y"]["array"][0] == pytest.approx((point.high or 0.0) - point.loss)
-    alone = law(report(0.08, seeds=[1]), {}, "light")["data"]
-    assert not any("error_y" in trace for trace in alone)
+    traces = law(report(0.08, seeds=[1]), {}, "light")["data"]
+    assert not any("error_y" in trace for trace in traces)
 
 
 @pytest.mark.parametrize(

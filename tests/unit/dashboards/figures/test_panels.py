@@ -61,11 +61,11 @@ def test_a_form_changes_one_panel_or_adds_one() -> None:
 
 def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -> None:
     reader = Reader(services)
-    own = panel_figure(reader, runs[:3], Panel(metric="lr", smooth=0))
-    assert len(own["data"]) == 3
+    drawing = panel_figure(reader, runs[:3], Panel(metric="lr", smooth=0))
+    assert len(drawing["data"]) == 3
     points = services.runs.points(runs[0].id)
     rate_by_step = {point.step: point.lr for point in points if point.lr is not None}
-    line = own["data"][0]
+    line = drawing["data"][0]
     assert line["y"] == pytest.approx([rate_by_step[int(step)] for step in line["x"]], rel=1e-4)
 
     means = panel_figure(reader, runs, Panel(metric="val_loss", smooth=0, by="candidate"), "dark")
@@ -160,7 +160,7 @@ def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(services
 def test_losses_below_zero_are_all_in_sight(services, runs) -> None:
     panel = Panel()
     lines = panel_lines(Reader(services), [AnyRun(record=run) for run in runs[:2]], panel, {})
-    below = [replace(line, rows=replace(line.rows, smoothed=line.rows.smoothed - 20)) for line in lines]
-    spiked = replace(below[0].rows, smoothed=np.where(below[0].rows.steps == 2, 5.0, below[0].rows.smoothed))
-    drawn = draw_panel([replace(below[0], rows=spiked), below[1]], panel, "light")
+    drops = [replace(line, rows=replace(line.rows, smoothed=line.rows.smoothed - 20)) for line in lines]
+    spiked = replace(drops[0].rows, smoothed=np.where(drops[0].rows.steps == 2, 5.0, drops[0].rows.smoothed))
+    drawn = draw_panel([replace(drops[0], rows=spiked), drops[1]], panel, "light")
     assert "range" not in drawn["layout"]["yaxis"]

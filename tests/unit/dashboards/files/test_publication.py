@@ -112,8 +112,8 @@ def test_the_table_compiles(tmp_path: Path) -> None:
     document = rf"\documentclass{{article}}{packages}\begin{{document}}{text}\end{{document}}"
     (tmp_path / "table.tex").write_text(document)
     command = ["pdflatex", "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout[-2000:]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stdout[-2000:]
 
 
 def test_all_pairs_are_a_table_below_in_markdown() -> None:

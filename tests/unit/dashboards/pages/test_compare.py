@@ -66,9 +66,9 @@ def test_its_curve_is_what_it_told(client: TestClient, measured: str, told: str)
         answer = client.get(f"/compare/figures/panel.json?runs={runs}&panel={panel}")
         return {trace["name"]: (trace["x"], trace["y"]) for trace in answer.json()["data"]}
 
-    both = drawn("train_loss*tokens*s0", f"{measured},{told}")
-    assert [name.endswith(" · logged") for name in both] == [False, True]
-    assert list(both.values())[1] == ([600], [2.0]), "between steps at which it told its tokens"
+    traces = drawn("train_loss*tokens*s0", f"{measured},{told}")
+    assert [name.endswith(" · logged") for name in traces] == [False, True]
+    assert list(traces.values())[1] == ([600], [2.0]), "between steps at which it told its tokens"
     assert list(drawn("train_loss*steps*s0").values()) == [([6], [2.0])]
     assert list(drawn("val_loss*steps*s0").values()) == [([0, 4, 8], [3.0, 2.5, 2.0])]
     for axis in ("hours", "seconds"):
@@ -81,8 +81,8 @@ def test_panels_draw_both_and_average_them_apart(client: TestClient, measured: s
     assert len(lines) == 2 and lines[1]["y"] == [3.0, 2.5, 2.0]
     means = [trace["name"] for trace in client.get(f"{path}val_loss*steps*s0*by-candidate").json()["data"]]
     assert means == ["AdamW (n = 1)", "adamw · logged (n = 1)"], "one name, two origins, two means"
-    (own,) = client.get(f"{path}gap*steps*s0").json()["data"]
-    assert own["y"] == [0, 4, 8], "a metric of its own"
+    (gap,) = client.get(f"{path}gap*steps*s0").json()["data"]
+    assert gap["y"] == [0, 4, 8], "a metric of its own"
     assert client.get(f"{path}val_loss*hours*s0").json()["data"][0]["name"].startswith("AdamW")
     page = client.get(f"/compare?runs={measured},{told}").text
     assert '<option value="gap">' in page and '<option value="grad_norm">' in page
@@ -107,10 +107,10 @@ def test_a_figure_is_drawn_anew_once_its_external_run_goes_on(
     path = f"/compare/figures/panel.json?runs={told}&panel=val_loss*steps*s0"
     tag = client.get(path).headers["ETag"]
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
-    more = batch({12: 1.0}, run=header("adamw", lr=0.002, seed=1, workload="a line"), part="second")
-    services.external_runs.append("mine", more)
-    again = client.get(path, headers={"If-None-Match": tag})
-    assert again.status_code == 200 and again.json()["data"][0]["x"] == [0, 4, 8, 12]
+    continuation = batch({12: 1.0}, run=header("adamw", lr=0.002, seed=1, workload="a line"), part="second")
+    services.external_runs.append("mine", continuation)
+    response = client.get(path, headers={"If-None-Match": tag})
+    assert response.status_code == 200 and response.json()["data"][0]["x"] == [0, 4, 8, 12]
 
 
 def test_a_malformed_id_names_no_run(client: TestClient) -> None:

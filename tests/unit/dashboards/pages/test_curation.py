@@ -28,8 +28,8 @@ def test_a_form_that_cannot_be_taken_comes_back_as_it_was_written(client: TestCl
     assert wrong.status_code == 422
     assert "an hour of words" in wrong.text and "at most" not in wrong.text and "1 to 60" in wrong.text
     assert services.experiments.get(ended).labels == ("theirs",)
-    taken = client.post(f"/experiments/{ended}/edit", data=sent | {"revision": "1"}, follow_redirects=False)
-    assert (taken.status_code, taken.headers["Location"]) == (303, f"/experiments/{ended}")
+    response = client.post(f"/experiments/{ended}/edit", data=sent | {"revision": "1"}, follow_redirects=False)
+    assert (response.status_code, response.headers["Location"]) == (303, f"/experiments/{ended}")
     assert services.experiments.get(ended).labels == ("mine", "too")
 
 
@@ -50,8 +50,8 @@ def test_a_clone_page_sent_twice_makes_one_clone(client: TestClient, services, e
 def test_what_has_not_ended_has_no_button_to_delete_it(client: TestClient, services) -> None:
     active = services.experiments.submit(DEMO).experiment.id
     assert f'href="/experiments/{active}/delete"' not in client.get(f"/experiments/{active}").text
-    asked = client.get(f"/experiments/{active}/delete").text
-    assert 'class="button danger"' not in asked
+    page = client.get(f"/experiments/{active}/delete").text
+    assert 'class="button danger"' not in page
     refused = client.post(f"/experiments/{active}/delete")
     assert (refused.status_code, "cancel" in refused.text) == (409, True)
 

@@ -17,9 +17,9 @@ def test_admins_see_keys_and_who_changed_what(tmp_path: Path, monkeypatch: pytes
         ada = services.keyring.create(KeyRequest(label="<b>Ada", scope=Scope.SUBMITTER, runs_at_once=3))
         bob = services.keyring.create(KeyRequest(label="Bob"))
         services.keyring.revoke(bob.key.id)
-        for number, made in enumerate((ada, ada, bob)):
+        for number, new_key in enumerate((ada, ada, bob)):
             services.audit.add(
-                AuditLine(key_id=made.key.id, address="10.0.0.1", action=f"act{number}", target="/x", outcome=409)
+                AuditLine(key_id=new_key.key.id, address="10.0.0.1", action=f"act{number}", target="/x", outcome=409)
             )
         page = browser.get("/keys").text
         assert "&lt;b&gt;Ada" in page and "<b>Ada" not in page and "0 of 3" in page and ">revoked<" in page

@@ -30,14 +30,14 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         assert browser.get("/experiments/none").status_code == 404
         csv = header("lion", experiment="a table", source="csv")
         append("imported", batch({0: 5.0}, run=csv))
-        other = services.external_runs.experiment("a table").id
+        table = services.external_runs.experiment("a table").id
         for query, shown in (
             ("", {"logged", "imported"}), ("?source=logged", {"logged"}), ("?source=imported", {"imported"}),
             ("?source=bench", set()), ("?q=muon", {"logged"}), ("?state=active", {"logged", "imported"}),
             ("?state=done", set()), ("?q=adamw", {"logged"}),
         ):  # fmt: skip
             home = browser.get(f"/{query}").text.split("<main")[1]
-            listed = {word for word, id in (("logged", study.id), ("imported", other)) if f"/experiments/{id}" in home}
+            listed = {word for word, id in (("logged", study.id), ("imported", table)) if f"/experiments/{id}" in home}
             assert listed == shown == {word for word in ("logged", "imported") if f">{word}</span>" in home}, query
 
         labels = f"{address}/edit"
@@ -50,8 +50,8 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         assert services.external_runs.experiment(study.id).labels == ("<i>paper", "meanwhile"), "without the field"
         browser.post(labels, data={"labels": "<i>paper", "shown": "<i>paper, meanwhile"})
         assert services.external_runs.experiment(study.id).labels == ("<i>paper",)
-        for where in ("/", address, labels, "/?label=%3Ci%3Epaper"):
-            page = browser.get(where).text
+        for page_path in ("/", address, labels, "/?label=%3Ci%3Epaper"):
+            page = browser.get(page_path).text
             assert "&lt;i&gt;paper" in page and "<i>paper" not in page and study.id in page
         assert study.id not in browser.get("/?label=second+try").text
         assert browser.post(labels, data={"labels": "x" * 61}).status_code == 422
@@ -90,10 +90,10 @@ def test_experiments_of_every_source_are_one_list_and_have_one_page_each(tmp_pat
         assert len(browser.get(f"{panel}.json?panel=none").json()["data"]) == 4, "the first metric in place of none"
 
         assert "deleted permanently" in browser.get(f"/experiments/{study.id}/delete").text
-        done = browser.post(f"/experiments/{study.id}/delete", follow_redirects=False)
-        assert (done.status_code, done.headers["Location"]) == (303, "/")
-        for gone in ("", "/delete", "/figures/panel.json"):
-            assert browser.get(f"/experiments/{study.id}{gone}").status_code == 404
+        response = browser.post(f"/experiments/{study.id}/delete", follow_redirects=False)
+        assert (response.status_code, response.headers["Location"]) == (303, "/")
+        for suffix in ("", "/delete", "/figures/panel.json"):
+            assert browser.get(f"/experiments/{study.id}{suffix}").status_code == 404
         assert browser.post(f"/experiments/{study.id}/delete").status_code == 404
 
 

@@ -69,9 +69,9 @@ def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, servi
 
 def test_the_planner_shows_the_largest_micro_batch_on_a_card(client, services, monkeypatch):
     counted = count.footprint("gpt2-nano", ["adamw", "sgd"], precision="fp32", sequence_length_tokens=64)
-    asked = footprint_question("gpt2-nano", precision="fp32")
+    fp32_question = footprint_question("gpt2-nano", precision="fp32")
     monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
-    monkeypatch.setattr(services.footprints, "find", lambda question: counted if question == asked else None)
+    monkeypatch.setattr(services.footprints, "find", lambda question: counted if question == fp32_question else None)
     page = client.get("/memory?model=gpt2-nano&card=0.5&precision=fp32").text
     rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
     for fit in counted.fit(0.5).fits:

@@ -55,12 +55,12 @@ def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, s
 
 
 def test_all_pairs_stand_below_the_leaderboard_and_lost_runs_in_its_further_columns(client, services, player):
-    asked = services.experiments.submit(DEMO.model_copy(update={"all_pairs": True})).experiment
+    experiment = services.experiments.submit(DEMO.model_copy(update={"all_pairs": True})).experiment
     plain = services.experiments.submit(DEMO).experiment
     player.finish()
-    comparison = services.analysis.compare(asked.id)
+    comparison = services.analysis.compare(experiment.id)
     assert len(comparison.pairs) == len(comparison.rows) * (len(comparison.rows) - 1) // 2 > len(comparison.rows) - 1
-    page = client.get(f"/experiments/{asked.id}?columns=all").text
+    page = client.get(f"/experiments/{experiment.id}?columns=all").text
     assert all(f"<bdi>{pair.title}</bdi> − <bdi>{pair.other_title}</bdi>" in page for pair in comparison.pairs)
     seeds = len(DEMO.seeds)
     assert page.count(f">0 of {seeds}<") == len(comparison.rows)
@@ -110,12 +110,12 @@ def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, 
     for row in rows:
         assert f'{formats.size(row.peak_memory_bytes)}<span class="sub">tensors</span>' in page
         assert publication.md(formats.size(row.peak_memory_bytes)) in table
-    beside = client.get(f"/compare?runs={runs[0].id},{runs[-1].id}").text
+    comparison_page = client.get(f"/compare?runs={runs[0].id},{runs[-1].id}").text
     for name, size in (
         ("peak memory (tensors)", runs[0].result.peak_tensor_bytes()),
         ("host RSS of the process", runs[0].result.peak_memory.host_rss_bytes),
     ):
-        assert name in beside and formats.size(size) in beside.partition(name)[2]
+        assert name in comparison_page and formats.size(size) in comparison_page.partition(name)[2]
     run_page = client.get(f"/runs/{runs[0].id}").text
     assert run_page.index("Peak memory (tensors)") < run_page.index("Peak host RSS")
 

@@ -33,9 +33,9 @@ def nonce_of(page: str) -> str:
 
 def test_every_optimizer_has_its_row_candidates_first(client):
     page = client.post("/new", data=FORM | {"use": ["lion", "adapm"]}).text
-    candidates, _, others = page.partition("Other optimizers")
+    candidates, _, other_optimizers = page.partition("Other optimizers")
     assert re.findall(r'name="use" value="([^"]+)"[^>]* checked', candidates) == ["adapm", "lion"]
-    assert set(re.findall(r'name="use" value="([^"]+)"', others)) == set(catalog.names()) - {"adapm", "lion"}
+    assert set(re.findall(r'name="use" value="([^"]+)"', other_optimizers)) == set(catalog.names()) - {"adapm", "lion"}
 
 
 @pytest.mark.parametrize("kind", ["comparison", "scaling", "sweep"])
@@ -44,18 +44,18 @@ def test_every_kind_has_a_template_that_can_be_submitted(client, services, kind)
     text = html.unescape(re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)[0])
     assert text.startswith("#") and ">valid<" in page
     client.post("/new", data={"yaml": text, "action": "submit"})
-    (made,) = services.experiments.page()
-    assert made.spec.kind == kind
+    (experiment,) = services.experiments.page()
+    assert experiment.spec.kind == kind
     assert "As YAML" in client.get("/new?template=none").text, "the form, where there is no such kind"
 
 
 def test_submitting_the_form_leads_to_the_experiments_page(client, services):
     answer = client.post("/new", data=FORM | {"action": "submit", "shape": "wsd"}, follow_redirects=False)
-    (made,) = services.experiments.page()
-    assert made.spec.workload.schedule == Schedule(shape="wsd", warmup_steps=2)
-    assert (answer.status_code, answer.headers["location"]) == (303, f"/experiments/{made.id}")
-    assert made.name == "from the form"
-    assert made.counts.total == 4
+    (experiment,) = services.experiments.page()
+    assert experiment.spec.workload.schedule == Schedule(shape="wsd", warmup_steps=2)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/experiments/{experiment.id}")
+    assert experiment.name == "from the form"
+    assert experiment.counts.total == 4
 
 
 def test_the_same_page_sent_twice_makes_one_experiment_and_an_edited_one_another(client, services):
@@ -93,8 +93,8 @@ def test_yaml_is_checked_and_submitted(client, services):
     assert listed_faults(faulty.text) == ["line 1: /candidates required"]
     checked = client.post("/new", data={"yaml": text + candidates, "action": "check"})
     assert checked.status_code == 200 and services.experiments.page() == ()
-    made = client.post("/new", data={"yaml": text + candidates, "action": "submit"}, follow_redirects=False)
-    assert made.status_code == 303
+    response = client.post("/new", data={"yaml": text + candidates, "action": "submit"}, follow_redirects=False)
+    assert response.status_code == 303
     assert services.experiments.page()[0].name == "pasted"
 
 
@@ -118,16 +118,16 @@ def example(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml"])
 def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, services, name):
-    made = services.experiments.submit(validate_spec(parse(example(name), name))).experiment
-    page = client.get(f"/new?from={made.id}").text
+    experiment = services.experiments.submit(validate_spec(parse(example(name), name))).experiment
+    page = client.get(f"/new?from={experiment.id}").text
     assert '<span class="chip good">valid</span>' in page
     match = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
     assert match
     text = html.unescape(match[1])
-    assert validate_spec(parse(text, "the copy")) == made.spec
+    assert validate_spec(parse(text, "the copy")) == experiment.spec
     answer = client.post("/new", data={"yaml": text, "action": "submit", "nonce": "abc"}, follow_redirects=False)
     assert answer.status_code == 303
-    assert services.experiments.page()[0].spec == made.spec
+    assert services.experiments.page()[0].spec == experiment.spec
 
 
 def test_the_form_as_it_is_first_shown_is_a_line_search_judged_on_fresh_seeds():

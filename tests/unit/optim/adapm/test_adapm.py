@@ -185,25 +185,25 @@ def test_blocks_without_momentum_take_three_quarters_of_the_rate_after_a_schedul
     optimizer = AdaPM([("w", weight)], LR, plan=BlockPlan((block,)))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.1**step)
     for expected in (0.75 * LR, 0.75 * 0.1 * LR):
-        before = weight.detach().clone()
+        original = weight.detach().clone()
         weight.grad = torch.ones(8, 8)
         optimizer.step()
         # 1 / sqrt(v) > 1 at both steps, so the clip makes the update 1; the decay of so small a weight is below 1e-9.
-        assert (before - weight).mean().item() == pytest.approx(expected, rel=1e-2)
+        assert (original - weight).mean().item() == pytest.approx(expected, rel=1e-2)
         schedule.step()
 
 
 def test_weight_decay_is_decoupled_and_spares_vectors():
     model = tiny_gpt2()
     optimizer = AdaPM.for_model(model, LR, weight_decay=0.5)
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    originals = {name: value.detach().clone() for name, value in model.named_parameters()}
     for value in model.parameters():
         value.grad = torch.zeros_like(value)
     optimizer.step()
     for name, value in model.named_parameters():
         lr = LR * 0.75 if name.endswith(("wte.weight", "wpe.weight", "attn.c_proj.weight")) else LR
         factor = 1.0 - 0.5 * lr if value.ndim > 1 else 1.0
-        torch.testing.assert_close(value.detach(), before[name] * factor)
+        torch.testing.assert_close(value.detach(), originals[name] * factor)
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -212,8 +212,8 @@ def test_weight_decay_is_decoupled_and_spares_vectors():
 )
 def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
     def build(model: nn.Module) -> AdaPM:
-        made: AdaPM = cls.for_model(model, LR, refresh_interval=3, seed=5, **options)
-        return made
+        instance: AdaPM = cls.for_model(model, LR, refresh_interval=3, seed=5, **options)
+        return instance
 
     whole = tiny_gpt2(dtype=torch.bfloat16)
     train(whole, build(whole), range(8))
@@ -266,9 +266,9 @@ def test_an_idle_expert_of_a_mixture_stays_finite_and_is_trained_again(cls):
         stack.grad = gradient
         optimizer.step()
     assert stack.isfinite().all()
-    before = stack[1].detach().clone()
+    original = stack[1].detach().clone()
     assert train(model, optimizer, range(20))[-1] < 4.0
-    assert not torch.equal(stack[1], before) and stack.isfinite().all()
+    assert not torch.equal(stack[1], original) and stack.isfinite().all()
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
@@ -281,17 +281,17 @@ def test_a_block_whose_gradient_vanishes_stays_finite_and_takes_up_the_next(solv
     plan = BlockPlan((block,))
     options: dict[str, Any] = {"betas": (0.5, 0.6), "inner_iterations": 2, "weight_decay": 0.0}
     optimizer = AdaPM([("w", weight)], LR, plan=plan, solver=solver, **options)
-    first, then = (torch.outer(*(draw(seed + i, size) for i, size in enumerate(shape))) for seed in (1, 3))
+    first, second = (torch.outer(*(draw(seed + i, size) for i, size in enumerate(shape))) for seed in (1, 3))
     for gradient in (*[first] * 5, *[torch.full(shape, idle)] * 220):
         weight.grad = gradient
         optimizer.step()
         assert weight.isfinite().all()
     for _ in range(40):
-        weight.grad = then
+        weight.grad = second
         optimizer.step()
     factors = optimizer.state[weight]
     momentum = factors["momentum_left"] @ factors["momentum_right"]
-    assert torch.linalg.norm(momentum - then) < 0.05 * torch.linalg.norm(then)
+    assert torch.linalg.norm(momentum - second) < 0.05 * torch.linalg.norm(second)
 
 
 def draw(seed: int, size: int) -> Tensor:
@@ -323,13 +323,13 @@ def test_state_is_kept_under_torchs_names():
 
 def test_state_of_another_rank_is_refused_and_nothing_changes():
     model = tiny_gpt2()
-    other = AdaPM.for_model(model, LR, rank_ratio=0.5)
-    train(model, other, range(1))
+    donor = AdaPM.for_model(model, LR, rank_ratio=0.5)
+    train(model, donor, range(1))
     optimizer = AdaPM.for_model(model, LR)
     train(model, optimizer, range(1))
     before = copy.deepcopy(optimizer.state_dict())
     with pytest.raises(ValueError, match=r"c_attn\.weight is \{'query\.momentum_left': \(32, 16\).*rank_ratio"):
-        optimizer.load_state_dict(other.state_dict())
+        optimizer.load_state_dict(donor.state_dict())
     after = optimizer.state_dict()
     assert after["param_groups"] == before["param_groups"]
     torch.testing.assert_close(after["state"], before["state"], rtol=0.0, atol=0.0)
@@ -347,12 +347,12 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
     model = tiny_gpt2()
     optimizer = AdaPM.for_model(model, LR)
     loss_of(model, 0).backward()
-    before = [value.detach().clone() for value in model.parameters()]
+    originals = [value.detach().clone() for value in model.parameters()]
     norm = model.get_parameter("transformer.ln_f.weight")
     norm.grad = torch.ones_like(norm).to_sparse()
     with pytest.raises(RuntimeError, match=r"AdaPM does not support sparse gradients, and transformer\.ln_f\.weight"):
         optimizer.step()
-    assert all(torch.equal(weight, other) for weight, other in zip(model.parameters(), before, strict=True))
+    assert all(torch.equal(weight, other) for weight, other in zip(model.parameters(), originals, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -408,16 +408,16 @@ def test_a_parameter_that_was_resized_is_refused_before_any_weight_moves(name, f
     resized = model.get_parameter(name)
     resized.data = torch.zeros(int(len(resized) * factor), *resized.shape[1:])
     resized.grad = torch.ones_like(resized)
-    before = copy.deepcopy(model.state_dict())
+    original = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=rf"{name} is \(\d+.* another size than .*; build it after the model"):
         optimizer.step()
-    torch.testing.assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(model.state_dict(), original, rtol=0.0, atol=0.0)
 
 
 def test_two_parameters_of_one_name_are_refused_with_the_way_out():
-    both = [*tiny_llama().named_parameters(), *tiny_llama().named_parameters()]
+    parameters = [*tiny_llama().named_parameters(), *tiny_llama().named_parameters()]
     with pytest.raises(ValueError, match=r"two parameters are called model\.embed_tokens\.weight.*nn\.ModuleDict"):
-        AdaPM(both, LR)
+        AdaPM(parameters, LR)
 
 
 def test_a_learning_rate_that_is_text_is_refused():
@@ -443,9 +443,9 @@ def test_a_group_added_late_starts_at_its_own_first_step():
     optimizer = AdaPM(named.items(), LR, plan=plan_blocks(model))
     train(model, optimizer, range(2))
     optimizer.add_param_group({"params": [("transformer.wpe.weight", late)], "lr": LR / 2})
-    before = late.detach().clone()
+    original = late.detach().clone()
     train(model, optimizer, range(2, 3))
-    assert not torch.equal(late, before)
+    assert not torch.equal(late, original)
     assert optimizer.state[late]["step"] == 1
     assert optimizer.state[model.get_parameter("transformer.wte.weight")]["step"] == 3
 
@@ -485,21 +485,21 @@ def test_the_state_of_another_optimizer_is_refused_and_changes_nothing():
     """AdamW's fresh state has no tensors to tell it by; its options do."""
     model = tiny_gpt2()
     optimizer = AdaPM.for_model(model, lr=1e-3)
-    before = copy.deepcopy(optimizer.state_dict())
-    other = torch.optim.AdamW(model.parameters())
+    original = copy.deepcopy(optimizer.state_dict())
+    adamw = torch.optim.AdamW(model.parameters())
     with pytest.raises(ValueError, match=r"of another optimizer: it lacks bias_correction, clip, .*solver"):
-        optimizer.load_state_dict(other.state_dict())
-    assert optimizer.state_dict() == before
+        optimizer.load_state_dict(adamw.state_dict())
+    assert optimizer.state_dict() == original
 
 
 def test_a_step_counts_as_a_change_of_every_weight_that_moves():
     """Else autograd would take new weights for those of the forward pass: torch's fused kernel forgets to."""
     model = tiny_gpt2()
     optimizer = AdaPM.for_model(model, LR)
-    still = next(iter(model.parameters()))
+    frozen_weight = next(iter(model.parameters()))
     for value in model.parameters():
-        value.grad = None if value is still else torch.ones_like(value)
-    before = {value: value._version for value in model.parameters()}
+        value.grad = None if value is frozen_weight else torch.ones_like(value)
+    versions = {value: value._version for value in model.parameters()}
     optimizer.step()
-    assert still._version == before.pop(still)
-    assert all(value._version > version for value, version in before.items())
+    assert frozen_weight._version == versions.pop(frozen_weight)
+    assert all(value._version > version for value, version in versions.items())

@@ -106,10 +106,10 @@ def test_a_captured_step_is_the_same_work_every_time_and_nothing_comes_from_the_
         steps = []
         for _ in range(2):
             rate.fill_(0.5)
-            before = counted.found.by_name.copy()
+            counts = counted.found.by_name.copy()
             with as_captured(optimizer), _Recorded() as recorded:
                 optimizer.step()
-            steps.append((recorded.found, counted.found.by_name - before))
+            steps.append((recorded.found, counted.found.by_name - counts))
     assert steps[0] == steps[1]
     assert counted.found.copies_from_host == 0
     operations = [name for name, _ in steps[0][0]]
@@ -140,9 +140,9 @@ def test_what_is_made_while_a_graph_records_is_that_graphs_alone():
     """It has no values before the graph is replayed."""
     recorded: set[Tensor] = set()
     with devices.record_constants(recorded):
-        made = devices.constant(0.123, torch.float32, torch.device("cpu"))
-    assert recorded == {made}
-    assert devices.constant(0.123, torch.float32, torch.device("cpu")) is not made
+        constant = devices.constant(0.123, torch.float32, torch.device("cpu"))
+    assert recorded == {constant}
+    assert devices.constant(0.123, torch.float32, torch.device("cpu")) is not constant
 
 
 def test_a_capture_before_its_time_is_refused():
@@ -201,16 +201,16 @@ def test_a_state_goes_from_a_capturable_training_to_another_kind_and_back(saves)
     for step in range(2):
         give_gradients(model, step)
         optimizer.step()
-    other = copy.deepcopy(model)
-    loaded = AdaPM.for_model(other, RATE, capturable=not saves)
+    loaded_model = copy.deepcopy(model)
+    loaded = AdaPM.for_model(loaded_model, RATE, capturable=not saves)
     loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert loaded.param_groups[0]["capturable"] is not saves
-    assert {float(loaded.state[value]["step"]) for value in other.parameters()} == {2.0}
+    assert {float(loaded.state[value]["step"]) for value in loaded_model.parameters()} == {2.0}
     for step in range(2, 4):
-        for trained, chosen in ((model, optimizer), (other, loaded)):
+        for trained, chosen in ((model, optimizer), (loaded_model, loaded)):
             give_gradients(trained, step)
             chosen.step()
-    assert difference(model, other) <= 1e-8
+    assert difference(model, loaded_model) <= 1e-8
 
 
 def test_parameters_that_are_behind_have_their_own_corrections_in_a_graph():

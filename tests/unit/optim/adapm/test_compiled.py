@@ -96,10 +96,10 @@ def test_one_pass_of_c_has_the_formulas(shape, kept, has_product, clip):
     moment = draw(rows, columns + 1).abs() if kept == "element" else None
     divisor = {"row": draw(rows, 1).abs() + 0.1, "column": draw(1, columns).abs() + 0.1}.get(kept)
     expected, expected_moment = weight.clone(), None if moment is None else moment.clone()
-    before = weight._version
+    version = weight._version
     compiled.move(weight[:, :columns], gradient, product, _left(moment, columns), divisor, numbers)
     in_torchs_operators(expected[:, :columns], gradient, product, _left(expected_moment, columns), divisor, numbers)
-    assert weight._version > before
+    assert weight._version > version
     torch.testing.assert_close(weight, expected, rtol=1e-5, atol=1e-6)
     if moment is not None:
         torch.testing.assert_close(moment, expected_moment, rtol=1e-5, atol=1e-6)
@@ -132,8 +132,8 @@ def test_c_keeps_what_is_not_a_number_for_the_loop_to_see():
 def test_other_types_and_layouts_are_left_to_torchs_operators():
     plain = torch.zeros(400, 600)
     assert compiled.is_worth_compiling((400, 600), plain, nn.Parameter(plain), plain[:, 2:4])
-    for other in (plain.double(), plain.bfloat16(), plain.mT, plain.to("meta")):
-        assert not compiled.is_worth_compiling((400, 600), plain, other)
+    for tensor in (plain.double(), plain.bfloat16(), plain.mT, plain.to("meta")):
+        assert not compiled.is_worth_compiling((400, 600), plain, tensor)
 
 
 def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blocks, monkeypatch, tmp_path):

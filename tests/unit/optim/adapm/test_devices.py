@@ -34,10 +34,10 @@ def test_both_products_agree_with_float64(library, dtype, turned, part):
     whole = torch.randn(70, 60, dtype=torch.float64)
     matrix = whole[:, 20:50] if part else whole
     matrix = matrix.mT if turned else matrix
-    given = matrix.to(dtype) if not part else whole.to(dtype)[:, 20:50].mT if turned else whole.to(dtype)[:, 20:50]
+    operand = matrix.to(dtype) if not part else whole.to(dtype)[:, 20:50].mT if turned else whole.to(dtype)[:, 20:50]
     right, left = (torch.randn(5, length, dtype=torch.float64) for length in reversed(matrix.shape))
-    torch.testing.assert_close(devices.times_transposed(right.to(dtype), given), (right @ matrix.mT).to(dtype))
-    torch.testing.assert_close(devices.times(left.to(dtype), given), (left @ matrix).to(dtype))
+    torch.testing.assert_close(devices.times_transposed(right.to(dtype), operand), (right @ matrix.mT).to(dtype))
+    torch.testing.assert_close(devices.times(left.to(dtype), operand), (left @ matrix).to(dtype))
 
 
 @pytest.fixture
@@ -86,15 +86,15 @@ def test_a_step_is_exact_whatever_torch_is_set_to_and_leaves_it_so(
         torch.set_float32_matmul_precision(word)
     else:
         attrgetter(switch)(torch).fp32_precision = word
-    before = _switches()
-    with devices.exact_products(torch.device(device)) as asked:
-        assert asked == (on_cpu if device == "cpu" else on_cuda)
+    switches = _switches()
+    with devices.exact_products(torch.device(device)) as setting:
+        assert setting == (on_cpu if device == "cpu" else on_cuda)
         exact = _switches()
         assert exact[0] == "highest" and {"tf32", "bf16"}.isdisjoint(exact[2:])
         with devices._matmul_precision("medium"):
             assert _switches()[0] == "medium" and _switches()[2:] == ("tf32", "bf16")
         assert _switches() == exact
-    assert _switches() == before
+    assert _switches() == switches
 
 
 @pytest.mark.parametrize("asked", ["highest", "medium"])

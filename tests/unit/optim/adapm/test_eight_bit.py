@@ -28,9 +28,9 @@ def stored(values: Tensor, *, squares: bool) -> EightBit:
     """These numbers, written."""
     groups = math.ceil(values[0].numel() / twin.NEIGHBOURS)
     codes = torch.zeros_like(values, dtype=torch.uint8 if squares else torch.int8)
-    made = EightBit(codes, torch.zeros((len(values), groups)))
-    made.write(values)
-    return made
+    state = EightBit(codes, torch.zeros((len(values), groups)))
+    state.write(values)
+    return state
 
 
 def drawn(seed: int, shape: tuple[int, ...], *, squares: bool, decades: float, dtype: torch.dtype) -> Tensor:
@@ -60,9 +60,9 @@ def test_what_is_read_is_what_the_twin_reads(squares, rows, columns, decades, se
 def test_to_write_what_was_read_changes_nothing(squares, columns, decades, seed):
     values = drawn(seed % 2**31, (3, columns), squares=squares, decades=decades, dtype=torch.float32)
     state = stored(values, squares=squares)
-    again = stored(state.read(torch.float32), squares=squares)
-    assert torch.equal(again.codes, state.codes)
-    assert torch.equal(again.scales, state.scales)
+    second_state = stored(state.read(torch.float32), squares=squares)
+    assert torch.equal(second_state.codes, state.codes)
+    assert torch.equal(second_state.scales, state.scales)
     assert torch.equal(state.round_trip(values), state.read(torch.float32))
 
 

@@ -84,9 +84,9 @@ def test_parameters_added_late_are_planned_by_names_and_the_others_keep_their_bl
     named = dict(model.named_parameters())
     late = {name: named.pop(name) for name in list(named) if ".h.1." in name}
     optimizer = AdaPM(named.items(), LR)
-    before = optimizer.plan
+    first_plan = optimizer.plan
     optimizer.add_param_group({"params": late.items()})
-    assert optimizer.plan.blocks[: len(before)] == before.blocks
+    assert optimizer.plan.blocks[: len(first_plan)] == first_plan.blocks
     assert optimizer.plan.parameter_blocks == plan_blocks(model).parameter_blocks
     train(model, optimizer, range(2))
     train(whole, AdaPM.for_model(whole, LR), range(2))
@@ -127,9 +127,9 @@ def test_for_model_looks_at_the_model_again_when_layers_thaw(cls: type[AdaPM]):
     for value in late.values():
         value.requires_grad_(True)
     optimizer.add_param_group({"params": late.items(), "lr": LR / 2})
-    before = {name: value.detach().clone() for name, value in late.items()}
+    originals = {name: value.detach().clone() for name, value in late.items()}
     train(model, optimizer, range(2, 4))
-    assert not any(torch.equal(value, before[name]) for name, value in late.items())
+    assert not any(torch.equal(value, originals[name]) for name, value in late.items())
     assert optimizer.plan.parameter_blocks == cls.for_model(model, LR).plan.parameter_blocks
 
 
@@ -180,32 +180,32 @@ def test_a_state_of_other_parameters_is_refused_by_their_names():
     late = [(name, value) for name, value in model.named_parameters() if ".h.0." in name]
     for _, value in late:
         value.requires_grad_(False)
-    some = AdaPM(model, LR)
+    partial_optimizer = AdaPM(model, LR)
     for _, value in late:
         value.requires_grad_(True)
     whole = AdaPM(model, LR)
     with pytest.raises(ValueError, match=r"nothing for transformer\.h\.0\..* and 6 more.*add_param_group"):
-        whole.load_state_dict(some.state_dict())
+        whole.load_state_dict(partial_optimizer.state_dict())
     with pytest.raises(ValueError, match=r"has transformer\.h\.0\..*does not train"):
-        some.load_state_dict(whole.state_dict())
-    some.add_param_group({"params": late})
+        partial_optimizer.load_state_dict(whole.state_dict())
+    partial_optimizer.add_param_group({"params": late})
     with pytest.raises(ValueError, match="groups of"):
-        some.load_state_dict(whole.state_dict())
+        partial_optimizer.load_state_dict(whole.state_dict())
 
 
 def test_hooks_see_a_state_once_and_before_it_is_read():
     model = tiny_gpt2()
     optimizer = AdaPM(model, LR)
-    seen: list[object] = []
+    states: list[object] = []
 
     def unpack(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        seen.append(state)
+        states.append(state)
         saved: dict[str, Any] = state["saved"]
         return saved
 
     optimizer.register_load_state_dict_pre_hook(unpack)
     optimizer.load_state_dict({"saved": optimizer.state_dict()})
-    assert len(seen) == 1
+    assert len(states) == 1
 
 
 def test_parameters_that_got_no_gradient_are_named():
@@ -222,20 +222,20 @@ def test_parameters_that_got_no_gradient_are_named():
 def test_state_that_is_replaced_through_data_is_the_state(cls: type[AdaPM]):
     """As offloading does it: the tensor stays, and another memory is put under it."""
     replaced, loaded = tiny_llama(), tiny_llama()
-    ours, theirs = cls.for_model(replaced, LR), cls.for_model(loaded, LR)
-    train(replaced, ours, range(3))
-    train(loaded, theirs, range(3))
-    for state in ours.state.values():
+    first, second = cls.for_model(replaced, LR), cls.for_model(loaded, LR)
+    train(replaced, first, range(3))
+    train(loaded, second, range(3))
+    for state in first.state.values():
         state["exp_avg_sq"].data = 2.0 * state["exp_avg_sq"]
-    saved = theirs.state_dict()
+    saved = second.state_dict()
     for state in saved["state"].values():
         state["exp_avg_sq"] = 2.0 * state["exp_avg_sq"]
-    theirs.load_state_dict(saved)
-    train(replaced, ours, range(3, 5))
-    train(loaded, theirs, range(3, 5))
+    second.load_state_dict(saved)
+    train(replaced, first, range(3, 5))
+    train(loaded, second, range(3, 5))
     assert same(replaced, loaded)
-    for our_state, other in zip(ours.state.values(), theirs.state.values(), strict=True):
-        assert torch.equal(our_state["exp_avg_sq"], other["exp_avg_sq"]), "and it is what moves on"
+    for our_state, second_state in zip(first.state.values(), second.state.values(), strict=True):
+        assert torch.equal(our_state["exp_avg_sq"], second_state["exp_avg_sq"]), "and it is what moves on"
 
 
 def test_a_counter_that_is_set_counts_for_its_parameter_alone():
@@ -244,13 +244,13 @@ def test_a_counter_that_is_set_counts_for_its_parameter_alone():
     train(model, optimizer, range(2))
     weight = model.get_parameter("transformer.h.0.mlp.c_fc.weight")
     optimizer.state[weight]["step"].fill_(10.0)
-    other = copy.deepcopy(model)
-    apart = AdaPM(other, LR)
-    apart.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for module, stepper in ((model, optimizer), (other, apart)):
+    twin_model = copy.deepcopy(model)
+    twin = AdaPM(twin_model, LR)
+    twin.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for module, stepper in ((model, optimizer), (twin_model, twin)):
         train(module, stepper, range(2))
     assert optimizer.state[weight]["step"] == 12
-    assert same(model, other)
+    assert same(model, twin_model)
 
 
 def test_decay_asked_for_of_vectors_alone_is_refused():

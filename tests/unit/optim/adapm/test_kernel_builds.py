@@ -59,11 +59,11 @@ def build_for(
     )
 
 
-def stack_bytes(made: Any, folder: Path) -> int:
+def stack_bytes(kernel: Any, folder: Path) -> int:
     """Return the bytes that a thread keeps in memory, spilled registers above all; PTX does not show them, because it
     has no limit of registers."""
     binary = folder / "kernel.cubin"
-    binary.write_bytes(made.asm["cubin"])
+    binary.write_bytes(kernel.asm["cubin"])
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     output = subprocess.run([tool, "-res-usage", binary], capture_output=True, text=True, check=True).stdout
     (size,) = re.findall(r"STACK:(\d+)", output)
@@ -111,10 +111,10 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
     }
     warps = kernels._LOW_RANK_WARPS if has_product else kernels._WARPS
     stages = kernels._STAGES
-    made = build_for(capability, kernels._move, constants, _POINTERS, unaligned="place", warps=warps, stages=stages)
-    assert made.asm["cubin"]
-    assert "ld.global.v4" in made.asm["ptx"]
-    assert stack_bytes(made, tmp_path) == 0
+    kernel = build_for(capability, kernels._move, constants, _POINTERS, unaligned="place", warps=warps, stages=stages)
+    assert kernel.asm["cubin"]
+    assert "ld.global.v4" in kernel.asm["ptx"]
+    assert stack_bytes(kernel, tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatc
             **dict.fromkeys(("weight_column", "gradient_row" if turned else "gradient_column"), 1),
             **dict.fromkeys(("left", "right", "divisor")),
         }
-        made = build_for(90, kernels._move, constants, _POINTERS, unaligned="_", warps=kernels._WARPS)
+        kernel = build_for(90, kernels._move, constants, _POINTERS, unaligned="_", warps=kernels._WARPS)
         read_before: dict[str, int] = {}
         barriers = 0
-        for line in made.asm["ttgir"].splitlines():
+        for line in kernel.asm["ttgir"].splitlines():
             barriers += "ttg.barrier" in line
             for shape in re.findall(r"= tt.load .*tensor<([x\d]+)x!tt", line):
                 read_before[shape] = barriers
@@ -181,11 +181,11 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
     }
     floats = ("rows", "inverse", "sketch", "products", "sums", "through", "thin")
     types = {"table": "*i64", "weight": "fp32", **dict.fromkeys(floats, "*fp32")}
-    how = {"warps": kernels._PRODUCT_WARPS, "stages": kernels._PRODUCT_STAGES}
-    made = build_for(capability, kernels._multiply, constants, types, unaligned="", **how)
-    assert made.asm["cubin"]
-    assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
-    assert stack_bytes(made, tmp_path) == 0
+    options = {"warps": kernels._PRODUCT_WARPS, "stages": kernels._PRODUCT_STAGES}
+    kernel = build_for(capability, kernels._multiply, constants, types, unaligned="", **options)
+    assert kernel.asm["cubin"]
+    assert "mma" in kernel.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
+    assert stack_bytes(kernel, tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,10 @@ def test_inner_products_are_compiled(tmp_path, monkeypatch, capability, turned, 
         "weight": "fp32",
         "products": "*fp64" if is_gram else "*fp32",
     }
-    made = build_for(capability, kernels._multiply, constants, types, unaligned="", warps=kernels._INNER_WARPS)
-    assert made.asm["cubin"]
-    assert "mma" in made.asm["ptx"] or (is_gram and capability == 100), "there it has none for float64"
-    assert stack_bytes(made, tmp_path) == 0
+    kernel = build_for(capability, kernels._multiply, constants, types, unaligned="", warps=kernels._INNER_WARPS)
+    assert kernel.asm["cubin"]
+    assert "mma" in kernel.asm["ptx"] or (is_gram and capability == 100), "there it has none for float64"
+    assert stack_bytes(kernel, tmp_path) == 0
 
 
 def test_places_beyond_two_billion_are_counted_in_64_bits():

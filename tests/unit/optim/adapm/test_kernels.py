@@ -218,7 +218,7 @@ def test_bfloat16_is_rounded_to_even_and_by_chance_exactly_as_torch_does(kernels
 @pytest.mark.parametrize("second", ["element", "row"])
 def test_a_gradient_that_is_not_finite_shows_and_spoils_no_other_value(kernels, second):
     case = make_case((5, 40), kind="none", second=second)
-    before = case.weights[0].clone()
+    original = case.weights[0].clone()
     case.gradients[0][2, 3] = float("nan")
     kernels.move(
         kernels.Blocks(case.weights, case.gradients, [], case.moments), None, None, torch.tensor(NUMBERS, device=DEVICE)
@@ -226,7 +226,7 @@ def test_a_gradient_that_is_not_finite_shows_and_spoils_no_other_value(kernels, 
     spoilt = case.weights[0].isnan()
     assert spoilt[2].all() if second == "row" else spoilt[2, 3]
     assert not spoilt[[0, 1, 3, 4]].any()
-    assert bool((case.weights[0] != before)[0].all())
+    assert bool((case.weights[0] != original)[0].all())
 
 
 @pytest.mark.parametrize("second", ["element", "row"])
@@ -234,12 +234,12 @@ def test_a_second_moment_that_is_infinite_stays_so_and_its_weights_at_rest(kerne
     """As in Adam: no update, and decay alone."""
     case = make_case((5, 40), kind="none", second=second)
     case.moments[0][2] = torch.inf
-    before = case.weights[0].clone()
+    original = case.weights[0].clone()
     kernels.move(
         kernels.Blocks(case.weights, case.gradients, [], case.moments), None, None, torch.tensor(NUMBERS, device=DEVICE)
     )
     assert bool((case.moments[0][2] == torch.inf).all())
-    assert torch.equal(case.weights[0][2], before[2] * NUMBERS[7])
+    assert torch.equal(case.weights[0][2], original[2] * NUMBERS[7])
 
 
 def test_without_clipping_and_without_elements(kernels):
@@ -295,17 +295,17 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
         draw = torch.Generator().manual_seed(0)
         rows = torch.randn(2, shape[1 - axis], rank, generator=draw).to(DEVICE).mT
         sums = torch.empty(2, shape[axis], device=DEVICE)
-        through = torch.randn(2, rank, rank, generator=draw).to(DEVICE)
+        mixing = torch.randn(2, rank, rank, generator=draw).to(DEVICE)
         thin = torch.randn(2, shape[axis], rank, generator=draw).to(DEVICE).mT
         products = kernels.multiply(Start(rows), case.gradients, axis=axis, sums=sums, precision=precision)
         G = torch.stack([gradient.double() for gradient in case.gradients])
         wide = rows.double() @ (G.mT if axis == 0 else G)
         torch.testing.assert_close(products.double(), wide, rtol=1e-5, atol=atol)
         torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
-        carried = kernels.Carried(through, thin, 0.75)
-        both = kernels.multiply(Start(rows), case.gradients, axis=axis, carried=carried, precision=precision)
-        wide = 0.25 * wide + 0.75 * through.double() @ thin.double()
-        torch.testing.assert_close(both.double(), wide, rtol=1e-5, atol=atol)
+        carried = kernels.Carried(mixing, thin, 0.75)
+        carried_product = kernels.multiply(Start(rows), case.gradients, axis=axis, carried=carried, precision=precision)
+        wide = 0.25 * wide + 0.75 * mixing.double() @ thin.double()
+        torch.testing.assert_close(carried_product.double(), wide, rtol=1e-5, atol=atol)
 
 
 @pytest.mark.parametrize(("rank", "length", "blocks"), [(1, 3, 1), (5, 600, 3), (70, 530, 1), (33, 97, 2)])

@@ -29,8 +29,10 @@ def sketch_for(carried: Factors) -> Tensor:
 
 def solve(solver: str, gradient: Tensor, carried: Factors, *, iterations: int = 1, fresh: bool = False) -> Factors:
     momentum, sketch = Momentum(gradient, carried, BETA1), sketch_for(carried)
-    (found,) = SOLVERS[solver]([momentum], iterations=iterations, fresh=fresh, sketches=[sketch], exchange=Exchange())
-    return found
+    (solution,) = SOLVERS[solver](
+        [momentum], iterations=iterations, fresh=fresh, sketches=[sketch], exchange=Exchange()
+    )
+    return solution
 
 
 def zeros(rows: int, columns: int, rank: int) -> Factors:
@@ -191,13 +193,13 @@ def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
     momenta[2].carried.right[0, 1:3] *= 1e-5
     momenta[2].carried.right[1] = 0.0
     sketches = [draw(90 + k, 4, n) for k, (_, _, n) in enumerate(shapes)]
-    how = {"iterations": 2, "fresh": fresh, "exchange": Exchange()}
+    options = {"iterations": 2, "fresh": fresh, "exchange": Exchange()}
     if fresh:
         sketches = [draw(90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
-    found = SOLVERS["subspace"](momenta, **how, sketches=sketches)
-    for solution, momentum, sketch in zip(found, momenta, sketches, strict=True):
-        (alone,) = SOLVERS["subspace"]([momentum], **how, sketches=[sketch])
-        torch.testing.assert_close(solution.left @ solution.right, alone.left @ alone.right, rtol=0.0, atol=1e-12)
+    solutions = SOLVERS["subspace"](momenta, **options, sketches=sketches)
+    for solution, momentum, sketch in zip(solutions, momenta, sketches, strict=True):
+        (twin,) = SOLVERS["subspace"]([momentum], **options, sketches=[sketch])
+        torch.testing.assert_close(solution.left @ solution.right, twin.left @ twin.right, rtol=0.0, atol=1e-12)
 
 
 def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
@@ -207,11 +209,11 @@ def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
     gradient[2] = 0.0
     gradient[3, 5, 6] = torch.nan
     carried = Factors(torch.zeros(4, 40, 5), torch.zeros(4, 5, 30))
-    alone = solve("subspace", gradient[0], Factors(carried.left[0], carried.right[0]), fresh=False)
+    reference = solve("subspace", gradient[0], Factors(carried.left[0], carried.right[0]), fresh=False)
     factors = solve("subspace", gradient, carried, fresh=False)
     product = factors.left @ factors.right
     torch.testing.assert_close(factors.left[:3].isfinite(), torch.ones(3, 40, 5, dtype=torch.bool))
-    assert alone.right.any() and factors.right[0].any()
+    assert reference.right.any() and factors.right[0].any()
     torch.testing.assert_close(product[1], (1 - BETA1) * gradient[1], rtol=0.0, atol=1e-5)
     assert not product[2].any()
     assert not product[3].isfinite().all()
@@ -252,8 +254,8 @@ def test_rows_of_any_size_get_an_orthonormal_basis_of_their_span(rows, direction
     torch.testing.assert_close(unit @ basis.double().mT @ basis.double(), unit, rtol=0.0, atol=1e-4)
     healthy = torch.eye(rows.shape[1])[: len(rows)] + 0.1
     batch = basis_of(torch.stack((rows, healthy, torch.full_like(rows, torch.nan))))
-    alone = basis_of(healthy)
-    torch.testing.assert_close(batch[1], alone, rtol=0.0, atol=1e-6)
+    reference = basis_of(healthy)
+    torch.testing.assert_close(batch[1], reference, rtol=0.0, atol=1e-6)
     assert dimension(batch[0]) == directions and batch[2].isnan().all()
 
 
@@ -262,14 +264,14 @@ def test_rows_of_any_size_get_an_orthonormal_basis_of_their_span(rows, direction
 def test_carried_factors_of_any_size_are_taken_up_or_dropped_but_never_spoil_a_block(solver, scale):
     """An idle block's momentum before its gradient comes back; and one that shrinks or has exploded."""
     carried = Factors(draw(1, 40, 4).float(), scale * draw(2, 4, 30).float())
-    back = draw(4, 40, 4).float() @ draw(5, 4, 30).float()
-    for gradient in (torch.zeros(40, 30), scale * draw(3, 40, 30).float(), back):
+    final_gradient = draw(4, 40, 4).float() @ draw(5, 4, 30).float()
+    for gradient in (torch.zeros(40, 30), scale * draw(3, 40, 30).float(), final_gradient):
         factors = solve(solver, gradient, carried, iterations=5)
         size = momentum(gradient, carried).abs().max()
         assert (factors.left @ factors.right).abs().max() <= 2.0 * size
     if scale < 1e-6:  # what came back has rank 4 and is all there is
-        missed = torch.linalg.norm(factors.left @ factors.right - (1 - BETA1) * back)
-        assert missed < 0.01 * torch.linalg.norm((1 - BETA1) * back)
+        missed = torch.linalg.norm(factors.left @ factors.right - (1 - BETA1) * final_gradient)
+        assert missed < 0.01 * torch.linalg.norm((1 - BETA1) * final_gradient)
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))

@@ -43,11 +43,11 @@ def factors_of(model: nn.Module, optimizer: AdaPM) -> list[Tensor]:
 @CLASSES
 @pytest.mark.parametrize("tiny", [tiny_gpt2, tiny_llama])
 def test_a_group_moves_its_blocks_as_each_moves_alone(request, cls, tiny):
-    together, apart = tiny().double(), tiny().double()
-    moved(together, cls.for_model(together, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
+    model, twin = tiny().double(), tiny().double()
+    moved(model, cls.for_model(model, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
     request.getfixturevalue("one_by_one")
-    moved(apart, cls.for_model(apart, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
-    for weight, other in zip(together.parameters(), apart.parameters(), strict=True):
+    moved(twin, cls.for_model(twin, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
+    for weight, other in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(weight, other, rtol=0.0, atol=1e-12)
 
 
@@ -64,12 +64,12 @@ def test_the_state_of_blocks_of_one_shape_is_brought_together_once_and_loads_bit
     torch.save(optimizer.state_dict(), file)
     assert file.tell() < 1.2 * optimizer.plan.state_bytes + 60_000, "what is shared is saved once"
     file.seek(0)
-    other = copy.deepcopy(model)
-    loaded = AdaPM.for_model(other, 1e-3)
+    twin = copy.deepcopy(model)
+    loaded = AdaPM.for_model(twin, 1e-3)
     loaded.load_state_dict(torch.load(file))
-    for trained, chosen in ((model, optimizer), (other, loaded)):
+    for trained, chosen in ((model, optimizer), (twin, loaded)):
         moved(trained, chosen, range(3, 5))
-    assert all(torch.equal(weight, two) for weight, two in zip(model.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(weight, two) for weight, two in zip(model.parameters(), twin.parameters(), strict=True))
 
 
 def test_blocks_that_sit_out_a_step_keep_their_state_and_its_place():
@@ -87,8 +87,8 @@ def test_blocks_that_sit_out_a_step_keep_their_state_and_its_place():
         for key, value in optimizer.state[parameter].items()
         if "momentum" in key
     ]
-    same = [pointer for pointer, value in after.items() if torch.equal(value, before[pointer])]
-    assert sorted(same) == sorted(value.data_ptr() for value in idle)
+    pointers = [pointer for pointer, value in after.items() if torch.equal(value, before[pointer])]
+    assert sorted(pointers) == sorted(value.data_ptr() for value in idle)
 
 
 class _Layers(nn.Module):

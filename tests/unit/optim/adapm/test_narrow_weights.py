@@ -62,11 +62,11 @@ def test_rounding_is_that_of_the_twin():
 def test_the_mean_of_many_roundings_is_the_exact_number():
     """Within four standard errors of a fair coin of that share, and over all numbers their squares are chi-squared."""
     exact = torch.randn(2_000, generator=torch.Generator().manual_seed(0))
-    below = (exact.view(torch.int32) & ~0xFFFF).view(torch.float32)
+    floor = (exact.view(torch.int32) & ~0xFFFF).view(torch.float32)
     share = (exact.view(torch.int32) & 0xFFFF) / 2**16
     tries = 400
     ups = sum(
-        (round_stochastically(exact, rounding_key(0, step, "w")).float() != below).float() for step in range(tries)
+        (round_stochastically(exact, rounding_key(0, step, "w")).float() != floor).float() for step in range(tries)
     )
     assert isinstance(ups, Tensor)
     fair = (share * tries > 5) & ((1 - share) * tries > 5)
@@ -97,9 +97,9 @@ def test_at_a_low_rate_weights_follow(cls: type[AdaPM], options: dict[str, Any],
     starts = flat(exact), flat(narrow)
     drift(exact, cls.for_model(exact, 3e-5))
     drift(narrow, cls.for_model(narrow, 3e-5, **options))
-    way, gone = flat(exact) - starts[0], flat(narrow) - starts[1]
-    assert float(gone @ way / (way @ way)) == pytest.approx(share, abs=0.01)
-    assert float((gone - way).norm() / way.norm()) == pytest.approx(distance, abs=0.01)
+    way, narrow_way = flat(exact) - starts[0], flat(narrow) - starts[1]
+    assert float(narrow_way @ way / (way @ way)) == pytest.approx(share, abs=0.01)
+    assert float((narrow_way - way).norm() / way.norm()) == pytest.approx(distance, abs=0.01)
 
 
 @pytest.mark.parametrize(("cls", "options"), [(AdaPM, STOCHASTIC), (AdaPMMini, MASTER)])
@@ -131,9 +131,9 @@ def test_copies_of_an_optimizer_go_on_alike(options: dict[str, Any]):
     train(model, optimizer, range(2))
     pair = copy.deepcopy((model, optimizer)), pickle.loads(pickle.dumps((model, optimizer)))
     train(model, optimizer, range(2, 4))
-    for other, of_other in pair:
-        train(other, of_other, range(2, 4))
-        assert same(other, model)
+    for model_copy, optimizer_copy in pair:
+        train(model_copy, optimizer_copy, range(2, 4))
+        assert same(model_copy, model)
 
 
 def test_rows_round_alike(monkeypatch: pytest.MonkeyPatch):

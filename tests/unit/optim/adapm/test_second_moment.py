@@ -80,9 +80,9 @@ def test_a_second_moment_that_overflows_leaves_its_weights_where_they_are(cls):
     named = [(f"layers.0.self_attn.{kind}_proj.weight", nn.Parameter(torch.randn(8, 8))) for kind in "qkvo"]
     optimizer = cls(named, lr=1e-3, heads=2, weight_decay=0.0)
     for size in (0.01, 1e20, 0.01, 0.01):
-        before = [value.detach().clone() for _, value in named]
+        originals = [value.detach().clone() for _, value in named]
         for _, value in named:
             value.grad = torch.full_like(value, size)
         optimizer.step()
     assert all(value.isfinite().all() for _, value in named)
-    assert all(torch.equal(value, old) for (_, value), old in zip(named, before, strict=True))
+    assert all(torch.equal(value, old) for (_, value), old in zip(named, originals, strict=True))

@@ -106,12 +106,12 @@ def require_agreement(stream: Sequence[Tensor], rank: int, parts: int, axis: int
     """Require the agreement of all three, to that share of the largest gradient."""
     ways = (found_alone(stream, rank), found_together(stream, rank, parts, axis), found_literally(stream, rank))
     size = max(float(gradient.abs().max()) for gradient in stream)
-    for alone, together, literal in zip(*ways, strict=True):
+    for single, joint, literal in zip(*ways, strict=True):
         expected = literal.left @ literal.right
-        for factors in (alone, together):
+        for factors in (single, joint):
             momentum = (factors.left @ factors.right).double()
             torch.testing.assert_close(momentum, expected, rtol=0.0, atol=tolerance * size)
-        assert torch.equal(alone.left.any(dim=0), together.left.any(dim=0))  # the same directions are left out
+        assert torch.equal(single.left.any(dim=0), joint.left.any(dim=0))  # the same directions are left out
 
 
 @settings(max_examples=80)

@@ -25,12 +25,12 @@ def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @CLASSES
 @pytest.mark.parametrize("solver", ["subspace", "svd"])
 def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, solver):
-    together, apart = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
-    optimizer = cls.for_model(together, 1e-3, solver=solver, refresh_interval=3)
-    train(together, optimizer, range(7))
+    model, twin = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
+    optimizer = cls.for_model(model, 1e-3, solver=solver, refresh_interval=3)
+    train(model, optimizer, range(7))
     chunks_of(1, monkeypatch)
-    train(apart, cls.for_model(apart, 1e-3, solver=solver, refresh_interval=3), range(7))
-    for weight, other in zip(together.parameters(), apart.parameters(), strict=True):
+    train(twin, cls.for_model(twin, 1e-3, solver=solver, refresh_interval=3), range(7))
+    for weight, other in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(weight, other, rtol=1e-7, atol=1e-9)
 
 
@@ -98,14 +98,14 @@ def route(model: nn.Module, steps: range, *, sick_from: int = 99) -> Iterator[No
 @CLASSES
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_stack_of_experts_moves_as_its_experts_do_one_by_one(monkeypatch, cls, turned):
-    together, apart = experts(turned), experts(turned)
-    for model, one_by_one in ((together, False), (apart, True)):
+    grouped_model, single_model = experts(turned), experts(turned)
+    for model, one_by_one in ((grouped_model, False), (single_model, True)):
         if one_by_one:
             chunks_of(1, monkeypatch)
         optimizer = cls.for_model(model, 1e-3, refresh_interval=5)
         for _ in route(model, range(8), sick_from=7):
             optimizer.step()
-    for weight, other in zip(together.parameters(), apart.parameters(), strict=True):
+    for weight, other in zip(grouped_model.parameters(), single_model.parameters(), strict=True):
         torch.testing.assert_close(weight, other, rtol=0.0, atol=1e-12, equal_nan=True)
         well = [index for index in range(_EXPERTS) if index != _SICK]
         assert weight[well].isfinite().all() and weight[_SICK].isnan().all()
@@ -128,16 +128,16 @@ def test_the_state_of_a_stack_is_one_tensor_under_a_name_for_each_expert_and_loa
     assert {"step", *names} == set(state)
     lefts = [state[f"{index}.momentum_left"] for index in range(_EXPERTS)]
     assert len({left.untyped_storage().data_ptr() for left in lefts}) == 1
-    other = copy.deepcopy(model)
-    loaded = cls.for_model(other, 1e-3)
-    apart = copy.deepcopy(optimizer.state_dict())
-    for saved in apart["state"].values():  # as an earlier release saved it: a tensor of its own for each expert
+    loaded_model = copy.deepcopy(model)
+    loaded = cls.for_model(loaded_model, 1e-3)
+    old_state = copy.deepcopy(optimizer.state_dict())
+    for saved in old_state["state"].values():  # as an earlier release saved it: a tensor of its own for each expert
         saved.update({key: value.clone() for key, value in saved.items()})
-    loaded.load_state_dict(apart)
-    for trained, chosen in ((model, optimizer), (other, loaded)):
+    loaded.load_state_dict(old_state)
+    for trained, chosen in ((model, optimizer), (loaded_model, loaded)):
         for _ in route(trained, range(3, 6)):
             chosen.step()
-    for weight, two in zip(model.parameters(), other.parameters(), strict=True):
+    for weight, two in zip(model.parameters(), loaded_model.parameters(), strict=True):
         assert torch.equal(weight, two)
 
 

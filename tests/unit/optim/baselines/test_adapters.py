@@ -15,21 +15,21 @@ def test_a_copy_of_a_scheduled_optimizer_steps_its_own_weights():
     optimizer = build("lion", model, lr=0.1)
     torch.optim.lr_scheduler.ConstantLR(optimizer)
     twin_model, twin = copy.deepcopy((model, optimizer))
-    before = model.weight.detach().clone()
+    original = model.weight.detach().clone()
     for value in twin_model.parameters():
         value.grad = torch.ones_like(value)
     twin.step()
-    assert torch.equal(model.weight, before)
-    assert not torch.equal(twin_model.weight, before)
+    assert torch.equal(model.weight, original)
+    assert not torch.equal(twin_model.weight, original)
 
 
 def test_only_what_has_a_gradient_decays():
-    weight, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = DecoupledSGD([{"params": [weight, other], "decoupled_weight_decay": 0.5}], lr=0.1, momentum=0.9)
+    weight, idle_weight = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = DecoupledSGD([{"params": [weight, idle_weight], "decoupled_weight_decay": 0.5}], lr=0.1, momentum=0.9)
     weight.grad = torch.zeros(2)
     optimizer.step()
     assert weight.tolist() == torch.full((2,), 0.95).tolist()
-    assert other.tolist() == [1.0, 1.0]
+    assert idle_weight.tolist() == [1.0, 1.0]
 
 
 def test_decay_does_not_enter_the_momentum():

@@ -93,9 +93,9 @@ def test_decays_of_a_ten_thousandth_reach_the_state_of_bfloat16_weights(name):
     optimizer = build(name, model, lr=LR)
     key = "exp_avg_sq" if name == "adopt" else "exp_avg_slow"
     after(model, optimizer, [torch.ones(2, 2, dtype=torch.bfloat16)] * 2)
-    before = optimizer.state[model.w][key].clone()
+    average = optimizer.state[model.w][key].clone()
     after(model, optimizer, [torch.zeros(2, 2, dtype=torch.bfloat16)])
-    torch.testing.assert_close(optimizer.state[model.w][key], before * 0.9999, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(optimizer.state[model.w][key], average * 0.9999, rtol=1e-6, atol=0.0)
 
 
 def test_mars_moves_as_far_where_gradients_are_tiny():
@@ -204,8 +204,8 @@ def random_sketch(rank: int, experts: int, expert: int) -> twins.Projection:
 def optimizer_of(cls: Any, w: nn.Parameter, output_axis: int = 0, **options: Any) -> torch.optim.Optimizer:
     """The optimizer on that one parameter, every flag of its kind set."""
     flags = {"projected": True, "orthogonal": True, "output_axis": output_axis}
-    made: torch.optim.Optimizer = cls([{"params": [("w", w)], **flags}], LR, **options)
-    return made
+    optimizer: torch.optim.Optimizer = cls([{"params": [("w", w)], **flags}], LR, **options)
+    return optimizer
 
 
 LAYOUTS = [((), (6, 9), 0), ((), (9, 6), 0), ((), (7, 7), 0), ((), (7, 7), 1), ((3,), (6, 9), 0), ((3,), (7, 7), 1)]

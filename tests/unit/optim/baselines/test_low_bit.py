@@ -35,16 +35,16 @@ def test_the_step_is_torchaos():
     """Which would compile its own: half a minute for one matrix."""
     import torchao.optim
 
-    layer, other = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
-    other.load_state_dict(layer.state_dict())
-    ours = build("adamw-8bit", layer, lr=1e-2)
-    theirs = torchao.optim.AdamW8bit(other.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+    layer, twin = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+    twin.load_state_dict(layer.state_dict())
+    optimizer = build("adamw-8bit", layer, lr=1e-2)
+    peer = torchao.optim.AdamW8bit(twin.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
     for step in range(3):
         gradient = torch.randn(64, 64, generator=torch.Generator().manual_seed(step))
-        layer.weight.grad, other.weight.grad = gradient, gradient.clone()
-        ours.step()
-        theirs.step()
-    assert torch.equal(layer.weight, other.weight)
+        layer.weight.grad, twin.weight.grad = gradient, gradient.clone()
+        optimizer.step()
+        peer.step()
+    assert torch.equal(layer.weight, twin.weight)
 
 
 def test_without_torchao_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch):

@@ -64,19 +64,19 @@ def test_its_two_parts_are_their_twins():
 def test_matrices_of_linear_maps_move_as_torchs_own_muon_moves_them(adjust_lr):
     """Which rounds in the same places, and takes one matrix after the other."""
     shapes = [(16, 16), (16, 40), (40, 16), (16, 16), (24, 16)]
-    ours = [nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0))) for shape in shapes]
-    theirs = [nn.Parameter(value.detach().clone()) for value in ours]
-    named = [(str(index), value) for index, value in enumerate(ours)]
+    weights = [nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0))) for shape in shapes]
+    twins = [nn.Parameter(value.detach().clone()) for value in weights]
+    named = [(str(index), value) for index, value in enumerate(weights)]
     optimizer = Muon([{"params": named, "orthogonal": True}], 0.01, adjust_lr=adjust_lr)
-    peer = torch.optim.Muon(theirs, lr=0.01, adjust_lr_fn=adjust_lr)
+    peer = torch.optim.Muon(twins, lr=0.01, adjust_lr_fn=adjust_lr)
     generator = torch.Generator().manual_seed(1)
     for _ in range(3):
-        for weight, other in zip(ours, theirs, strict=True):
+        for weight, twin in zip(weights, twins, strict=True):
             weight.grad = torch.randn(weight.shape, generator=generator)
-            other.grad = weight.grad.clone()
+            twin.grad = weight.grad.clone()
         optimizer.step()
         peer.step()
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(weights, twins, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("most", [1, 2**18])

@@ -64,10 +64,10 @@ def test_state_of_bfloat16_weights_is_float32_and_stays_so_through_loading():
     optimizer = AcceleratedSGD(model.named_parameters(), 0.1)
     model.weight.grad = torch.full_like(model.weight, 1e-4)
     optimizer.step()
-    before = optimizer.state[model.weight]["long_step"].clone()
+    original = optimizer.state[model.weight]["long_step"].clone()
     optimizer.load_state_dict(optimizer.state_dict())
     assert optimizer.state[model.weight]["long_step"].dtype is torch.float32
-    assert torch.equal(optimizer.state[model.weight]["long_step"], before)
+    assert torch.equal(optimizer.state[model.weight]["long_step"], original)
 
 
 def test_decay_is_decoupled():

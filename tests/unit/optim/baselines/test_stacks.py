@@ -51,30 +51,30 @@ def cases() -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize(("name", "turned"), cases())
 def test_experts_move_as_the_same_maps_apart(name, turned):
-    together = nn.ModuleDict({"experts": Experts(turned)})
-    apart = nn.ModuleList(Expert() for _ in range(EXPERTS))
+    stack_model = nn.ModuleDict({"experts": Experts(turned)})
+    experts = nn.ModuleList(Expert() for _ in range(EXPERTS))
     pairs: list[tuple[Tensor, Tensor]] = [
-        (together["experts"].get_parameter(which), expert.get_parameter(f"{which}.weight"))
-        for expert in apart
-        for which in ("gate_up_proj", "down_proj")
+        (stack_model["experts"].get_parameter(map_name), expert.get_parameter(f"{map_name}.weight"))
+        for expert in experts
+        for map_name in ("gate_up_proj", "down_proj")
     ]
-    optimizers = build(name, together, lr=0.01), build(name, apart, lr=0.01)
+    optimizers = build(name, stack_model, lr=0.01), build(name, experts, lr=0.01)
     with torch.no_grad():
-        for seed, (stack, alone) in enumerate(pairs):
-            alone.copy_(numbers(alone.shape, seed))
-            view(stack, seed // 2, turned).copy_(alone)
+        for seed, (stack, matrix) in enumerate(pairs):
+            matrix.copy_(numbers(matrix.shape, seed))
+            view(stack, seed // 2, turned).copy_(matrix)
     for step in range(1, 4):
         for stack, _ in pairs:
             stack.grad = torch.zeros_like(stack)
-        for seed, (stack, alone) in enumerate(pairs):
+        for seed, (stack, matrix) in enumerate(pairs):
             size = 0.0 if step == 1 and seed < 2 else 10.0 ** -(seed // 2)  # an idle expert, and others of many sizes
-            alone.grad = size * numbers(alone.shape, 100 * step + seed)
+            matrix.grad = size * numbers(matrix.shape, 100 * step + seed)
             assert stack.grad is not None
-            view(stack.grad, seed // 2, turned).copy_(alone.grad)
+            view(stack.grad, seed // 2, turned).copy_(matrix.grad)
         for optimizer in optimizers:
             optimizer.step()
-    for seed, (stack, alone) in enumerate(pairs):
-        torch.testing.assert_close(view(stack.detach(), seed // 2, turned), alone.detach(), rtol=1e-4, atol=2e-5)
+    for seed, (stack, matrix) in enumerate(pairs):
+        torch.testing.assert_close(view(stack.detach(), seed // 2, turned), matrix.detach(), rtol=1e-4, atol=2e-5)
 
 
 def view(stack: Tensor, expert: int, turned: bool) -> Tensor:
@@ -94,8 +94,8 @@ def test_the_state_of_experts_is_saved_loaded_and_copied(name):
     loaded = build(name, third, lr=0.01)
     loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert state_bytes(optimizer) == state_bytes(twin) == state_bytes(loaded)
-    for module, other in ((model, optimizer), (twin_model, twin), (third, loaded)):
-        step(module, other, 3)
+    for module, stepper in ((model, optimizer), (twin_model, twin), (third, loaded)):
+        step(module, stepper, 3)
     for value, copied, restored in zip(model.parameters(), twin_model.parameters(), third.parameters(), strict=True):
         assert torch.equal(value, copied)
         assert torch.equal(value, restored)
@@ -147,8 +147,8 @@ def test_shampoo_finds_roots_where_single_precision_does_not_converge():
     generator = torch.Generator().manual_seed(0)
     statistics = torch.zeros(256, 256)
     rows = torch.randperm(256, generator=generator)[:28]
-    seen = torch.randn(28, 128, generator=generator)
-    statistics[rows[:, None], rows] = seen @ seen.T
+    samples = torch.randn(28, 128, generator=generator)
+    statistics[rows[:, None], rows] = samples @ samples.T
     root = _inverse_fourth_root(statistics)
     exact = torch.linalg.eigh(statistics.double())
     values = (exact.eigenvalues / exact.eigenvalues[-1]).clamp_min(RIDGE) ** -0.25
@@ -162,9 +162,9 @@ def test_an_idle_expert_of_shampoos_comes_to_rest():
     optimizer = Shampoo([("experts", weight)], 1e-3, weight_decay=0.0)
     for step in range(520):
         if step == 300:
-            before = weight[1].detach().clone()
+            original = weight[1].detach().clone()
         weight.grad = 1e-3 * numbers(weight.shape, step)
         if step >= 20:
             weight.grad[1] = 0.0
         optimizer.step()
-    assert (weight[1] - before).abs().max() <= 1e-6
+    assert (weight[1] - original).abs().max() <= 1e-6

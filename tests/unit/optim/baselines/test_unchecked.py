@@ -31,12 +31,12 @@ def test_options_reach_the_class_and_betas_one_by_one():
 def test_matrices_decay_where_the_class_knows_no_decay():
     model = tiny_gpt2()
     optimizer = build("pytorch_optimizer.SM3", model, lr=0.1, options={"weight_decay": 0.5})
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    originals = {name: value.detach().clone() for name, value in model.named_parameters()}
     for value in model.parameters():
         value.grad = torch.zeros_like(value)
     optimizer.step()
     for name, value in model.named_parameters():
-        torch.testing.assert_close(value.detach(), before[name] * (0.95 if value.ndim > 1 else 1.0))
+        torch.testing.assert_close(value.detach(), originals[name] * (0.95 if value.ndim > 1 else 1.0))
 
 
 @pytest.mark.parametrize(

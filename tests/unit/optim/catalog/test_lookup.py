@@ -62,8 +62,8 @@ def test_an_entry_is_whole(entry):
 def test_the_defaults_of_adapm_are_the_papers_where_it_has_them():
     defaults = entry("adapm").defaults()
     paper = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "rank_ratio": 0.05}
-    more = {"refresh_interval": 100, "clip": 1.0, "bias_correction": True, "momentum_free_lr_scale": 0.75}
-    assert {name: defaults[name] for name in {**paper, **more}} == {**paper, **more}
+    additions = {"refresh_interval": 100, "clip": 1.0, "bias_correction": True, "momentum_free_lr_scale": 0.75}
+    assert {name: defaults[name] for name in {**paper, **additions}} == {**paper, **additions}
     assert entry("adapm-mini").defaults() == defaults
 
 

@@ -68,8 +68,8 @@ class Probe:
             self.model(input_ids=torch.arange(3, 3 + LENGTH).unsqueeze(0))
         for handle in handles:
             handle.remove()
-        (seen,) = first_inputs
-        return seen
+        (first_input,) = first_inputs
+        return first_input
 
 
 def real_model(name: str) -> nn.Module:

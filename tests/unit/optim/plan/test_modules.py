@@ -52,9 +52,9 @@ def test_a_wrapped_model_has_the_same_plan():
 
 def test_baselines_find_the_matrices_of_a_wrapped_model():
     options = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
-    more = {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25}
+    galore_options = {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25}
     model = tiny_gpt2()
-    plain, wrapped = (galore(module, lr=1e-3, **options, **more) for module in (model, Wrapper(model)))
+    plain, wrapped = (galore(module, lr=1e-3, **options, **galore_options) for module in (model, Wrapper(model)))
     assert [group["param_names"] for group in wrapped.param_groups] == [
         group["param_names"] for group in plain.param_groups
     ]

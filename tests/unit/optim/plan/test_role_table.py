@@ -167,11 +167,11 @@ def test_convolutions_and_class_tokens_train(cls: type[AdaPM]):
     torch.manual_seed(0)
     model = ARCHITECTURES["vit"]()
     optimizer = cls.for_model(model, 1e-2)
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    originals = {name: value.detach().clone() for name, value in model.named_parameters()}
     model(pixel_values=torch.randn(2, 3, 16, 16)).logits.square().sum().backward()
     optimizer.step()
     for name in ("vit.embeddings.cls_token", "vit.embeddings.patch_embeddings.projection.weight"):
-        assert not torch.equal(before[name], model.get_parameter(name))
+        assert not torch.equal(originals[name], model.get_parameter(name))
 
 
 def test_pieces_of_a_query_keep_full_momentum_unless_a_rule_says_otherwise():

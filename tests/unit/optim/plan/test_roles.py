@@ -140,7 +140,7 @@ def test_a_block_of_a_stack_steps_as_the_same_matrix_alone():
     """Expert 1's half of a fused stack moves as its own parameter would, and nothing else moves."""
     torch.manual_seed(0)
     stack = nn.Parameter(torch.randn(3, 8, 6))
-    alone = nn.Parameter(stack[1, 4:].detach().clone())
+    matrix = nn.Parameter(stack[1, 4:].detach().clone())
     fields: dict[str, Any] = {
         "kind": BlockKind.MLP,
         "shape": (4, 6),
@@ -154,17 +154,17 @@ def test_a_block_of_a_stack_steps_as_the_same_matrix_alone():
         for index in range(3)
         for half, start in (("gate", 0), ("up", 4))
     )
-    before = stack.detach().clone()
-    for parameter, blocks in ((stack, inside), (alone, (Block(parameter="x", **fields),))):
+    original = stack.detach().clone()
+    for parameter, blocks in ((stack, inside), (matrix, (Block(parameter="x", **fields),))):
         optimizer = AdaPM([("x", parameter)], 0.1, plan=BlockPlan(blocks), solver="svd", weight_decay=0.0)
         for step in range(3):
             whole = torch.zeros(3, 8, 6)
             whole[1, 4:] = torch.randn(4, 6, generator=torch.Generator().manual_seed(step))
             parameter.grad = whole if parameter is stack else whole[1, 4:].clone()
             optimizer.step()
-    torch.testing.assert_close(stack[1, 4:], alone)
-    stack.data[1, 4:] = before[1, 4:]
-    assert torch.equal(stack, before)
+    torch.testing.assert_close(stack[1, 4:], matrix)
+    stack.data[1, 4:] = original[1, 4:]
+    assert torch.equal(stack, original)
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -187,9 +187,9 @@ def test_a_mixture_of_experts_trains_and_resumes_to_the_bit(cls):
     first = losses(optimizer, 4)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     saved = deepcopy(optimizer.state_dict())
-    again = cls.for_model(model, 1e-2)
-    again.load_state_dict(saved)
+    twin = cls.for_model(model, 1e-2)
+    twin.load_state_dict(saved)
     expected = losses(optimizer, 3)
     model.load_state_dict(weights)
-    assert losses(again, 3) == expected
+    assert losses(twin, 3) == expected
     assert expected[-1] < first[0]

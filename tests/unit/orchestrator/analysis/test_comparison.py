@@ -187,8 +187,8 @@ def test_the_best_stands_first_by_the_differences_to_the_baseline() -> None:
     hard = [2.30, 2.31, 3.29, 2.33, 2.30]
     losses: Losses = {"adamw": hard, "adapm": replaced(off(0.06, 1.0, hard), on_2=RunStatus.FAILED)}
     comparison = compared(spec(), losses)
-    mean, own = row(comparison, "adamw").val_loss, row(comparison).val_loss
-    assert mean is not None and own is not None and own.mean < mean.mean
+    mean, adapm_loss = row(comparison, "adamw").val_loss, row(comparison).val_loss
+    assert mean is not None and adapm_loss is not None and adapm_loss.mean < mean.mean
     assert [row.candidate for row in comparison.rows] == list(PAIR)
     three = compared(spec(THREE), {"adamw": BASE, "adapm": off(0.02), "adapm-mini": off(-0.02)})
     assert [row.candidate for row in three.rows] == ["adapm-mini", "adamw", "adapm"]
@@ -224,9 +224,9 @@ def tuned(ends: dict[str, float], *, at_edge: str = "", noise: float = 0.002, **
     def outcome(run: PlannedRun) -> float:
         octaves = math.log2(run.spec.optimizer.lr / 2e-3)
         rise = 0.02 * (1 - octaves) if run.candidate == at_edge else 0.02 * octaves**2
-        own = ends[run.candidate] + noise * NOISE[(run.spec.seed + len(run.candidate)) % 5] / 0.002
+        base = ends[run.candidate] + noise * NOISE[(run.spec.seed + len(run.candidate)) % 5] / 0.002
         lucky = 0.5 * (run.spec.seed not in specification.seeds)
-        return own + rise - lucky
+        return base + rise - lucky
 
     return answered(compare(*tuned_records(specification, outcome)))
 
@@ -282,8 +282,8 @@ def test_a_searched_candidate_is_judged_at_its_best_trial() -> None:
         setting = specification.searched_parameters(0, run.spec)
         lr, beta2 = setting["lr"], setting["beta2"]
         assert isinstance(lr, float) and isinstance(beta2, float)
-        own = 0.05 * (run.candidate == "adapm") + 0.1 * math.log(lr / 2e-3) ** 2
-        return 2.0 + own + beta2 + 0.01 * NOISE[run.spec.seed % 5] * len(run.candidate)
+        offset = 0.05 * (run.candidate == "adapm") + 0.1 * math.log(lr / 2e-3) ** 2
+        return 2.0 + offset + beta2 + 0.01 * NOISE[run.spec.seed % 5] * len(run.candidate)
 
     experiment, runs = tuned_records(specification, outcome)
     adapm = row(answered(compare(experiment, runs)))
@@ -307,7 +307,7 @@ def test_of_replicates_the_means_are_compared() -> None:
         return losses[run.candidate][run.spec.seed] if judged else 2 + math.log2(run.spec.optimizer.lr / 1e-3) ** 2
 
     comparison = answered(compare(*tuned_records(specification, outcome)))
-    means = {name: [(own[index] + own[index + 3]) / 2 for index in range(3)] for name, own in losses.items()}
+    means = {name: [(values[index] + values[index + 3]) / 2 for index in range(3)] for name, values in losses.items()}
     test = stats.ttest_rel(means["adapm"], means["adamw"])
     assert (difference(comparison).n, row(comparison).lost_runs()) == (3, 0)
     assert difference(comparison).p_value == pytest.approx(test.pvalue, rel=1e-4)
@@ -558,9 +558,9 @@ def test_short_validation_text_is_noted_where_it_rivals_the_differences() -> Non
 
 
 def test_times_compare_where_each_takes_what_fits_into_an_equal_memory() -> None:
-    taken = {"adamw": 4, "adapm": 6}
+    sizes = {"adamw": 4, "adapm": 6}
     losses: Losses = {
-        name: [result().model_copy(update={"micro_batch_sequences": size})] * 5 for name, size in taken.items()
+        name: [result().model_copy(update={"micro_batch_sequences": size})] * 5 for name, size in sizes.items()
     }
     usual = spec()
     execution = usual.workload.execution.model_copy(update={"micro_batch_sequences": "auto", "memory_cap_gib": 20.0})
@@ -579,15 +579,15 @@ def test_times_compare_where_each_takes_what_fits_into_an_equal_memory() -> None
 
 
 def test_a_comparison_at_equal_device_hours_says_the_steps_of_each_candidate() -> None:
-    of = spec(tuning={"seeds": [7], "trials": 5}, equal="device_hours")
+    design = spec(tuning={"seeds": [7], "trials": 5}, equal="device_hours")
 
     def trained(planned: PlannedRun) -> Result:
         steps = planned.spec.workload.budget.steps
         pace = {"adamw": 1.0, "adapm": 1.25}[planned.candidate]
         return result(final_val_loss=2.3).model_copy(update={"steps": steps, "productive_seconds": pace * steps})
 
-    notes = compare(*tuned_records(of, trained), {}).notes
-    steps = of.workload.budget.steps
+    notes = compare(*tuned_records(design, trained), {}).notes
+    steps = design.workload.budget.steps
     assert (
         f"At equal device-hours, by each one's pace in tuning; steps: AdamW {steps}, AdaPM {steps * 4 // 5}." in notes
     )
@@ -605,8 +605,8 @@ def test_peak_memory_is_that_of_tensors_on_every_device() -> None:
     ]
     assert comparison.device == "H200, cpu"
     assert any("several kinds of device" in note for note in comparison.notes)
-    without = compared(spec(), {"adamw": BASE, "adapm": [OUT_OF_MEMORY.model_copy(update={"steps": 0})] * 5})
-    assert [row.peak_memory_note for row in without.rows] == [
+    failed_comparison = compared(spec(), {"adamw": BASE, "adapm": [OUT_OF_MEMORY.model_copy(update={"steps": 0})] * 5})
+    assert [row.peak_memory_note for row in failed_comparison.rows] == [
         "the tensors' peak was not measured yet in that version",
         "no step was recorded",
     ]

@@ -111,10 +111,10 @@ def test_intervals_include_the_difference_on_all_text_where_the_evaluated_text_i
     random, error = np.random.default_rng(tokens), EVALUATION_ERROR / math.sqrt(tokens)
     included = found_alone = 0
     for _ in range(1500):
-        seen = (random.normal(0, error) + random.normal(0, 0.005, 10)).tolist()
-        low, high = difference(seen, evaluation_error=error).bounds()
+        differences = (random.normal(0, error) + random.normal(0, 0.005, 10)).tolist()
+        low, high = difference(differences, evaluation_error=error).bounds()
         included += low <= 0 <= high
-        low, high = difference(seen).bounds()
+        low, high = difference(differences).bounds()
         found_alone += low <= 0 <= high
     assert included / 1500 == pytest.approx(0.955, abs=0.02)
     assert found_alone / 1500 == pytest.approx(alone, abs=0.04)
@@ -260,8 +260,8 @@ def lost_runs(lost: set[int], ended: set[int]) -> JudgedRuns:
 def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:
     comparison = instability(lost_runs({2, 3}, {1, 2, 3, 4, 5}), lost_runs({3}, {1, 2, 3, 4, 5}))
     assert comparison is not None and (comparison.lost, comparison.runs, comparison.p_value) == (2, 5, 1.0)
-    alone = instability(lost_runs({3}, {1, 2, 3}), None)
-    assert alone is not None and alone.p_value is None
+    estimate = instability(lost_runs({3}, {1, 2, 3}), None)
+    assert estimate is not None and estimate.p_value is None
     six, none = lost_runs({*range(6)}, {*range(6)}), lost_runs(set(), {*range(6)})
     of_one, of_four = (instability(six, none, count) for count in (1, 4))
     assert of_one is not None and of_four is not None

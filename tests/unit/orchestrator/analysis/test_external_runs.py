@@ -238,8 +238,8 @@ def test_budgets_have_to_be_equal_seed_by_seed() -> None:
 def test_rates_that_were_chosen_among_unequal_budgets_are_said() -> None:
     runs = grid({"muon": {0.01: ADAMW, 0.02: MUON, 0.04: ADAMW}, "adamw": {0.001: ADAMW, 0.002: MUON}})
     runs += grid({"adamw": {0.004: ADAMW}}, steps=20)
-    said = "budgets differ: the last step with a loss: muon 100, adamw 20 and 100"
-    assert said in judge(EXPERIMENT, runs, baseline="adamw").concerns
+    sentence = "budgets differ: the last step with a loss: muon 100, adamw 20 and 100"
+    assert sentence in judge(EXPERIMENT, runs, baseline="adamw").concerns
 
 
 def test_a_metric_is_judged_as_a_loss_and_the_note_says_what_to_do_with_others() -> None:
@@ -268,9 +268,9 @@ def test_the_first_process_of_a_launcher_counts_and_the_others_are_said() -> Non
         run.model_copy(update={"id": f"{run.id}-1", "started_at": BEGAN - 1, "config": {"SLURM_PROCID": 1}})
         for run in runs
     ]
-    alone, together = judge(EXPERIMENT, runs, baseline="adamw"), judge(EXPERIMENT, runs + copies, baseline="adamw")
-    assert together.rows == alone.rows
-    assert sum("further processes of one training" in concern for concern in together.concerns) == 1
+    first, second = judge(EXPERIMENT, runs, baseline="adamw"), judge(EXPERIMENT, runs + copies, baseline="adamw")
+    assert second.rows == first.rows
+    assert sum("further processes of one training" in concern for concern in second.concerns) == 1
 
 
 def test_a_run_that_went_back_is_said() -> None:

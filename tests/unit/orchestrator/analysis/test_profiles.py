@@ -41,10 +41,10 @@ def of_equal_optimizers(
     """Three workloads on which all candidates draw their losses from one distribution."""
     random = np.random.default_rng(seed)
     of_seeds = random.normal(0, 0.016, (3, 5))
-    own = {name: random.normal(0, noise, (3, 5)) for name in ("adamw", *others)}
+    offsets = {name: random.normal(0, noise, (3, 5)) for name in ("adamw", *others)}
 
     def loss_on(workload: int) -> LossOf:
-        return lambda name, seed: float(3.3 + of_seeds[workload, seed] + own[name][workload, seed])
+        return lambda name, seed: float(3.3 + of_seeds[workload, seed] + offsets[name][workload, seed])
 
     return performance_profiles(
         [measured(loss_on(workload), steps=1000 + workload, baseline=baseline, others=others) for workload in range(3)]
@@ -68,8 +68,8 @@ def test_another_baseline_changes_no_score(seed: int) -> None:
 def test_equal_optimizers_score_equal_on_average(noise: float, both: float) -> None:
     """And near 1: a candidate that is not shown to be worse reaches the target."""
     draws = [scores(of_equal_optimizers(seed, noise=noise)) for seed in range(100)]
-    apart = [draw["adamw"] - draw["adapm"] for draw in draws]
-    assert abs(statistics.fmean(apart)) < 3 * statistics.stdev(apart) / 10
+    gaps = [draw["adamw"] - draw["adapm"] for draw in draws]
+    assert abs(statistics.fmean(gaps)) < 3 * statistics.stdev(gaps) / 10
     assert statistics.fmean(score for draw in draws for score in draw.values()) == pytest.approx(both, abs=0.005)
 
 
@@ -80,13 +80,13 @@ def test_where_the_tables_show_no_winner_there_is_none() -> None:
     def loss(name: str, seed: int) -> float:
         return 3.3 - (0.01 + noise[seed]) * (name == "adapm")
 
-    over = [measured(loss, steps=steps) for steps in (1000, 2000)]
-    for experiment, runs, _ in over:
+    measurements = [measured(loss, steps=steps) for steps in (1000, 2000)]
+    for experiment, runs, _ in measurements:
         assert {row.conclusion for row in compare(experiment, runs).rows} == {
             Conclusion.BASELINE,
             Conclusion.UNDECIDED,
         }
-    report = performance_profiles(over)
+    report = performance_profiles(measurements)
     assert min(scores(report).values()) > 0.9 and [row.behind for row in report.rows] == [0, 0]
     assert profile_headline(report).startswith("No winner over 2 workloads: the comparisons do not decide between ")
 
@@ -108,8 +108,8 @@ def test_a_third_candidate_far_behind_moves_no_score() -> None:
         return 3.3 + 0.001 * seed + {"adamw": 0.004, "adapm": 0.0, "lion": 0.5}[name]
 
     two, three = (
-        performance_profiles([measured(loss, steps=steps, others=others) for steps in (1000, 2000)])
-        for others in (("adapm",), ("adapm", "lion"))
+        performance_profiles([measured(loss, steps=steps, others=names) for steps in (1000, 2000)])
+        for names in (("adapm",), ("adapm", "lion"))
     )
     assert scores(three) == scores(two) | {"lion": 0.0}
 
@@ -122,8 +122,8 @@ def test_who_ends_as_good_within_the_margin_reaches_the_target() -> None:
     assert steps == pytest.approx({"adapm": 977.5, "adamw": 987.5})
     (time,) = report.rows[0].times
     assert time.targets == pytest.approx((3.318,)) and target_words(time) == "target 3.3180"
-    behind = performance_profiles([measured(lambda name, _seed: 3.3 + 0.012 * (name == "adamw"))])
-    assert scores(behind) == {"adapm": 1.0, "adamw": 0.0}
+    slower_report = performance_profiles([measured(lambda name, _seed: 3.3 + 0.012 * (name == "adamw"))])
+    assert scores(slower_report) == {"adapm": 1.0, "adamw": 0.0}
 
 
 def test_runs_that_spiked_count_as_not_reached() -> None:
@@ -138,16 +138,16 @@ def test_runs_that_spiked_count_as_not_reached() -> None:
         early = {run.id: ValidationCurve(steps=(0.0, 1.0, 1000.0), losses=(6.0, 3.0, 3.9)) for run in runs}
         return experiment, runs, {id: early[id] if curve.losses[-1] > 3.5 else curve for id, curve in curves.items()}
 
-    stable, few, many = (
+    stable, rare_spikes, frequent_spikes = (
         performance_profiles([with_spikes(seeds, steps) for steps in (1000, 2000, 3000)])
         for seeds in ((), (1, 3), (0, 1, 3))
     )
     assert scores(stable) == {"adapm": 1.0, "adamw": 0.0} and not any(row.lost_runs for row in stable.rows)
-    for report, lost in ((few, 6), (many, 9)):
+    for report, lost in ((rare_spikes, 6), (frequent_spikes, 9)):
         rows = {row.candidate: row for row in report.rows}
         assert (rows["adapm"].lost_runs, rows["adapm"].runs, rows["adamw"].lost_runs) == (lost, 15, 0)
         assert (rows["adapm"].behind, rows["adamw"].behind) == (3, 0)
-    assert scores(many) == {"adamw": 1.0, "adapm": 0.0}
+    assert scores(frequent_spikes) == {"adamw": 1.0, "adapm": 0.0}
 
 
 def test_runs_that_diverged_count_as_not_reached_and_set_no_target() -> None:
@@ -166,8 +166,8 @@ def test_the_headline_names_a_winner_only_where_the_comparisons_show_one() -> No
         return lambda name, seed: 3.3 + 0.001 * seed - gain * (name == "adapm")
 
     def headline(*gains: float) -> str:
-        over = [measured(loss_of(gain), steps=1000 + index) for index, gain in enumerate(gains)]
-        return profile_headline(performance_profiles(over))
+        measurements = [measured(loss_of(gain), steps=1000 + index) for index, gain in enumerate(gains)]
+        return profile_headline(performance_profiles(measurements))
 
     assert headline(0.05, 0.05, 0.05) == (
         "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target."
@@ -197,8 +197,8 @@ def test_a_workload_on_which_a_candidate_never_ran_counts_for_nobody(outcome: Ou
     def never(name: str, _seed: int) -> Outcome:
         return outcome if name == "adamw" else 3.3
 
-    seen = measured(lambda name, _seed: 3.3 + 0.05 * (name == "adapm"), steps=900)
-    report = performance_profiles([seen, *(measured(never, steps=1000 + index) for index in range(3))])
+    measurement = measured(lambda name, _seed: 3.3 + 0.05 * (name == "adapm"), steps=900)
+    report = performance_profiles([measurement, *(measured(never, steps=1000 + index) for index in range(3))])
     assert (report.workloads, scores(report)) == (1, {"adamw": 1.0, "adapm": 0.0})
     assert [row.runs for row in report.rows] == [5, 5]
     assert any(
@@ -206,7 +206,7 @@ def test_a_workload_on_which_a_candidate_never_ran_counts_for_nobody(outcome: Ou
     )
     nothing = performance_profiles([measured(never)])
     assert (nothing.workloads, profile_headline(nothing)) == (0, "")
-    experiment, runs, _ = seen
+    experiment, runs, _ = measurement
     assert performance_profiles([(experiment, runs, {})]).workloads == 0, "without curves nobody is slow"
 
 
@@ -222,11 +222,11 @@ def test_a_seed_that_one_candidate_lacks_counts_for_nobody() -> None:
 
 
 def test_several_experiments_of_one_workload_count_as_one() -> None:
-    first, again, other = (measured(lambda name, _seed: 3.3 - 0.005 * (name == "adapm"), steps=n) for n in (10, 10, 20))
-    spec = again[0].spec
+    first, twin, third = (measured(lambda name, _seed: 3.3 - 0.005 * (name == "adapm"), steps=n) for n in (10, 10, 20))
+    spec = twin[0].spec
     workload = spec.workload.model_copy(update={"evaluation": Evaluation(every_steps=7)})
-    otherwise = again[0].model_copy(update={"id": "again", "spec": spec.model_copy(update={"workload": workload})})
-    report = performance_profiles([first, (otherwise, *again[1:]), other])
+    otherwise = twin[0].model_copy(update={"id": "again", "spec": spec.model_copy(update={"workload": workload})})
+    report = performance_profiles([first, (otherwise, *twin[1:]), third])
     assert (report.workloads, len(report.experiments)) == (2, 3)
     assert [time.experiments for time in report.rows[0].times] == [("e10", "again"), ("e20",)]
     assert [row.runs for row in report.rows] == [15, 15]

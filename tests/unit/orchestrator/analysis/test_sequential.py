@@ -77,16 +77,16 @@ def test_later_looks_have_more_of_alpha_and_none_has_all_of_it(first: int, more:
 @pytest.mark.parametrize(("mean", "margin"), [(0.0, None), (0.004, 0.01), (-0.01, 0.01), (0.002, 0.001)])
 def test_the_chance_of_a_verdict_is_that_of_simulated_seeds(mean: float, margin: float | None) -> None:
     """Truths drawn from what four pairs allow, and six more pairs each; the spread is that of the last interval."""
-    random, pairs, most, level = np.random.default_rng(5), 4, 10, 0.03
+    random, pairs, total, level = np.random.default_rng(5), 4, 10, 0.03
     spread = 0.006 * np.sqrt((pairs - 1) / random.chisquare(pairs - 1, 200_000))
     truth = mean + spread / pairs**0.5 * random.standard_normal(spread.size)
-    later = truth + spread / (most - pairs) ** 0.5 * random.standard_normal(spread.size)
-    last = (pairs * mean + (most - pairs) * later) / most
-    half = stats.t.isf(level / 2, most - 1) * spread / most**0.5
+    later = truth + spread / (total - pairs) ** 0.5 * random.standard_normal(spread.size)
+    last = (pairs * mean + (total - pairs) * later) / total
+    half = stats.t.isf(level / 2, total - 1) * spread / total**0.5
     decided = np.abs(last) > half
     if margin is not None:
-        decided |= np.abs(last) + stats.t.isf(level, most - 1) * spread / most**0.5 < margin
-    chance = chance_of_verdict(mean, 0.006, pairs, most, level, margin=margin)
+        decided |= np.abs(last) + stats.t.isf(level, total - 1) * spread / total**0.5 < margin
+    chance = chance_of_verdict(mean, 0.006, pairs, total, level, margin=margin)
     assert chance == pytest.approx(decided.mean(), abs=0.01)
 
 

@@ -102,8 +102,8 @@ def test_scores_are_the_integral_of_the_profile(rows: dict[str, list[float | Non
 
 @given(times, st.floats(0.01, 100))
 def test_scores_do_not_depend_on_the_unit_of_time(rows: dict[str, list[float | None]], unit: float) -> None:
-    other = {name: [None if time is None else time * unit for time in row] for name, row in rows.items()}
-    assert profile_scores(other) == pytest.approx(profile_scores(rows))
+    scaled_rows = {name: [None if time is None else time * unit for time in row] for name, row in rows.items()}
+    assert profile_scores(scaled_rows) == pytest.approx(profile_scores(rows))
 
 
 def test_rows_of_different_lengths_are_refused() -> None:

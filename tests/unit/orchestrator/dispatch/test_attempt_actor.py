@@ -29,9 +29,9 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An address that nobody listens at; asking it is given up at once, and no GPU is hidden from other tests."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(client.ServiceClient.hello, "__defaults__", (0.0,))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody else takes the port, and nobody listens there
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))  # nobody else takes the port, and nobody listens there
+        yield f"http://127.0.0.1:{bound_socket.getsockname()[1]}"
 
 
 def test_an_attempt_begins_with_its_hello(nowhere: str) -> None:

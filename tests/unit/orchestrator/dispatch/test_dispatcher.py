@@ -243,8 +243,8 @@ def test_what_ended_while_the_database_was_away_is_told_later(desk: Desk, monkey
     desk.dispatcher.tick()
     for run_id in list(desk.runner.running):
         desk.runner.dies(run_id)
-    with monkeypatch.context() as away:
-        away.setattr(desk.queue, "release", _database_away)
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.queue, "release", _database_away)
         with pytest.raises(StoreError):
             desk.dispatcher.tick()
     desk.dispatcher.tick()

@@ -85,9 +85,9 @@ def test_what_a_killed_owner_leaves_is_ended_and_removed(tmp_path: Path):
         owner.kill()
         owner.wait()
         assert all(is_alive(process) for process in family)
-        other = tmp_path / "other"
-        other.mkdir()
-        end_leftovers(other)
+        other_folder = tmp_path / "other"
+        other_folder.mkdir()
+        end_leftovers(other_folder)
         assert not any(is_alive(process) for process in family)
         assert not folder.exists()
         assert is_alive(reader)

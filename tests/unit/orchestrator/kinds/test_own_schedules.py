@@ -47,12 +47,12 @@ def test_what_is_left_out_is_the_workloads() -> None:
         (Schedule(shape="wsd", warmup_steps=3, decay_share=0.25), None),
         (Schedule(shape="constant", warmup_steps=5), 0.9),
     ]
-    own = (
+    schedule_words = (
         "c1: linear, to 0 of the rate; c2: over the last 25% of the steps; "
         "c3: constant, warm-up of 5 steps, weights averaged (0.9)"
     )
-    assert spec.facts() == (("baseline", "c0"), ("of their own", own))
-    assert spec.tuning_method().endswith(f"Instead of the workload's: {own}.")
+    assert spec.facts() == (("baseline", "c0"), ("of their own", schedule_words))
+    assert spec.tuning_method().endswith(f"Instead of the workload's: {schedule_words}.")
 
 
 def test_schedule_free_adamw_has_a_constant_rate_where_nothing_is_said() -> None:

@@ -101,25 +101,25 @@ def test_judged_runs_follow_once_and_none_where_every_trial_was_lost() -> None:
 
 
 def test_at_equal_device_hours_a_candidate_has_as_many_steps_as_its_pace_in_tuning_allows() -> None:
-    of = spec().model_copy(update={"equal": "device_hours"})
-    workload = of.workload
+    plan = spec().model_copy(update={"equal": "device_hours"})
+    workload = plan.workload
     schedule = workload.schedule.model_copy(update={"warmup_steps": 10})
     budget = workload.budget.model_copy(update={"steps": 100})
-    of = of.model_copy(update={"workload": workload.model_copy(update={"budget": budget, "schedule": schedule})})
+    plan = plan.model_copy(update={"workload": workload.model_copy(update={"budget": budget, "schedule": schedule})})
     paces = {"adamw": 1.0, "adapm": 1.25}
-    slow_first = [run for run in of.first_runs() if run.candidate == "adapm"]
+    slow_first = [run for run in plan.first_runs() if run.candidate == "adapm"]
     runs: list[RunFact] = []
     planned: list[PlannedRun] = []
-    for pending in (slow_first, [run for run in of.first_runs() if run.candidate == "adamw"]):
+    for pending in (slow_first, [run for run in plan.first_runs() if run.candidate == "adamw"]):
         while pending:  # the slower candidate's tuning ends first, and waits for the baseline's pace
             planned += pending
             runs += [replace(ended(run, bowl(run)), step_seconds=paces[run.candidate]) for run in pending]
-            pending = list(of.follow_up_runs(runs))
-    assert len(planned) == of.run_count()
+            pending = list(plan.follow_up_runs(runs))
+    assert len(planned) == plan.run_count()
     trained = {
         (
             run.candidate,
-            run.spec.seed in of.seeds,
+            run.spec.seed in plan.seeds,
             run.spec.workload.budget.steps,
             run.spec.workload.schedule.warmup_steps,
         )
@@ -131,8 +131,8 @@ def test_at_equal_device_hours_a_candidate_has_as_many_steps_as_its_pace_in_tuni
         ("adapm", False, 100, 10),
         ("adapm", True, 80, 8),
     }
-    unknown = [replace(run, step_seconds=None) for run in runs if run.seed not in of.seeds]
-    assert of.follow_up_runs(unknown) == ()
+    unknown = [replace(run, step_seconds=None) for run in runs if run.seed not in plan.seeds]
+    assert plan.follow_up_runs(unknown) == ()
 
 
 def test_equal_device_hours_need_tuning() -> None:
@@ -148,8 +148,8 @@ def test_equal_device_hours_need_tuning() -> None:
 @given(st.integers(3, 12), st.lists(st.none() | st.floats(1, 9), min_size=5, max_size=5), st.integers(1, 3))
 def test_every_course_ends_within_its_budget(trials: int, losses: list[float | None], tuning_seeds: int) -> None:
     specification = spec(trials=trials, tuning_seeds=range(100, 100 + tuning_seeds))
-    made = iter(losses * 1000)
-    runs = follow(specification, lambda _run: next(made))
+    outcomes = iter(losses * 1000)
+    runs = follow(specification, lambda _run: next(outcomes))
     assert len({(run.candidate, run.lr, run.seed) for run in runs}) == len(runs) <= specification.run_count()
 
 

@@ -10,8 +10,8 @@ from tests.factories.stores import comparison_spec
 
 def test_a_baseline_that_is_chosen_later_is_noted_before_anything_else() -> None:
     spec = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini"), learning_rates=(2e-3,), seeds=range(2))
-    found = records(spec, lambda name, lr, seed: 2.3 + 0.3 * (name != "adamw") + 0.001 * seed * len(name))
-    analysis = Analysis(lambda _: found, lambda _: {})
+    measurement = records(spec, lambda name, lr, seed: 2.3 + 0.3 * (name != "adamw") + 0.001 * seed * len(name))
+    analysis = Analysis(lambda _: measurement, lambda _: {})
     planned, chosen = analysis.compare("e"), analysis.compare("e", baseline="adapm")
     assert (planned.baseline, chosen.baseline) == ("adamw", "adapm")
     assert chosen.notes[0] == (

@@ -27,13 +27,13 @@ SPECS = st.builds(
 @given(st.lists(SPECS, min_size=1, max_size=4))
 def test_every_field_is_either_equal_or_different(specs: list[RunSpec]) -> None:
     fields = differences(*specs)
-    asked: dict[str, list[str] | list[float] | list[int]] = {
+    values_by_field: dict[str, list[str] | list[float] | list[int]] = {
         "optimizer.name": [spec.optimizer.name for spec in specs],
         "optimizer.lr": [spec.optimizer.lr for spec in specs],
         "workload.budget.steps": [spec.workload.budget.steps for spec in specs],
         "seed": [spec.seed for spec in specs],
     }
-    assert fields.different == {name: tuple(values) for name, values in asked.items() if len(set(values)) > 1}
+    assert fields.different == {name: tuple(values) for name, values in values_by_field.items() if len(set(values)) > 1}
     assert len(fields.equal) + len(fields.different) == len(differences(specs[0]).equal)
 
 

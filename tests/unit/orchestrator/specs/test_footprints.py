@@ -96,11 +96,11 @@ def test_what_is_asked_meanwhile_is_counted_together_and_once(tmp_path: Path, mo
 
     monkeypatch.setattr(module, "count_footprints", count_slowly)
     footprints = Footprints(tmp_path)
-    first, *others = (FootprintQuestion(model=name) for name in ("gpt2-tiny", "gpt2-nano", "gpt2-mini"))
+    first, *later_questions = (FootprintQuestion(model=name) for name in ("gpt2-tiny", "gpt2-nano", "gpt2-mini"))
     footprints.ask(first)
     until(lambda: counted, "the count has begun")
-    for question in (first, *others, *others):
+    for question in (first, *later_questions, *later_questions):
         assert footprints.ask(question) is None
     go_on.set()
-    assert [footprints.count(question) for question in (first, *others)] == [COUNTED] * 3
+    assert [footprints.count(question) for question in (first, *later_questions)] == [COUNTED] * 3
     assert counted == [["gpt2-tiny"], ["gpt2-nano", "gpt2-mini"]]

@@ -58,10 +58,10 @@ def test_aliases_count_as_all_that_they_repeat() -> None:
 
 def test_a_node_that_aliases_repeat_is_visited_once() -> None:
     """The same objects stand for it everywhere."""
-    below = SourcePositions(levels(4, 100), TextForm.YAML)._members
-    first = below["a0"][1]
-    assert all(below["a1"][1][str(n)][1] is first for n in range(3))
-    assert below["a3"][1]["0"][1]["2"][1]["1"][1] is first
+    members = SourcePositions(levels(4, 100), TextForm.YAML)._members
+    first = members["a0"][1]
+    assert all(members["a1"][1][str(n)][1] is first for n in range(3))
+    assert members["a3"][1]["0"][1]["2"][1]["1"][1] is first
 
 
 def test_text_of_the_largest_size_has_a_bound_of_values_too() -> None:

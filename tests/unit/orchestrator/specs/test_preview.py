@@ -40,10 +40,10 @@ def test_anything_else_has_faults_and_nothing_more(footprints, fields):
 
 
 def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypatch):
-    asked: list[object] = []
+    questions: list[object] = []
 
     def known(question):
-        asked.append(question)
+        questions.append(question)
         adapm = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=7)
         return Footprint(
             model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(adapm,),
@@ -57,16 +57,16 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
         {"optimizer": "adapm", "learning_rates": [0.1], "options": {"solver": "svd"}, "label": "other solver"},
     ]
     report = look(comparison_fields(candidates=candidates), footprints)
-    assert asked == [footprint_question("gpt2-tiny", 0.1)]
+    assert questions == [footprint_question("gpt2-tiny", 0.1)]
     assert [(row.candidate, row.state_bytes, row.total_bytes) for row in report.memory] == [("adapm", 7, 15)]
 
 
 def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkeypatch):
-    asked: list[object] = []
-    monkeypatch.setattr(footprints, "find", asked.append)
+    questions: list[object] = []
+    monkeypatch.setattr(footprints, "find", questions.append)
     candidates = [{"optimizer": "adapm", "learning_rates": [0.1], "rules": ["*=full"]}]
     assert look(comparison_fields(candidates=candidates), footprints).memory == ()
-    assert asked == []
+    assert questions == []
 
 
 DOCS = REPOSITORY / "docs"

@@ -28,8 +28,8 @@ def pragma(connection: sa.Connection, name: str) -> object:
 @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
 def test_durable_commits_are_forced_to_disk_and_others_are_not(database: Database, durable: bool, level: int) -> None:
     """SQLite's own words: synchronous 2 is FULL, 1 is NORMAL; the level must not leak to the next transaction."""
-    for asked, expected in ((not durable, 3 - level), (durable, level)):
-        with database.writing(durable=asked) as connection:
+    for is_durable, expected in ((not durable, 3 - level), (durable, level)):
+        with database.writing(durable=is_durable) as connection:
             assert pragma(connection, "synchronous") == expected
 
 
@@ -63,12 +63,12 @@ def test_an_error_in_the_block_undoes_the_transaction(database: Database) -> Non
 def test_a_reader_sees_one_moment_while_a_writer_commits(database: Database) -> None:
     query = "SELECT sum(value) FROM change_counters"
     with database.reading() as reader:
-        before = reader.exec_driver_sql(query).scalar_one()
+        total = reader.exec_driver_sql(query).scalar_one()
         with database.writing() as writer:
             writer.exec_driver_sql("UPDATE change_counters SET value = value + 1")
-        assert reader.exec_driver_sql(query).scalar_one() == before
+        assert reader.exec_driver_sql(query).scalar_one() == total
     with database.reading() as reader:
-        assert reader.exec_driver_sql(query).scalar_one() == before + 16
+        assert reader.exec_driver_sql(query).scalar_one() == total + 16
 
 
 @pytest.mark.parametrize("processes", [1, 3])
@@ -84,8 +84,8 @@ def test_writers_take_turns(tmp_path: Path, processes: int) -> None:
                 connection.exec_driver_sql(f"UPDATE change_counters SET value = {value + 1} WHERE shard = 0")
 
     with ThreadPoolExecutor(12) as threads:
-        for done in [threads.submit(add, databases[number % processes]) for number in range(12)]:
-            done.result()
+        for future in [threads.submit(add, databases[number % processes]) for number in range(12)]:
+            future.result()
     with databases[0].reading() as connection:
         assert connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one() == 120
     for database in databases:
@@ -127,9 +127,9 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
 
 def test_a_file_made_by_another_program_keeps_its_tables(tmp_path: Path) -> None:
     file = tmp_path / "other.sqlite3"
-    other = sqlite3.connect(file)
-    other.execute("CREATE TABLE theirs (x)")
-    other.close()
+    foreign_connection = sqlite3.connect(file)
+    foreign_connection.execute("CREATE TABLE theirs (x)")
+    foreign_connection.close()
     database = Database(f"sqlite:///{file}")
     database.migrate()
     with database.reading() as connection:

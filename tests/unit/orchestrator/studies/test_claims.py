@@ -177,8 +177,8 @@ def test_every_part_has_its_own_word() -> None:
 
     def ends(part: str) -> dict[str, Sequence[Outcome]]:
         adapm = near(0.0 if part == "gpt2-nano" else 0.2)
-        others = near(0.3)
-        return {"adamw": BASE, "adapm": adapm, "adam-mini": others, "adafactor": others, "galore": others}
+        losses = near(0.3)
+        return {"adamw": BASE, "adapm": adapm, "adam-mini": losses, "adafactor": losses, "galore": losses}
 
     finding = judged(subject, made_result(subject, ends))
     assert [m.verdict for m in finding.measures if m.candidate == "AdaPM"] == [SUPPORTED, CONTRADICTED]

@@ -129,8 +129,8 @@ def test_theorem_1_is_found_where_it_was_planted() -> None:
     everywhere = theory(risk_of(BOUNDS, {"a > b": 0.6, "a <= b": 0.6}))
     (wrong,) = (name for name, word in everywhere.items() if word is CONTRADICTED)
     assert "a <= b" in wrong
-    still = theory(risk_of(dict.fromkeys(BOUNDS, 0.0), HELPS_WHERE_CLAIMED))
-    assert list(still.values()).count(CONTRADICTED) == 4, "no exponent falls as the bound does"
+    verdicts = theory(risk_of(dict.fromkeys(BOUNDS, 0.0), HELPS_WHERE_CLAIMED))
+    assert list(verdicts.values()).count(CONTRADICTED) == 4, "no exponent falls as the bound does"
 
 
 def test_the_bounds_of_theorem_1_leave_a_logarithm_open() -> None:
@@ -168,16 +168,16 @@ def watched(name: str, *seen: Observation, losses: Any = BASE) -> Finding:
 
 
 def test_spectra_and_sparsity_are_read_at_the_first_observed_step() -> None:
-    seen = [
+    observations = [
         observed("gradient-sparsity", 20, rows_near_zero=0.2, columns_near_zero=0.8),
         observed("momentum-spectrum", 20, energy_top_5_percent=0.7),
         observed("momentum-spectrum", 40, energy_top_5_percent=0.1),
     ]
-    sparse, spectral = watched("gradient-sparsity", *seen), watched("momentum-spectrum", *seen)
+    sparse, spectral = watched("gradient-sparsity", *observations), watched("momentum-spectrum", *observations)
     assert {measure.candidate: measure.value for measure in sparse.measures}["attention output"] == pytest.approx(0.8)
     assert {measure.candidate: measure.value for measure in spectral.measures}["MLP"] == pytest.approx(0.7)
     assert (sparse.answer, spectral.answer) == (SUPPORTED, SUPPORTED), "equal values need no interval"
-    assert watched("momentum-spectrum", *seen, losses=(DIVERGED,)).answer is ClaimVerdict.MISSING
+    assert watched("momentum-spectrum", *observations, losses=(DIVERGED,)).answer is ClaimVerdict.MISSING
     assert watched("momentum-spectrum").answer is ClaimVerdict.MISSING
     flat = watched("momentum-spectrum", observed("momentum-spectrum", 20, energy_top_5_percent=0.3))
     assert flat.answer is CONTRADICTED
@@ -250,9 +250,9 @@ def scaling(lead: Callable[[float], float], lost: bool = False) -> list[ClaimVer
         size = SIZES[model]
         law = 2.2 * (size / SIZES["gpt2-nano"]) ** -0.06
         luck = [chance.gauss(0, 0.002) for _ in range(10)]
-        adapm = [law + lead(size) + same + chance.gauss(0, 0.002) for same in luck]
+        adapm = [law + lead(size) + shift + chance.gauss(0, 0.002) for shift in luck]
         ended: dict[str, list[Outcome]] = {
-            "adamw": [with_tokens(law + same, 10**6, size) for same in luck],
+            "adamw": [with_tokens(law + shift, 10**6, size) for shift in luck],
             "adapm": [with_tokens(loss, 10**6, size) for loss in adapm],
         }
         return ended | ({"adapm": [DIVERGED, *ended["adapm"][1:]]} if lost and model == "gpt2-tiny" else {})

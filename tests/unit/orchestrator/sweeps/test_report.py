@@ -93,15 +93,15 @@ def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameter
     )
     sweep_report = report(sweep_record(spec, 2), runs)
     assert [finding.candidate for finding in sweep_report.findings] == ["adapm", "adamw"]
-    made = comparison_of_the_best(sweep_report, spec, 3)
+    design = comparison_of_the_best(sweep_report, spec, 3)
     assert [
         (candidate.optimizer, candidate.learning_rates, candidate.options, candidate.warmup_steps)
-        for candidate in made.candidates
+        for candidate in design.candidates
     ] == [
         ("adamw", (1e-3,), {}, None),
         ("adapm", (2e-3,), {"rank_ratio": 0.1}, 3),
     ]
-    assert made.seeds == (2**31 - 1, 0, 1) and spec.seed not in made.seeds
+    assert design.seeds == (2**31 - 1, 0, 1) and spec.seed not in design.seeds
 
 
 def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():
@@ -126,5 +126,5 @@ def test_importance_finds_the_hyperparameter_that_was_planted():
 
 def test_few_trials_or_equal_losses_have_no_importance():
     (searched,) = ONE.candidates
-    same = [({"lr": 1e-3 * (1 + number)}, 2.0) for number in range(FEWEST_TRIALS)]
-    assert importances(searched, same[:-1]) == importances(searched, same) == {}
+    trials = [({"lr": 1e-3 * (1 + number)}, 2.0) for number in range(FEWEST_TRIALS)]
+    assert importances(searched, trials[:-1]) == importances(searched, trials) == {}

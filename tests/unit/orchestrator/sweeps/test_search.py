@@ -32,13 +32,13 @@ def search(spec: SweepSpec, shelf: Shelf) -> StoreSearch:
 
 def play(searcher: StoreSearch, count: int, first: int = 0) -> list[Any]:
     """Ask for trials and finish each: the loss is lowest at a rate of 0.01."""
-    given = []
+    configs = []
     for number in range(first, first + count):
         config = searcher.suggest(f"t{number}")
-        given.append(config)
+        configs.append(config)
         if isinstance(config, dict):
             searcher.on_trial_complete(f"t{number}", {LOSS: 2.0 + number, STEP: 10, FAULTLESS: True})
-    return given
+    return configs
 
 
 TPE = sweep_spec(algorithm="tpe", trials=6)
@@ -46,9 +46,9 @@ TPE = sweep_spec(algorithm="tpe", trials=6)
 
 def test_trials_are_numbered_and_candidates_take_turns():
     shelf = Shelf()
-    given = play(search(sweep_spec(trials=2), shelf), 5)
-    assert given[:4] == [{"run": f"run-{n}", "number": n, "candidate": n % 2} for n in range(4)]
-    assert given[4] == Searcher.FINISHED
+    configs = play(search(sweep_spec(trials=2), shelf), 5)
+    assert configs[:4] == [{"run": f"run-{n}", "number": n, "candidate": n % 2} for n in range(4)]
+    assert configs[4] == Searcher.FINISHED
     assert shelf.trials == {number: planned_parameters(sweep_spec(trials=2), number) for number in range(4)}
 
 
@@ -57,10 +57,10 @@ def test_a_search_that_was_cut_goes_on_with_what_the_store_has(cut: int):
     """Every number has one trial, and what was there before is told to TPE as it was."""
     shelf = Shelf()
     play(search(TPE, shelf), cut)
-    before = dict(shelf.trials)
-    given = play(search(TPE, shelf), 13)
-    assert [config["number"] for config in given[:12]] == list(range(12)) and given[12] == Searcher.FINISHED
-    assert {number: shelf.trials[number] for number in before} == before
+    earlier_trials = dict(shelf.trials)
+    configs = play(search(TPE, shelf), 13)
+    assert [config["number"] for config in configs[:12]] == list(range(12)) and configs[12] == Searcher.FINISHED
+    assert {number: shelf.trials[number] for number in earlier_trials} == earlier_trials
     rates = [shelf.trials[number]["lr"] for number in range(0, 12, 2)]
     assert len(set(rates)) == 6, "a sampler that begins again must not draw the same points again"
 

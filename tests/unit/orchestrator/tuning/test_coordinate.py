@@ -30,10 +30,10 @@ def follow(comparison: ComparisonSpec, loss: Loss) -> tuple[list[dict[str, Any]]
     """Return the tried settings, the judged one, and the number of trials in each batch. Results come in another order
     each time."""
     tuner, tried, path, batches = comparison.tuner("adamw"), dict[float, float](), list[dict[str, Any]](), list[int]()
-    while asked := [dict(setting) for setting in tuner.ask(_shuffled(tried))]:
-        path += asked
-        batches.append(len(asked))
-        tried |= {rate_of(setting): loss(setting) for setting in asked}
+    while batch := [dict(setting) for setting in tuner.ask(_shuffled(tried))]:
+        path += batch
+        batches.append(len(batch))
+        tried |= {rate_of(setting): loss(setting) for setting in batch}
     judged = tuner.setting(tried)
     return path, None if judged is None else dict(judged), batches
 
@@ -114,8 +114,8 @@ def test_a_path_is_replayed_from_its_results_and_others_do_not_count() -> None:
     tuner = comparison.tuner("adamw")
     for count in range(1, len(tried)):
         loss_by_rate = {setting["lr"]: bowl(setting) for setting in tried[:count]}
-        asked = [dict(setting) for setting in tuner.ask(loss_by_rate)]
-        assert asked and asked == tried[count : count + len(asked)]
+        batch = [dict(setting) for setting in tuner.ask(loss_by_rate)]
+        assert batch and batch == tried[count : count + len(batch)]
     assert tuner.setting(results | {1.23e-3: 0.0}) == judged, "a trial that is not on the path is none of its settings"
 
 

@@ -20,8 +20,8 @@ Loss = Callable[[float], float]
 def search(tuner: LineSearch, loss: Loss) -> dict[float, float]:
     """All trials in the order in which they are made."""
     tried: dict[float, float] = {}
-    while asked := tuner.ask(tried):
-        rates = [rate_of(setting) for setting in asked]
+    while settings := tuner.ask(tried):
+        rates = [rate_of(setting) for setting in settings]
         assert tried.keys().isdisjoint(rates) and len({*rates}) == len(rates), "no rate twice"
         tried |= {rate: loss(rate) for rate in rates}
     return tried
@@ -36,8 +36,8 @@ def bowl(best: float, curvature: float = 0.05) -> Loss:
 def test_a_search_has_its_trials_whatever_their_losses_are(
     own: float, trials: int, shift: float, outcomes: list[float]
 ) -> None:
-    tuner, made = LineSearch(own=own, trials=trials, shift=shift), iter(outcomes)
-    tried = search(tuner, lambda _rate: next(made))
+    tuner, stream = LineSearch(own=own, trials=trials, shift=shift), iter(outcomes)
+    tried = search(tuner, lambda _rate: next(stream))
     assert len(tried) == trials
     first = [*tried][:3]
     assert first == pytest.approx([own * 2 ** (shift + step) for step in (-1, 0, 1)], rel=1e-3)
@@ -70,8 +70,8 @@ def test_neither_the_unit_nor_the_level_of_losses_matters(
     tried = search(tuner, lambda _rate: next(plain))
     scaled = search(tuner, lambda _rate: level + unit * next(other))
     assert [*scaled] == pytest.approx([*tried], rel=1e-3)
-    choice, same = tuner.setting(tried), tuner.setting(scaled)
-    assert choice is not None and same is not None and rate_of(same) == pytest.approx(rate_of(choice), rel=2e-3)
+    choice, twin = tuner.setting(tried), tuner.setting(scaled)
+    assert choice is not None and twin is not None and rate_of(twin) == pytest.approx(rate_of(choice), rel=2e-3)
 
 
 @given(st.lists(st.tuples(st.floats(-2, 2), st.floats(2, 4) | st.just(math.inf)), min_size=1, max_size=9))
@@ -100,8 +100,8 @@ def test_the_next_rate_is_brents(low: float, high: float, below: float, above: f
         assume(abs(abs(low) - high) > 0.01)
         vertex = sum(gap) / 2
     assume(all(abs(abs(vertex - exponent) - 0.1 * (places[2] - places[0])) > 1e-3 for exponent in places))
-    (asked,) = LineSearch(own=1e-3, trials=8).ask(dict(zip(rates, (below, 0.0, above), strict=True)))
-    assert rate_of(asked) == pytest.approx(2**vertex, rel=1e-3)
+    (setting,) = LineSearch(own=1e-3, trials=8).ask(dict(zip(rates, (below, 0.0, above), strict=True)))
+    assert rate_of(setting) == pytest.approx(2**vertex, rel=1e-3)
 
 
 def test_beyond_an_end_the_search_goes_on_by_factors_of_two_until_the_lowest_lies_inside() -> None:

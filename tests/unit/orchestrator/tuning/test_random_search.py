@@ -55,9 +55,9 @@ def test_a_search_asks_for_its_trials_at_once_and_never_for_a_rate_twice(trials:
 def test_the_draws_depend_on_the_first_tuning_seed_alone() -> None:
     assert tried(searched()) == tried(searched(trials=20))[:6], "more trials leave the first ones as they are"
     assert [setting["lr"] for setting in tried(searched())] == [setting["lr"] for setting in tried(searched("lr"))]
-    other = searched(seed=9)
-    assert tried(other)[0] == tried(searched())[0]
-    assert tried(other)[1:] != tried(searched())[1:]
+    comparison = searched(seed=9)
+    assert tried(comparison)[0] == tried(searched())[0]
+    assert tried(comparison)[1:] != tried(searched())[1:]
 
 
 def test_candidates_have_the_same_draws_each_in_its_own_range() -> None:

@@ -39,9 +39,9 @@ def domains(draw_one: st.DrawFn) -> Range:
     if kind in ("integer", "log-integer"):
         low, high = sorted(draw_one(st.tuples(whole, whole).filter(lambda pair: pair[0] != pair[1])))
         return Integer(low=low, high=high, log=kind == "log-integer", points=draw_one(points))
-    least, most = sorted(draw_one(st.tuples(positive, positive).filter(lambda pair: pair[0] != pair[1])))
-    made = LogUniform if kind == "log-uniform" else Uniform
-    return made(low=least, high=most, points=draw_one(points))
+    bottom, top = sorted(draw_one(st.tuples(positive, positive).filter(lambda pair: pair[0] != pair[1])))
+    range_class = LogUniform if kind == "log-uniform" else Uniform
+    return range_class(low=bottom, high=top, points=draw_one(points))
 
 
 @given(domain=domains(), seed=st.integers(0, 2**32))

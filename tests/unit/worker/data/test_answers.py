@@ -49,11 +49,11 @@ def test_prompts_end_at_the_rows_end() -> None:
 
 
 def test_a_step_sees_the_same_conversations_for_ever_and_evaluation_reads_evenly() -> None:
-    many = made(*[([1], [2]) for _ in range(100)])
-    assert drawn_indices(many, seed=1, step=2, count=5) == drawn_indices(many, seed=1, step=2, count=8)[:5]
-    assert drawn_indices(many, seed=1, step=2, count=8) != drawn_indices(many, seed=1, step=3, count=8)
-    seen = {index for step in range(60) for index in drawn_indices(many, seed=1, step=step, count=16)}
-    assert seen == set(range(100))
-    assert spread_indices(many, 4) == [0, 33, 66, 99]
-    assert spread_indices(many, 1000) == list(range(100))
-    assert spread_indices(many, 1) == [0]
+    dataset = made(*[([1], [2]) for _ in range(100)])
+    assert drawn_indices(dataset, seed=1, step=2, count=5) == drawn_indices(dataset, seed=1, step=2, count=8)[:5]
+    assert drawn_indices(dataset, seed=1, step=2, count=8) != drawn_indices(dataset, seed=1, step=3, count=8)
+    indices = {index for step in range(60) for index in drawn_indices(dataset, seed=1, step=step, count=16)}
+    assert indices == set(range(100))
+    assert spread_indices(dataset, 4) == [0, 33, 66, 99]
+    assert spread_indices(dataset, 1000) == list(range(100))
+    assert spread_indices(dataset, 1) == [0]

@@ -90,8 +90,8 @@ def test_a_batch_is_a_function_of_seed_and_step_alone(
     batch_source = Batches(shards, seed=seed, sequences=sequences, length=length)
     walked = {step: batch_source.batch(step) for step in steps}
     for step in reversed(steps):
-        again = Batches(shards, seed=seed, sequences=sequences, length=length).batch(step)
-        assert torch.equal(again, walked[step])
+        repeat = Batches(shards, seed=seed, sequences=sequences, length=length).batch(step)
+        assert torch.equal(repeat, walked[step])
     for row in torch.cat(list(walked.values())).tolist():
         assert row == list(range(row[0], row[0] + length + 1))
         assert not any(row[0] < end <= row[-1] for end in ends), "no window crosses from one shard to the next"

@@ -36,8 +36,8 @@ def test_every_conversation_comes_back_and_its_answer_ends(tmp_path: Path) -> No
         ]
         assert texts(dataset, split) == expected
     assert (dataset.manifest.vocabulary_size, dataset.manifest.end_of_text) == (256, 0)
-    again = ensure_conversations("chats", "byte", tmp_path, dataset.data_hash)
-    assert again.data_hash == dataset.data_hash
+    second_dataset = ensure_conversations("chats", "byte", tmp_path, dataset.data_hash)
+    assert second_dataset.data_hash == dataset.data_hash
 
 
 def test_another_hash_than_the_specs_is_refused(tmp_path: Path) -> None:

@@ -59,33 +59,33 @@ def test_a_long_text_is_cut_at_line_ends_and_nothing_is_lost(tmp_path: Path) -> 
 
 def test_the_split_is_by_content_so_copies_stay_together(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(json_lines(["same", "other", "same"]))
-    first, other, copy = OwnFiles([str(tmp_path)]).documents()
+    first, second, copy = OwnFiles([str(tmp_path)]).documents()
     assert first == copy
     assert first.split() == copy.split()
-    assert other.name != first.name
+    assert second.name != first.name
 
 
 def test_reading_goes_on_behind_any_document(folder: Path) -> None:
     """A cursor as JSON in a fresh object gives the rest, and the same count of skipped documents."""
     whole = list(OwnFiles([str(folder)]).documents())
-    for taken in range(len(whole) + 1):
+    for count in range(len(whole) + 1):
         source = OwnFiles([str(folder)])
         stream = source.documents()
-        before = [next(stream) for _ in range(taken)]
+        head = [next(stream) for _ in range(count)]
         cursor = json.loads(json.dumps(source.cursor()))
-        again = OwnFiles([str(folder)])
-        assert before + list(again.documents(cursor)) == whole
-        assert again.skipped_documents == 3
+        resumed_source = OwnFiles([str(folder)])
+        assert head + list(resumed_source.documents(cursor)) == whole
+        assert resumed_source.skipped_documents == 3
 
 
 def test_the_version_is_a_hash_of_content_and_column(folder: Path) -> None:
     """Dates do not count; a changed byte and another column do."""
-    before = OwnFiles([str(folder)]).version
+    version = OwnFiles([str(folder)]).version
     (folder / "a.txt").touch()
-    assert OwnFiles([str(folder)]).version == before
-    assert OwnFiles([str(folder)], "body").version != before
+    assert OwnFiles([str(folder)]).version == version
+    assert OwnFiles([str(folder)], "body").version != version
     (folder / "a.txt").write_text("Grusse aus Ulm!")
-    assert OwnFiles([str(folder)]).version != before
+    assert OwnFiles([str(folder)]).version != version
 
 
 @pytest.mark.parametrize(

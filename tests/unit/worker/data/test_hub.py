@@ -46,10 +46,10 @@ def test_reading_goes_on_behind_any_document_in_a_fresh_object(name: str, taken:
     """The cursor is JSON; the first document of a file and the last of all are places like any other."""
     first = HubSource(location(name, repositories))
     stream = first.documents()
-    before = [next(stream).text for _ in range(taken)]
+    earlier_texts = [next(stream).text for _ in range(taken)]
     cursor = json.loads(json.dumps(first.cursor()))
     later_texts = [document.text for document in HubSource(location(name, repositories)).documents(cursor)]
-    assert before + later_texts == made_texts()
+    assert earlier_texts + later_texts == made_texts()
 
 
 def test_another_column_is_refused_with_those_that_there_are(repositories: Path) -> None:

@@ -16,7 +16,7 @@ from worker.errors import DataError
 
 def test_three_at_once_prepare_it_once_and_all_open_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The source is read one time; everybody sees the same data; nothing unfinished is left."""
-    folder, reads, together = tmp_path / "datasets", [], threading.Barrier(3)
+    folder, reads, barrier = tmp_path / "datasets", [], threading.Barrier(3)
 
     class CountedSource(MadeSource):
         def read(self) -> Iterator[Document]:
@@ -24,7 +24,7 @@ def test_three_at_once_prepare_it_once_and_all_open_it(tmp_path: Path, monkeypat
             return super().read()
 
     def data_hash(_: int) -> str:
-        together.wait()
+        barrier.wait()
         return ensure_dataset("python-stdlib", "byte", folder).manifest.data_hash
 
     monkeypatch.setitem(sources.LOCAL, "python-stdlib", CountedSource)
@@ -48,8 +48,8 @@ def test_a_preparation_that_breaks_off_leaves_no_dataset_and_the_next_one_succee
     assert not folder.exists()
 
     whole = prepare(MadeSource(), made_recipe(), folder)
-    again = prepare(MadeSource(), made_recipe(), tmp_path / "elsewhere")
-    assert whole == again, "the same documents give the same manifest, data hash included"
+    repeat = prepare(MadeSource(), made_recipe(), tmp_path / "elsewhere")
+    assert whole == repeat, "the same documents give the same manifest, data hash included"
 
 
 def test_a_dataset_without_text_is_refused(tmp_path: Path) -> None:

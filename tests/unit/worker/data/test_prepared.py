@@ -45,9 +45,9 @@ def test_what_is_there_must_be_what_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "python-stdlib-byte").rename(folder)
     path = folder / "manifest.json"
     path.write_text(path.read_text().replace('"vocabulary_size": 256', '"vocabulary_size": 60000'))
-    own = {"dataset": "own/mine", "tokenizer": "own/large"}
-    assert missing_data(workload(**own), tmp_path) == [], "a tiny model takes any vocabulary"
-    (fault,) = missing_data(workload(model="gpt2-40m", **own), tmp_path)
+    data = {"dataset": "own/mine", "tokenizer": "own/large"}
+    assert missing_data(workload(**data), tmp_path) == [], "a tiny model takes any vocabulary"
+    (fault,) = missing_data(workload(model="gpt2-40m", **data), tmp_path)
     assert "60000 tokens" in fault and "50257" in fault
 
 

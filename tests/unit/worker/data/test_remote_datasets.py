@@ -28,9 +28,9 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def manifest(tmp_path: Path, url: str) -> Manifest:
     """Return the manifest of the data that are prepared in `first` and copied."""
-    made = prepare_made_dataset(tmp_path / "first")
+    result = prepare_made_dataset(tmp_path / "first")
     push(tmp_path / "first" / NAME, url)
-    return made
+    return result
 
 
 def test_another_machine_has_the_same_data(tmp_path: Path, url: str, manifest: Manifest) -> None:
@@ -38,9 +38,9 @@ def test_another_machine_has_the_same_data(tmp_path: Path, url: str, manifest: M
     fetch_missing(data, tmp_path / "second", url)
     assert open_dataset(tmp_path / "second" / NAME).manifest == manifest
     assert [path.name for path in (tmp_path / "second").iterdir() if path.is_dir()] == [NAME]
-    before = (tmp_path / "second" / NAME).stat().st_mtime_ns
+    modified_ns = (tmp_path / "second" / NAME).stat().st_mtime_ns
     fetch_missing(data, tmp_path / "second", "file:///nowhere")
-    assert (tmp_path / "second" / NAME).stat().st_mtime_ns == before
+    assert (tmp_path / "second" / NAME).stat().st_mtime_ns == modified_ns
     fetch_missing(DataSpec(tokenizer="bpe-512"), tmp_path / "second", url)  # not there: the run says what to do
     assert not (tmp_path / "second" / "python-stdlib-bpe-512").exists()
 
@@ -97,10 +97,10 @@ def test_a_service_without_the_data_finds_them_there(tmp_path: Path, url: str, m
     wrong = workload.model_copy(update={"data": workload.data.model_copy(update={"data_hash": "0" * 64})})
     (fault,) = missing_data(wrong, tmp_path / "empty", url)
     assert "data.data_hash asks for" in fault
-    own = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
-    (fault,) = missing_data(own, tmp_path / "empty", url)
+    own_workload = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
+    (fault,) = missing_data(own_workload, tmp_path / "empty", url)
     assert "is not prepared" in fault
-    (fault,) = missing_data(own, tmp_path / "empty", "no-such-scheme://bucket")
+    (fault,) = missing_data(own_workload, tmp_path / "empty", "no-such-scheme://bucket")
     assert "URL" in fault
     assert missing_data(workload, tmp_path / "empty", "no-such-scheme://bucket") == []  # the run prepares it
 
@@ -111,17 +111,17 @@ def test_storage_that_is_away_refuses_nothing(tmp_path: Path, url: str, monkeypa
 
     monkeypatch.setattr(RemoteFolder, "read", away)
     workload = made_spec().workload
-    own = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
-    for asking in (workload, own):
+    own_workload = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
+    for asking in (workload, own_workload):
         assert missing_data(asking, tmp_path / "empty", url) == []
 
 
 def test_conversations_are_copied_too(tmp_path: Path, url: str) -> None:
-    ours = ensure_conversations("chats", "byte", tmp_path / "first")
+    original = ensure_conversations("chats", "byte", tmp_path / "first")
     push(tmp_path / "first" / "chats-byte", url)
     assert fetch(RemoteFolder(url).subfolder("chats-byte"), tmp_path / "second" / "chats-byte")
-    theirs = ensure_conversations("chats", "byte", tmp_path / "second", ours.data_hash)
-    assert theirs.manifest == ours.manifest
+    copy = ensure_conversations("chats", "byte", tmp_path / "second", original.data_hash)
+    assert copy.manifest == original.manifest
 
 
 def test_a_manifest_that_names_files_elsewhere_is_refused(tmp_path: Path, url: str) -> None:

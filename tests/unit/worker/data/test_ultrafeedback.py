@@ -42,7 +42,7 @@ def repository(folder: Path, train: list[dict[str, Any]], test: list[dict[str, A
     (folder / "hub").mkdir()
     (folder / "hub" / "README.md").write_text(CARD)
     for name, rows in (("train_sft", train), ("test_sft", test)):
-        (folder / "hub" / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+        (folder / "hub" / f"{name}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in rows))
     return str(folder / "hub")
 
 
@@ -70,8 +70,8 @@ def test_prompts_and_chosen_answers_are_read_and_prepared(tmp_path: Path) -> Non
 
 
 def test_other_columns_are_refused_by_name(tmp_path: Path) -> None:
-    other = {"question": "Why?", "chosen": "Because."}
-    source = UltraFeedback(repository(tmp_path, [other], [other]))
+    wrong_row = {"question": "Why?", "chosen": "Because."}
+    source = UltraFeedback(repository(tmp_path, [wrong_row], [wrong_row]))
     with pytest.raises(
         DataError, match=r"row 0 of train_sft in .*hub has the columns question, chosen; needed are prompt"
     ):

@@ -44,9 +44,9 @@ def test_weights_that_say_gelu_new_are_those_of_gpt2(tmp_path: Path) -> None:
     from transformers.models.gpt2.configuration_gpt2 import GPT2Config
     from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
 
-    ours = build_model("gpt2-tiny", 0).config
+    config = build_model("gpt2-tiny", 0).config
     names = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
-    plain = GPT2LMHeadModel(GPT2Config(**{name: getattr(ours, name) for name in names}))
+    plain = GPT2LMHeadModel(GPT2Config(**{name: getattr(config, name) for name in names}))
     torch.nn.Module.eval(plain)
     plain.save_pretrained(tmp_path / "weights" / "published")
     assert json.loads((tmp_path / "weights/published/config.json").read_text())["activation_function"] == "gelu_new"

@@ -37,9 +37,9 @@ def test_alone_nothing_is_exchanged() -> None:
 
 def test_what_is_left_in_the_folder_is_the_reason(tmp_path: Path) -> None:
     """An exchange that failed without a word means that somebody was killed; other errors are their own reason."""
-    group, own = ProcessGroup(size=3, mailbox=RankMailbox(tmp_path)), ValueError("no")
+    group, error = ProcessGroup(size=3, mailbox=RankMailbox(tmp_path)), ValueError("no")
 
-    assert group.cause_of(own) is own
+    assert group.cause_of(error) is error
     lost = group.cause_of(GONE)
     assert isinstance(lost, RankLostError)
     assert "3 processes" in str(lost) and "[127.0.0.1]:4" in str(lost)

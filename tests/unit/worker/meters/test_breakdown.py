@@ -52,8 +52,8 @@ def test_the_parts_are_exact_and_add_up(name: str, dataset_folder: Path) -> None
     assert min(breakdown.activations_bytes, breakdown.other_bytes) >= 0
     if breakdown.phase != Phase.OPTIMIZER:  # state may grow and be replaced within `optimizer.step()`
         assert breakdown.optimizer_state_bytes == state_bytes(stepper.optimizer).total_bytes
-    kept = sum(block.size_bytes for block in observed._counted() if block.end_ns is None)
-    assert kept <= 64, "the loss, and nothing that would grow from step to step"
+    live_bytes = sum(block.size_bytes for block in observed._counted() if block.end_ns is None)
+    assert live_bytes <= 64, "the loss, and nothing that would grow from step to step"
 
 
 def test_the_peak_is_that_of_a_count_of_every_living_tensor(dataset_folder: Path) -> None:
@@ -62,21 +62,21 @@ def test_the_peak_is_that_of_a_count_of_every_living_tensor(dataset_folder: Path
     breakdown, observed = measured(made_stepper(dataset_folder, spec))
     stepper = made_stepper(dataset_folder, spec)
     stepper.take(0)
-    before = sum(sum(storages.values()) for storages in observed.before.values())
+    base_bytes = sum(sum(storages.values()) for storages in observed.before.values())
 
     with LiveBytes() as twin:
         stepper.take(1)
 
-    assert breakdown.peak_bytes - before == pytest.approx(twin.peak_bytes, rel=0.01)
+    assert breakdown.peak_bytes - base_bytes == pytest.approx(twin.peak_bytes, rel=0.01)
 
 
 def test_activations_grow_with_the_micro_batch_and_nothing_else_does(dataset_folder: Path) -> None:
     """Exactly in proportion: what the forward pass keeps is so much a sequence."""
-    one, two = (measured(made_stepper(dataset_folder, micro_batch_sequences=size))[0] for size in (1, 2))
+    first, second = (measured(made_stepper(dataset_folder, micro_batch_sequences=size))[0] for size in (1, 2))
 
-    assert two.parameters_bytes == one.parameters_bytes
-    assert two.optimizer_state_bytes == one.optimizer_state_bytes
-    assert two.activations_bytes == pytest.approx(2 * one.activations_bytes, rel=0.05)
+    assert second.parameters_bytes == first.parameters_bytes
+    assert second.optimizer_state_bytes == first.optimizer_state_bytes
+    assert second.activations_bytes == pytest.approx(2 * first.activations_bytes, rel=0.05)
 
 
 def test_checkpointing_keeps_less_for_the_backward_pass(dataset_folder: Path) -> None:

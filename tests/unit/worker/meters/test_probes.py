@@ -39,11 +39,11 @@ def test_probes_move_no_loss_and_see_every_block_at_every_due_step(
     run(made_spec(optimizer=optimizer, steps=6, lr=entry(optimizer).learning_rate, model="gpt2-nano"), plain, elsewhere)
 
     assert losses(probed.points) == losses(plain.points)
-    assert [(seen.step, seen.probe) for seen in probed.observations] == [(s, p) for s in (4, 5) for p in ALL]
-    for seen in probed.observations:
-        assert "transformer.h.0.attn.c_attn.weight:value" in seen.blocks
-        assert len(seen.blocks) == 2 + 2 * 6
-        assert Observation.model_validate_json(seen.model_dump_json()) == seen
+    assert [(record.step, record.probe) for record in probed.observations] == [(s, p) for s in (4, 5) for p in ALL]
+    for record in probed.observations:
+        assert "transformer.h.0.attn.c_attn.weight:value" in record.blocks
+        assert len(record.blocks) == 2 + 2 * 6
+        assert Observation.model_validate_json(record.model_dump_json()) == record
     assert plain.observations == []
     assert all((point.optimizer_seconds or 0.0) > 0.0 for point in probed.points[1:])
 
@@ -80,9 +80,9 @@ def test_the_momentum_is_the_optimizers_where_it_keeps_one_and_else_the_average_
                 stepped(optimizer, model, step)
             assert parameter.grad is not None
             average = 0.9 * average + 0.1 * parameter.grad
-        (seen,) = probing.take_observations()
+        (observation,) = probing.take_observations()
         expected = optimizer.state[parameter]["exp_avg"] if keeps_momentum else average
-        assert seen.blocks[name] == pytest.approx(spectrum(expected), rel=1e-4)
+        assert observation.blocks[name] == pytest.approx(spectrum(expected), rel=1e-4)
         assert (probing.state() == {}) is keeps_momentum
 
 
@@ -99,12 +99,12 @@ def test_adapms_residual_is_line_6_of_algorithm_1(debias: bool) -> None:
     for step in (1, 2, 3):
         with probing.watch(step):
             stepped(optimizer, model, step)
-        state, (seen,) = optimizer.state[parameter], probing.take_observations()
+        state, (observation,) = optimizer.state[parameter], probing.take_observations()
         after = state[block.key("momentum_left")] @ state[block.key("momentum_right")]
         assert parameter.grad is not None
         momentum = 0.1 * block.view(parameter.grad) + 0.9 * before
-        assert seen.blocks[block.name] == pytest.approx(residual(after - momentum, momentum), rel=1e-3)
-        assert 0.1 < seen.blocks[block.name]["relative_norm"] < 1.0
+        assert observation.blocks[block.name] == pytest.approx(residual(after - momentum, momentum), rel=1e-3)
+        assert 0.1 < observation.blocks[block.name]["relative_norm"] < 1.0
         before = after
 
 
@@ -119,7 +119,7 @@ def test_every_optimizer_of_the_catalog_can_be_observed(name: str) -> None:
     for step in (1, 2):
         with probing.watch(step):
             stepped(optimizer, model, step)
-    assert [seen.probe for seen in probing.take_observations()] == ALL
+    assert [observation.probe for observation in probing.take_observations()] == ALL
     assert probing.seconds > 0.0
 
 
@@ -127,12 +127,12 @@ def test_a_step_that_is_wrapped_twice_is_observed_once(monkeypatch: pytest.Monke
     """As by torch itself, where some library has replaced the `step` of an optimizer's class."""
     model = build_model("gpt2-nano", 1)
     optimizer = build("sgd", model, lr=1e-3)
-    again = torch.optim.Optimizer.profile_hook_step(type(optimizer).step)
-    monkeypatch.setattr(type(optimizer), "step", again)
+    wrapped_step = torch.optim.Optimizer.profile_hook_step(type(optimizer).step)
+    monkeypatch.setattr(type(optimizer), "step", wrapped_step)
     calls: list[str] = []
     optimizer.register_step_post_hook(lambda *_: calls.append("hook"))
     probing = Probing(model, optimizer, Probes(every_steps=1))
     with probing.watch(1):
         stepped(optimizer, model, 1)
     assert len(calls) > 1
-    assert [seen.probe for seen in probing.take_observations()] == ALL
+    assert [observation.probe for observation in probing.take_observations()] == ALL

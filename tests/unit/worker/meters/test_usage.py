@@ -71,12 +71,12 @@ def test_a_thread_samples_the_device_while_it_is_open(unknown: DeviceUse | None)
         until(lambda: device.asked > 1, "two samples")
         now = PERIOD_SECONDS
         figures = meter.figures()
-    asked = device.asked
+    count = device.asked
 
     readings = figures.get("gpu_utilization"), figures.get("gpu_memory_bytes")
     assert readings == ((0.25, 1000) if unknown is None else (None, None))
     assert "usage" not in {thread.name for thread in threading.enumerate()}
-    assert device.asked == asked
+    assert device.asked == count
 
 
 def test_the_points_of_a_run_have_it(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_the_points_of_a_run_have_it(folders: Folders, monkeypatch: pytest.Monke
     monkeypatch.setattr(usage, "PERIOD_SECONDS", 0.0)
     reporter = MemoryReporter()
     run(made_spec(steps=4), reporter, folders)
-    before, *points = reporter.points
-    assert before.cpu_cores is None
+    first, *points = reporter.points
+    assert first.cpu_cores is None
     assert all((point.cpu_cores or 0.0) > 0.0 for point in points)
     assert all(0.0 <= (point.host_cpu_utilization or 0.0) <= 1.0 for point in points)
     assert {point.gpu_utilization for point in points} == {None}

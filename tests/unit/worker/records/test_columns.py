@@ -93,6 +93,6 @@ def test_columns_of_two_lengths_are_told_by_name() -> None:
 
 
 def test_a_batch_has_an_end() -> None:
-    many = tuple(range(MOST_POINTS + 1))
+    steps = tuple(range(MOST_POINTS + 1))
     with pytest.raises(ValidationError, match="at most 10000 items"):
-        PointColumns.model_validate({"step": many, "tokens": many})
+        PointColumns.model_validate({"step": steps, "tokens": steps})

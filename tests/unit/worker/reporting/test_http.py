@@ -184,8 +184,8 @@ def test_a_long_absence_with_probes_is_inherited_in_batches_that_the_service_tak
     probes = [f"probe-{n}" for n in range(90)]
     for sequence in range(12):
         steps = range(10 * sequence, 10 * sequence + 10)
-        seen = [observed(step, probe) for step in steps for probe in probes]
-        spooled(tmp_path, 1, sequence, points(10, first=10 * sequence), *seen)
+        observations = [observed(step, probe) for step in steps for probe in probes]
+        spooled(tmp_path, 1, sequence, points(10, first=10 * sequence), *observations)
     service.begin_attempt(2)
 
     with reporting(service, tmp_path, attempt=2, flush_seconds=60) as reporter:
@@ -226,7 +226,7 @@ def test_what_a_killed_takeover_left_twice_is_brought_once(service: AttemptServi
 
     assert arrived(service) == [0, 1, 2, 3]
     assert [service.points[step].tokens for step in range(4)] == [99, 99, 99, 3]
-    assert sorted(seen.step for batch in service.batches for seen in batch.observations) == [0, 1, 2]
+    assert sorted(observation.step for batch in service.batches for observation in batch.observations) == [0, 1, 2]
     assert not list((tmp_path / "spool").iterdir())
 
 

@@ -48,9 +48,9 @@ def test_each_log_of_the_attempt_is_copied_when_it_has_grown(
     logs.copy()
     printed(tmp_path / "run", 2, "first\nand more\n")
     logs.copy()
-    own = "logs/attempt-2.log"
-    assert written == [own, "logs/attempt-2-process-1.log", own]
-    assert RemoteFolder(url).read(f"r1/{own}") == b"first\nand more\n"
+    path = "logs/attempt-2.log"
+    assert written == [path, "logs/attempt-2-process-1.log", path]
+    assert RemoteFolder(url).read(f"r1/{path}") == b"first\nand more\n"
 
 
 def test_the_end_of_a_long_log_is_copied_and_read_from_whole_lines(tmp_path: Path, url: str) -> None:

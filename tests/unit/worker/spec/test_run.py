@@ -10,40 +10,40 @@ from worker.spec.run import Resources, RunSpec
 
 def spec(**changes: Any) -> dict[str, Any]:
     """The least that a run needs, with `a__b=value` setting `a.b`."""
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "workload": {"model": "gpt2-tiny", "budget": {"steps": 10}},
         "optimizer": {"name": "adamw", "lr": 1e-3},
         "seed": 1,
     }
     for path, value in changes.items():
         *folders, name = path.split("__")
-        section = made
+        section = fields
         for folder in folders:
             section = section.setdefault(folder, {})
         section[name] = value
-    return made
+    return fields
 
 
 def test_shards_are_for_optimizers_that_do_not_need_whole_parameters() -> None:
     """Asked for by several processes; one has the whole model. The sentence names the way out."""
-    asked = {"workload__execution__parallel": "fsdp", "resources__processes": 2}
+    sharding = {"workload__execution__parallel": "fsdp", "resources__processes": 2}
     for name in ("adapm", "adapm-mini", "adam-mini", "adamw"):
-        RunSpec.model_validate(spec(optimizer__name=name, **asked))
+        RunSpec.model_validate(spec(optimizer__name=name, **sharding))
     RunSpec.model_validate(spec(optimizer__name="muon", workload__execution__parallel="fsdp"))
-    refused = faults(spec(optimizer__name="muon", **asked))["optimizer.name"]
+    refused = faults(spec(optimizer__name="muon", **sharding))["optimizer.name"]
     assert refused.startswith("muon ") and "ddp" in refused and "adapm-mini" in refused
-    exact = faults(spec(optimizer__name="adapm", optimizer__options={"solver": "svd"}, **asked))["optimizer.name"]
+    exact = faults(spec(optimizer__name="adapm", optimizer__options={"solver": "svd"}, **sharding))["optimizer.name"]
     assert exact.startswith("adapm's solver svd")
-    more = faults(spec(workload__probes={}, workload__execution__compile=True, **asked))
-    assert set(more) == {"workload.probes", "workload.execution.compile"}
+    refusals = faults(spec(workload__probes={}, workload__execution__compile=True, **sharding))
+    assert set(refusals) == {"workload.probes", "workload.execution.compile"}
 
 
 def test_a_checkpoint_is_known_by_all_but_the_resources_of_its_run() -> None:
-    one, two = (RunSpec.model_validate(spec(resources__processes=count)) for count in (1, 2))
-    assert one.content_hash() != two.content_hash()
-    assert one.training_hash() == two.training_hash()
-    other = RunSpec.model_validate(spec(seed=2))
-    assert one.training_hash() != other.training_hash()
+    first, second = (RunSpec.model_validate(spec(resources__processes=count)) for count in (1, 2))
+    assert first.content_hash() != second.content_hash()
+    assert first.training_hash() == second.training_hash()
+    other_seed = RunSpec.model_validate(spec(seed=2))
+    assert first.training_hash() != other_seed.training_hash()
     sharded = RunSpec.model_validate(spec(workload__execution__parallel="ddp"))
     assert sharded.content_hash() == RunSpec.model_validate(spec()).content_hash()  # as before there was a choice
 
@@ -123,8 +123,8 @@ def test_a_spec_survives_json_and_cannot_be_changed() -> None:
 )
 def test_vocabularies_that_fit_are_taken(model: str, tokenizer: str) -> None:
     """A tiny model takes the vocabulary of any tokenizer; that of an own one only its data tell."""
-    taken = RunSpec.model_validate(spec(workload__model=model, workload__data__tokenizer=tokenizer))
-    assert taken.workload.data.tokenizer == tokenizer
+    run_spec = RunSpec.model_validate(spec(workload__model=model, workload__data__tokenizer=tokenizer))
+    assert run_spec.workload.data.tokenizer == tokenizer
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:

@@ -9,8 +9,8 @@ from worker.spec.run import RunSpec
 
 
 def spec(**workload: Any) -> dict[str, Any]:
-    made = {"budget": {"steps": 10}, **workload}
-    return {"workload": made, "optimizer": {"name": "adamw", "lr": 1e-3}, "seed": 1}
+    fields = {"budget": {"steps": 10}, **workload}
+    return {"workload": fields, "optimizer": {"name": "adamw", "lr": 1e-3}, "seed": 1}
 
 
 def faults(raw: dict[str, Any]) -> dict[str, str]:

@@ -41,14 +41,14 @@ def test_a_greedy_answer_is_the_argmax_of_its_prompt_alone(model: PreTrainedMode
 
 def test_a_sampled_answer_depends_on_its_seed_and_not_on_its_neighbours(model: PreTrainedModel) -> None:
     """Alone, in another order, or again: the same. The global random state is left alone."""
-    before = torch.get_rng_state()
-    together = generate(model, PROMPTS, MASK, most_tokens=5, end_of_text=END, seeds=[1, 2, 3])
-    alone = generate(model, PROMPTS[1:2], MASK[1:2], most_tokens=5, end_of_text=END, seeds=[2])
-    other = generate(model, PROMPTS, MASK, most_tokens=5, end_of_text=END, seeds=[4, 5, 6])
+    random_state = torch.get_rng_state()
+    batch = generate(model, PROMPTS, MASK, most_tokens=5, end_of_text=END, seeds=[1, 2, 3])
+    single_answer = generate(model, PROMPTS[1:2], MASK[1:2], most_tokens=5, end_of_text=END, seeds=[2])
+    reseeded_batch = generate(model, PROMPTS, MASK, most_tokens=5, end_of_text=END, seeds=[4, 5, 6])
 
-    assert torch.equal(together.tokens[1:2], alone.tokens)
-    assert not torch.equal(together.tokens, other.tokens)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(batch.tokens[1:2], single_answer.tokens)
+    assert not torch.equal(batch.tokens, reseeded_batch.tokens)
+    assert torch.equal(torch.get_rng_state(), random_state)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])

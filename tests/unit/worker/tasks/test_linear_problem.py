@@ -37,9 +37,9 @@ def test_a_sample_is_a_function_of_seed_and_step_for_ever() -> None:
         [1.488243349615061, 1.4251596432144176, -2.3102985557731444, -0.3632113906718434, 0.1708922842368165], rel=1e-12
     )
     assert not np.array_equal(normals(1, 3, 5), drawn)
-    many = normals(7, 0, 100_001)
-    assert (many.mean(), many.std()) == (pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.02))
-    kurtosis = float((many**4).mean())
+    sample = normals(7, 0, 100_001)
+    assert (sample.mean(), sample.std()) == (pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.02))
+    kurtosis = float((sample**4).mean())
     assert kurtosis == pytest.approx(3, abs=0.1)
 
 

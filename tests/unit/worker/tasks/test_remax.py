@@ -65,13 +65,13 @@ def test_the_loss_is_the_papers_with_the_greedy_reward_as_baseline(
         prompt = batch.answers.tokens[row, :-ANSWER][batch.answers.prompt_mask[row].bool()]
         sequence = torch.cat((prompt, answer))[None]
         places = slice(len(prompt) - 1, -1)
-        logs, before = (
+        logs, initial_logs = (
             model(sequence).logits[0, places].log_softmax(-1).gather(1, answer[:, None])[:, 0]
             for model in (task.model, reference)
         )
         greedy_answer = greedy.tokens[row, -ANSWER:][greedy.answer_mask[row]]
         reward, baseline = (int(((a >= 32) & (a <= 126)).sum()) / ANSWER for a in (answer, greedy_answer))
-        ratios = (logs - before).detach()
+        ratios = (logs - initial_logs).detach()
         for position in range(len(answer)):
             gain = reward - baseline - kl_weight * ratios[position:].sum()
             total = total - gain * logs[position]
@@ -97,14 +97,14 @@ def test_what_is_measured_is_what_is_trained_for(kl_weight: float, chats: Conver
     for row in range(5):
         answer = answers.tokens[row, -ANSWER:][answers.answer_mask[row]]
         prompt = answers.tokens[row, :-ANSWER][answers.prompt_mask[row].bool()]
-        logs, before = (
+        logs, initial_logs = (
             torch.nn.functional.cross_entropy(
                 model(torch.cat((prompt, answer))[None]).logits[0, len(prompt) - 1 : -1], answer, reduction="sum"
             )
             for model in (task.model, reference)
         )
         gains.append(
-            int(((answer >= 32) & (answer <= 126)).sum()) / ANSWER - kl_weight * float((before - logs).detach())
+            int(((answer >= 32) & (answer <= 126)).sum()) / ANSWER - kl_weight * float((initial_logs - logs).detach())
         )
     assert task.validation_loss(2) == pytest.approx(-sum(gains) / 5, rel=1e-4, abs=1e-5)
 
@@ -135,14 +135,14 @@ def test_the_cut_changes_neither_answers_nor_gradients(chats: ConversationDatase
 @pytest.mark.parametrize("reward", ["model", "brevity"])
 def test_every_reward_tells_answers_apart_and_repeats_itself(reward: str, chats: ConversationDataset) -> None:
     """A reward model is the same on every machine, frozen, and not the policy."""
-    first, again = (task_of(spec_of(reward=reward), chats) for _ in range(2))
-    (batch,), (repeated,) = first.draw(0, 4), again.draw(0, 4)
+    first, second = (task_of(spec_of(reward=reward), chats) for _ in range(2))
+    (batch,), (repeated,) = first.draw(0, 4), second.draw(0, 4)
     assert torch.equal(batch.rewards, repeated.rewards)
     assert torch.isfinite(batch.rewards).all()
     if reward == "model":
         assert len(set(batch.rewards.tolist())) == 4
-        other = task_of(spec_of(reward=reward, reward_seed=1), chats)
-        assert not torch.equal(other.draw(0, 4)[0].rewards, batch.rewards)
+        other_task = task_of(spec_of(reward=reward, reward_seed=1), chats)
+        assert not torch.equal(other_task.draw(0, 4)[0].rewards, batch.rewards)
     else:
         expected = 1 - (batch.answers.lengths() - 1) / (ANSWER - 1)
         assert torch.allclose(batch.rewards, expected)

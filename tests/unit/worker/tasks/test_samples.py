@@ -68,11 +68,11 @@ def test_a_text_is_a_function_of_weights_prompt_and_seed(tmp_path: Path) -> None
     """The model is left in its mode, and the global random state where it was."""
     model = build_model("gpt2-nano", 1)
     write = lambda **more: SampleWriter(spec_of(samples={"prompts": PROMPTS, **more}), tmp_path).write(model, 7)  # noqa: E731
-    before = torch.get_rng_state()
-    first, again, other = write(tokens=12), write(tokens=12), write(tokens=12, seed=5)
+    random_state = torch.get_rng_state()
+    first, repeat, reseeded_texts = write(tokens=12), write(tokens=12), write(tokens=12, seed=5)
     assert model.training
-    assert torch.equal(torch.get_rng_state(), before)
-    assert first == again != other
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert first == repeat != reseeded_texts
     assert write(tokens=12, temperature=0, seed=1) == write(tokens=12, temperature=0, seed=2)
     torch.nn.Module.eval(model)
     write(tokens=3)
@@ -88,10 +88,10 @@ def test_a_compiled_model_is_not_compiled_for_texts(tmp_path: Path) -> None:
     model(torch.zeros(2, 40, dtype=torch.int64))
     graphs = dict(counters["stats"])
     assert graphs["unique_graphs"] > 0
-    asked = {"prompts": PROMPTS, "tokens": 3}
-    written = SampleWriter(spec_of(samples=asked, execution={"compile": True}), tmp_path).write(model, 1)
+    samples = {"prompts": PROMPTS, "tokens": 3}
+    written = SampleWriter(spec_of(samples=samples, execution={"compile": True}), tmp_path).write(model, 1)
     assert dict(counters["stats"]) == graphs
-    assert written == SampleWriter(spec_of(samples=asked), tmp_path).write(plain, 1)
+    assert written == SampleWriter(spec_of(samples=samples), tmp_path).write(plain, 1)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ def test_samples_are_bounded(samples: dict[str, Any], more: dict[str, Any], said
 
 
 def test_one_process_of_several_with_a_part_of_the_model_writes_nothing() -> None:
-    asked = spec_of(samples={"prompts": ["x"], "tokens": 4}, execution={"parallel": "fsdp"}).model_dump(mode="json")
+    fields = spec_of(samples={"prompts": ["x"], "tokens": 4}, execution={"parallel": "fsdp"}).model_dump(mode="json")
     with pytest.raises(ValidationError, match="one process writes them"):
-        RunSpec.model_validate(asked | {"resources": {"processes": 2}})
+        RunSpec.model_validate(fields | {"resources": {"processes": 2}})

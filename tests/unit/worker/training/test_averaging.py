@@ -79,8 +79,8 @@ def test_the_weights_come_back_to_the_bit_even_where_the_evaluation_fails() -> N
 
 def points_of(spec: RunSpec, folders: Folders, name: str, reporter: MemoryReporter | None = None) -> list[Point]:
     reporter = reporter or MemoryReporter()
-    own = Folders(run_folder=folders.run_folder / name, dataset_folder=folders.dataset_folder)
-    run(spec, reporter, own, checkpoint_seconds=0.0)
+    run_folders = Folders(run_folder=folders.run_folder / name, dataset_folder=folders.dataset_folder)
+    run(spec, reporter, run_folders, checkpoint_seconds=0.0)
     return reporter.points
 
 
@@ -106,7 +106,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_losses(folders: Folders) -> 
     whole = points_of(averaged(), folders, "whole")
     with pytest.raises(RunStoppedError):
         points_of(averaged(), folders, "cut", StoppingReporter(7))
-    again = points_of(averaged(), folders, "cut")
+    tail = points_of(averaged(), folders, "cut")
 
-    assert again[0].step == 8
-    assert losses(again) == losses(whole[8:])
+    assert tail[0].step == 8
+    assert losses(tail) == losses(whole[8:])

@@ -169,10 +169,10 @@ class _Executing:
 
 def test_expensive_checkpoints_are_rarer() -> None:
     """They may take a fiftieth of the time: after one of 10 s none is due for 500 s; at 0 s one is due always."""
-    always, often, rarely = CheckpointTimer(0.0), CheckpointTimer(0.001), CheckpointTimer(0.001)
-    always.restart(10.0)
-    often.restart(0.0)
-    rarely.restart(10.0)
+    free_timer, cheap_timer, costly_timer = CheckpointTimer(0.0), CheckpointTimer(0.001), CheckpointTimer(0.001)
+    free_timer.restart(10.0)
+    cheap_timer.restart(0.0)
+    costly_timer.restart(10.0)
 
     time.sleep(0.01)
-    assert [always.is_due(), often.is_due(), rarely.is_due()] == [True, True, False]
+    assert [free_timer.is_due(), cheap_timer.is_due(), costly_timer.is_due()] == [True, True, False]

@@ -28,7 +28,7 @@ from worker.training.device import (
 
 def test_threads_and_determinism_hold_inside_and_return_after() -> None:
     """Whatever happens inside."""
-    before = torch.get_num_threads()
+    thread_count = torch.get_num_threads()
 
     inside: list[object] = []
 
@@ -42,7 +42,7 @@ def test_threads_and_determinism_hold_inside_and_return_after() -> None:
 
     assert inside == ["cpu", 2, True]
 
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == thread_count
     assert not torch.are_deterministic_algorithms_enabled()
 
 

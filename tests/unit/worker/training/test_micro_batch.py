@@ -94,7 +94,7 @@ def test_trials_take_real_steps_under_an_exact_cap_and_leave_random_states_alone
     """A cap of just what two sequences need finds two; one byte less finds one."""
     needed = peak_bytes(dataset_folder, 2)
     seed_everything(3)
-    before, draws = str(random_state()), random.random()
+    state, draws = str(random_state()), random.random()
     seed_everything(3)
 
     for cap_bytes, expected in ((needed, 2), (needed - 1, 1)):
@@ -103,14 +103,14 @@ def test_trials_take_real_steps_under_an_exact_cap_and_leave_random_states_alone
         )
         assert rehearsal.largest_micro_batch(8) == expected
 
-    assert str(random_state()) == before
+    assert str(random_state()) == state
     assert random.random() == draws
 
 
 def result_of(folders: Folders, path: Path, **fields: Any) -> tuple[Result, list[float | None]]:
     reporter = MemoryReporter()
-    where = Folders(run_folder=path, dataset_folder=folders.dataset_folder)
-    result = run(executed(long_spec(), **fields), reporter, where)
+    run_folders = Folders(run_folder=path, dataset_folder=folders.dataset_folder)
+    result = run(executed(long_spec(), **fields), reporter, run_folders)
     return result, [point.train_loss for point in reporter.points]
 
 
@@ -160,8 +160,8 @@ def test_half_the_micro_batch_is_asked_for_where_the_caller_makes_another_attemp
 
     unwilling = executed(spec, memory_cap_gib=cap_gib, retry_out_of_memory=False)
     for refused, size in ((executed(spec, memory_cap_gib=0.001), 1), (unwilling, 8)):
-        where = Folders(run_folder=tmp_path / refused.content_hash(), dataset_folder=folders.dataset_folder)
-        ended = run(refused, MemoryReporter(), where, micro_batch_sequences=size, retried_smaller=True)
+        run_folders = Folders(run_folder=tmp_path / refused.content_hash(), dataset_folder=folders.dataset_folder)
+        ended = run(refused, MemoryReporter(), run_folders, micro_batch_sequences=size, retried_smaller=True)
         assert (ended.verdict, ended.micro_batch_sequences) == (Verdict.OUT_OF_MEMORY, size)
 
 

@@ -9,11 +9,11 @@ from worker.training.progress import TIMES, TrainingProgress, finite_or_none
 
 
 def progress(*losses: float, steps: int = 20, initial: float = 5.0) -> TrainingProgress:
-    made = TrainingProgress(steps=steps)
-    made.add_evaluation(initial)
+    training = TrainingProgress(steps=steps)
+    training.add_evaluation(initial)
     for loss in losses:
-        made.add_step(loss, dict(zip(TIMES, (0.5, 0.01, 0.1, 0.2, 0.1), strict=True)))
-    return made
+        training.add_step(loss, dict(zip(TIMES, (0.5, 0.01, 0.1, 0.2, 0.1), strict=True)))
+    return training
 
 
 def test_the_final_training_loss_is_the_mean_over_the_last_tenth_of_the_steps() -> None:
@@ -33,12 +33,12 @@ def test_the_final_training_loss_is_the_mean_over_the_last_tenth_of_the_steps() 
 )
 def test_the_verdict_follows_from_the_validation_losses(final: float, verdict: Verdict, reason: str) -> None:
     """Below the start is converged; at it or above, or not a number, is diverged; each with a sentence."""
-    done = progress(*[3.0] * 20)
-    done.add_evaluation(final)
+    training = progress(*[3.0] * 20)
+    training.add_evaluation(final)
 
-    assert done.verdict() == (verdict, reason)
-    assert done.final_val_loss() == finite_or_none(final)
-    assert done.is_finished()
+    assert training.verdict() == (verdict, reason)
+    assert training.final_val_loss() == finite_or_none(final)
+    assert training.is_finished()
 
 
 def test_a_run_that_broke_off_has_no_final_validation_loss() -> None:

@@ -18,8 +18,8 @@ from worker.training.progress import TIMES
 
 def losses(dataset_folder: Path, micro_batch_sequences: int) -> list[tuple[float, float]]:
     stepper = made_stepper(dataset_folder, micro_batch_sequences=micro_batch_sequences)
-    taken = [stepper.take(step) for step in range(4)]
-    return [(record.loss, record.grad_norm) for record in taken]
+    records = [stepper.take(step) for step in range(4)]
+    return [(record.loss, record.grad_norm) for record in records]
 
 
 @pytest.mark.parametrize("micro_batch_sequences", [1, 3])
@@ -38,13 +38,13 @@ def test_what_is_recorded_of_an_uneven_cut_is_a_full_micro_batch(
     """Four sequences as one and three, in trials too: the memory that is found is that of three."""
     stepper = made_stepper(dataset_folder, long_spec(), micro_batch_sequences=3)
     meter = BreakdownMeter(stepper.task.model, stepper.optimizer, stepper.device)
-    seen = []
+    shapes = []
     head: torch.nn.Module = stepper.task.model.get_submodule("lm_head")
-    head.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    head.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
     stepper.take(0, meter, most_micro_batches=most_micro_batches)
 
-    assert [shape[0] for shape in seen] == [1, 3]
-    logits_bytes = 4 * seen[-1].numel()
+    assert [shape[0] for shape in shapes] == [1, 3]
+    logits_bytes = 4 * shapes[-1].numel()
     assert meter.result(1, 3).activations_bytes > 10 * logits_bytes
 
 
@@ -58,16 +58,16 @@ def long_spec() -> RunSpec:
 def test_bf16_is_autocast_and_parameters_and_gradients_stay_in_fp32(dataset_folder: Path) -> None:
     """Matrix products really are in bf16; the loss is close to fp32's and not equal to it."""
     stepper = made_stepper(dataset_folder, executed(made_spec(), "bf16"), micro_batch_sequences=2)
-    seen = []
+    dtypes = []
     head: torch.nn.Module = stepper.task.model.get_submodule("lm_head")
-    head.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    head.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
     gradients = []
     for parameter in stepper.task.model.parameters():
         parameter.register_post_accumulate_grad_hook(lambda p: gradients.append(p.grad.dtype))
 
     half, full = stepper.take(0), made_stepper(dataset_folder).take(0)
 
-    assert seen == [torch.bfloat16] * 2
+    assert dtypes == [torch.bfloat16] * 2
     assert {parameter.dtype for parameter in stepper.task.model.parameters()} == set(gradients) == {torch.float32}
     assert half.loss != full.loss
     assert half.loss == pytest.approx(full.loss, rel=1e-2)
@@ -86,12 +86,12 @@ def test_a_loss_that_is_no_number_leaves_the_weights_alone(dataset_folder: Path)
     stepper = made_stepper(dataset_folder, micro_batch_sequences=2)
     real = stepper.task.training_loss
     stepper.task.training_loss = lambda micro_batch: real(micro_batch) * math.nan  # type: ignore[method-assign]
-    before = [parameter.detach().clone() for parameter in stepper.task.model.parameters()]
+    originals = [parameter.detach().clone() for parameter in stepper.task.model.parameters()]
 
-    taken = stepper.take(0)
+    record = stepper.take(0)
 
-    assert (taken.is_finite(), stepper.updating) == (False, False)
-    for parameter, old in zip(stepper.task.model.parameters(), before, strict=True):
+    assert (record.is_finite(), stepper.updating) == (False, False)
+    for parameter, old in zip(stepper.task.model.parameters(), originals, strict=True):
         assert torch.equal(parameter, old)
         assert parameter.grad is None
 

@@ -59,8 +59,8 @@ def test_init_leaves_a_file_alone_unless_told(folder: Path):
     assert "--force overwrites it" in refused.stderr
     assert json.loads(cli("init", "run", "-o", path, "--force", "--json").stdout) == {"kind": "run", "file": str(path)}
     assert path.read_text() == cli("init", "run", "-o", "-").stdout == (DOCS / "example-run.yaml").read_text()
-    both = cli("init", "run", "-o", "-", "--json")
-    assert (both.exit_code, both.stdout, "--out -" in both.stderr) == (2, "", True)
+    conflict = cli("init", "run", "-o", "-", "--json")
+    assert (conflict.exit_code, conflict.stdout, "--out -" in conflict.stderr) == (2, "", True)
 
 
 @pytest.mark.parametrize("out", ["none/a.yaml", "a.toml"])

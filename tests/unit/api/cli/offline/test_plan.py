@@ -96,9 +96,9 @@ def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
     with monkeypatch.context() as patched:
         patched.setattr("worker.footprint.count.footprint", lambda *_, **__: pytest.fail("counted again"))
         assert cli(*command).stdout == first
-        for other in (("--ranks", "2"), ("--rule", "*=full"), ("--state-dtype", "bf16"), ("--optimizers", "lion")):
+        for options in (("--ranks", "2"), ("--rule", "*=full"), ("--state-dtype", "bf16"), ("--optimizers", "lion")):
             with pytest.raises(pytest.fail.Exception):
-                cli(*command, *other)
+                cli(*command, *options)
     cache_file.write_text("{")
     assert cli(*command).stdout == first and json.loads(cache_file.read_text())["model"] == "gpt2-tiny"
     cache_file.unlink()
@@ -122,8 +122,8 @@ def test_what_fits_a_card_is_a_table_with_the_largest_micro_batches(cli):
 
 
 def test_of_every_model_the_largest_micro_batch_on_a_card(cli, monkeypatch: pytest.MonkeyPatch):
-    few = [presets.preset(name) for name in ("gpt2-nano", "mixtral-tiny")]
-    monkeypatch.setattr("worker.catalog.presets.names", lambda: tuple(preset.name for preset in few))
+    selection = [presets.preset(name) for name in ("gpt2-nano", "mixtral-tiny")]
+    monkeypatch.setattr("worker.catalog.presets.names", lambda: tuple(preset.name for preset in selection))
     nano, mixtral = pure_json(cli("models", "--memory", "0.5", "--optimizers", "adamw", "--json"))
     assert [fit["optimizer"] for fit in nano["fits"]] == ["adamw", "adamw"]
     assert (mixtral["fits"], bool(mixtral["passes_unknown_because"])) == ([], True)

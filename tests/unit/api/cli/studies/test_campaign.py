@@ -51,28 +51,28 @@ def test_a_candidate_is_tried_confirmed_and_improved(tmp_path: Path) -> None:
 
 
 def test_a_number_is_taken_once_and_a_deleted_or_foreign_experiment_is_named(tmp_path: Path) -> None:
-    this = campaign(held_out=(), try_seeds=2, confirmation_seeds=3)
+    plan = campaign(held_out=(), try_seeds=2, confirmation_seeds=3)
     with served(tmp_path) as site, Client(site.url) as client:
         for lr in (1e-3, 2e-3):
-            ledgers.try_candidate(client, this, "adapm", lr, {})
-        other = Candidate(optimizer="adapm", learning_rates=(3e-3,))
+            ledgers.try_candidate(client, plan, "adapm", lr, {})
+        rival = Candidate(optimizer="adapm", learning_rates=(3e-3,))
         step = Step(Stage.CONFIRMATION, 1)
-        key = f"{this.label()}.confirmation.1.0"
-        unlabelled = client.submit(this.comparison(step, other), key=key).experiment  # by a process that was killed
-        assert ledgers.confirm(client, this, 2).number == 2
-        assert ledgers.confirm(client, this, 1).number == 3
-        ledgers.try_candidate(client, this, "adapm", 3e-3, {})
-        assert ledgers.confirm(client, this, 3).number == 1, "what was killed before its label is found, not repeated"
-        assert client.experiment(unlabelled.id).labels == (this.label(),)
+        key = f"{plan.label()}.confirmation.1.0"
+        unlabelled = client.submit(plan.comparison(step, rival), key=key).experiment  # by a process that was killed
+        assert ledgers.confirm(client, plan, 2).number == 2
+        assert ledgers.confirm(client, plan, 1).number == 3
+        ledgers.try_candidate(client, plan, "adapm", 3e-3, {})
+        assert ledgers.confirm(client, plan, 3).number == 1, "what was killed before its label is found, not repeated"
+        assert client.experiment(unlabelled.id).labels == (plan.label(),)
         site.player.finish()
 
-        foreign = client.submit({**this.comparison(step, other).model_dump(mode="json"), "name": "mine"}).experiment
+        foreign = client.submit({**plan.comparison(step, rival).model_dump(mode="json"), "name": "mine"}).experiment
         client.cancel_experiment(foreign.id)
         for experiment_id in (unlabelled.id, foreign.id):
-            client.add_labels(experiment_id, this.label())
-        deleted = ledgers.read_ledger(client, this).confirmations[-1]
+            client.add_labels(experiment_id, plan.label())
+        deleted = ledgers.read_ledger(client, plan).confirmations[-1]
         client.delete_experiment(deleted.results[0].experiment_id)
-        ledger = ledgers.read_ledger(client, this)
+        ledger = ledgers.read_ledger(client, plan)
         assert [entry.number for entry in ledger.confirmations] == [1, 2, 3]
         assert ledger.confirmations[-1].state is ledgers.State.UNDECIDED
         assert [fault.split()[1].rstrip(",") for fault in ledger.faults] == [
@@ -83,16 +83,16 @@ def test_a_number_is_taken_once_and_a_deleted_or_foreign_experiment_is_named(tmp
 
 
 def test_a_confirmation_with_a_cancelled_run_stays_undecided(tmp_path: Path) -> None:
-    this = campaign(held_out=(), try_seeds=2, confirmation_seeds=6)
+    plan = campaign(held_out=(), try_seeds=2, confirmation_seeds=6)
     with served(tmp_path) as site, Client(site.url) as client:
-        ledgers.try_candidate(client, this, "adapm", 2e-3, {})
+        ledgers.try_candidate(client, plan, "adapm", 2e-3, {})
         site.player.finish()
-        experiment_id = ledgers.confirm(client, this, 1).results[0].experiment_id
+        experiment_id = ledgers.confirm(client, plan, 1).results[0].experiment_id
         client.cancel_run(client.runs(experiment_id=experiment_id)[0].id)
         site.player.finish()
-        (entry,) = ledgers.read_ledger(client, this).confirmations
+        (entry,) = ledgers.read_ledger(client, plan).confirmations
         assert entry.state is ledgers.State.UNDECIDED and not entry.results[0].complete
         client.retry_experiment(experiment_id)
         site.player.finish()
-        (entry,) = ledgers.read_ledger(client, this).confirmations
+        (entry,) = ledgers.read_ledger(client, plan).confirmations
         assert entry.state is not ledgers.State.UNDECIDED

@@ -52,13 +52,13 @@ def test_ls_shows_one_study_with_claim_cost_and_figures(folder: Path) -> None:
 
 
 def test_the_report_lists_every_study_and_has_a_section_of_each_result(folder: Path) -> None:
-    out = folder / "report.md"
-    assert cli("report", "-o", out, "--data", folder).exit_code == 0
-    text = out.read_text(encoding="utf-8")
+    path = folder / "report.md"
+    assert cli("report", "-o", path, "--data", folder).exit_code == 0
+    text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     listed = re.findall(r"^\| \[[^|]+\]\(#([a-z-]+)\)", text, flags=re.MULTILINE)
-    without = "".join(line for line in lines if line.startswith("No result yet: "))
-    assert sorted(listed + re.findall("`([a-z-]+)`", without)) == sorted(names())
+    missing_line = "".join(line for line in lines if line.startswith("No result yet: "))
+    assert sorted(listed + re.findall("`([a-z-]+)`", missing_line)) == sorted(names())
     assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == listed != []
     assert cli("report", "--data", folder).stdout == text
     assert {line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")} == {5}

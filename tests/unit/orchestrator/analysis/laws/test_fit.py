@@ -34,9 +34,9 @@ def measured(
     experiments: list[ExperimentWithRuns] = []
     base = spec or evaluated_on(comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3)))
     for n, d in ((n, d) for n, budgets in sizes.items() for d in budgets):
-        shift, own = random.normal(0, noise, 3), random.normal(0, noise / 4, (3, 2))
+        shift, offsets = random.normal(0, noise, 3), random.normal(0, noise / 4, (3, 2))
 
-        def outcome(name: str, _lr: float, seed: int, n: int = n, d: int = d, s=shift, o=own) -> Outcome:
+        def outcome(name: str, _lr: float, seed: int, n: int = n, d: int = d, s=shift, o=offsets) -> Outcome:
             loss = law(name, n, d) * float(np.exp(s[seed] + o[seed, int(name == "adapm")]))
             return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": d})
 
@@ -191,8 +191,8 @@ def test_a_law_of_tokens_alone_predicts_no_other_size() -> None:
     def law(_name: str, _n: float, d: float) -> float:
         return float(40 * d**-0.12)
 
-    asked = [Target(10**9, None, "gpt2-40m"), Target(10**7, 10**11)]
-    report = fit_experiments(measured({10**7: (10**8, 10**9, 10**10)}, law), predict=asked, draws=50)
+    targets = [Target(10**9, None, "gpt2-40m"), Target(10**7, 10**11)]
+    report = fit_experiments(measured({10**7: (10**8, 10**9, 10**10)}, law), predict=targets, draws=50)
     assert report.form == "d0"
     (predicted,) = of(report, "adapm").predictions
     assert (predicted.parameters, predicted.tokens) == (10**7, 10**11)
@@ -253,9 +253,9 @@ def test_what_cannot_be_fitted_together_is_refused() -> None:
 
 def test_an_experiment_that_is_given_twice_counts_once_and_the_answer_is_the_same_each_time() -> None:
     experiments = measured(SIZES, power)
-    once, twice = fit_experiments(experiments, draws=50), fit_experiments([*experiments, experiments[0]], draws=50)
-    assert twice == once
-    assert of(twice, "adamw").points[0].n == 3
+    first, second = fit_experiments(experiments, draws=50), fit_experiments([*experiments, experiments[0]], draws=50)
+    assert second == first
+    assert of(second, "adamw").points[0].n == 3
 
 
 def test_what_experiments_differ_in_is_one_note() -> None:

@@ -88,16 +88,16 @@ def test_units_change_nothing_but_coefficients() -> None:
     """Losses in bits, parameters in millions: the exponent stays, E and A scale."""
     losses = law_losses(CELLS, {"E": 1.8, "A": 50.0, "alpha": 0.25}, noise=0.002)
     law, _ = fitted("n", CELLS, losses)
-    other, _ = fitted("n", [(n // 1000, d) for n, d in CELLS], losses / math.log(2))
-    first, second = law.coefficients(), other.coefficients()
+    scaled_law, _ = fitted("n", [(n // 1000, d) for n, d in CELLS], losses / math.log(2))
+    first, second = law.coefficients(), scaled_law.coefficients()
     assert float(second["alpha"]) == pytest.approx(float(first["alpha"]), abs=2e-3)
     assert float(second["E"]) == pytest.approx(float(first["E"]) / math.log(2), rel=5e-3)
 
 
 def test_the_same_cells_give_the_same_draws_and_those_without_noise_no_spread() -> None:
     losses = law_losses(CELLS, {"A": 12.0, "alpha": 0.08}, noise=0.002)
-    once, again = (fitted("n0", CELLS, losses, draws=5)[1].theta for _ in range(2))
-    assert np.array_equal(once, again)
+    first, second = (fitted("n0", CELLS, losses, draws=5)[1].theta for _ in range(2))
+    assert np.array_equal(first, second)
     _, drawn = fitted("n0", CELLS, law_losses(CELLS, {"A": 12.0, "alpha": 0.08}), draws=20)
     assert float(np.ptp(drawn.coefficients()["alpha"])) < 1e-6
 

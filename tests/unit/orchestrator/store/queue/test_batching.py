@@ -49,7 +49,7 @@ def send(squares: Squares, numbers: list[int]) -> list[int | BaseException]:
             pass
         squares.go_on.set()
         assert first.result() == 0
-        return [other.result() for other in futures]
+        return [future.result() for future in futures]
 
 
 def test_calls_that_come_during_another_one_are_carried_out_together() -> None:
