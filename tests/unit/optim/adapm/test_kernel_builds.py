@@ -179,7 +179,7 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
         "matrices": None,
         **({} if has_sketch else {"inverse": None, "sketch": None}),
     }
-    floats = ("rows", "inverse", "sketch", "products", "sums", "through", "thin")
+    floats = ("rows", "inverse", "sketch", "products", "sums", "coefficients", "thin")
     types = {"table": "*i64", "weight": "fp32", **dict.fromkeys(floats, "*fp32")}
     options = {"warps": kernels._PRODUCT_WARPS, "stages": kernels._PRODUCT_STAGES}
     kernel = build_for(capability, kernels._multiply, constants, types, unaligned="", **options)
@@ -207,7 +207,7 @@ def test_inner_products_are_compiled(tmp_path, monkeypatch, capability, turned, 
         "TILE_SUMMED": kernels._PRODUCT_SUMMED,
         "PRECISION": "tf32x3",
         **dict.fromkeys(("rows_row", "step") if turned else ("rows_column", "step_summed"), 1),
-        **dict.fromkeys(("table", "sums", "through", "thin")),
+        **dict.fromkeys(("table", "sums", "coefficients", "thin")),
         **({"inverse": None, "sketch": None} if is_gram else {}),
     }
     types = {
