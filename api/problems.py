@@ -1,5 +1,5 @@
-"""Every exception as one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack trace;
-whoever opens an address in a browser reads the same as a page.
+"""Turn every exception into one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack
+trace; a browser shows the same as a page.
 
 Our own errors keep their sentence. What nobody foresaw is logged with an id, and the caller gets the id alone.
 """
@@ -207,7 +207,7 @@ def _orchestrator_error(request: Request, error: OrchestratorError) -> Response:
 
 
 def internal_error(error: BaseException, method: str, path: str) -> Response:
-    """Log `error` with an id and answer with the id alone; a full disk is told as what it is."""
+    """Log `error` with an id and answer with the id alone; a full disk is named."""
     if is_disk_full(error):
         detail = f"A disk of the service has no room: {error}. Make room, then ask again."
         return problem_response(507, "disk-full", detail, headers={"Retry-After": "10"})

@@ -1,4 +1,4 @@
-"""Spools: what a training loop of somebody's own tells, as JSON lines on disk, and how it reaches the service.
+"""Spools: the points of an own training loop, as JSON lines on disk, and their way to the service.
 
     {"id": "…", "part": "…", "run": {"experiment": …, "candidate": …, "lr": …, "seed": …}}     what the run is
     {"at": 1764000000.0, "state": "running"}

@@ -57,7 +57,7 @@ class ReadRequest:
     pattern: str | None = None
     """The pattern of text lines: a regular expression, or the name of a known script's."""
     only: Mapping[str, str] = field(default_factory=dict)
-    """Fields that a run must have to be wanted: a reader may leave others out, and whoever asks does."""
+    """The fields that a wanted run has; runs without them are left out at the latest by the import."""
 
 
 @dataclass(kw_only=True)
@@ -78,7 +78,7 @@ class SourceRun:
     sessions: Sequence[list[SourcePoint]] = ()
     """The points of each process that trained the run, in its order; `join_sessions` makes one series of them."""
     counts_steps: bool = False
-    """Whether the tool counts steps itself where nobody gives any."""
+    """Whether the tool numbers the steps itself if the training gives none."""
     axes: dict[str, str] = field(default_factory=dict)
     """The metric over which the owner has others drawn, by a metric's name or a pattern of names."""
     state: ExternalState = ExternalState.FINISHED

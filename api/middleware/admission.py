@@ -39,7 +39,7 @@ class Lane:
         self._callers: Counter[str] = Counter()
 
     @contextmanager
-    def place(self, caller: str) -> Iterator[None]:
+    def reserve(self, caller: str) -> Iterator[None]:
         """Reserve one of the places for calls that run or wait. Raises `RefusedError`."""
         headers = {"Retry-After": RETRY_SECONDS}
         if self._callers[caller] >= self._of_one_caller:
@@ -77,7 +77,7 @@ class AdmissionMiddleware(HttpMiddleware):
             return
         caller = caller_of(scope)
         try:
-            with lane.place(caller.key.id if caller.key else caller.address):
+            with lane.reserve(caller.key.id if caller.key else caller.address):
                 await self._take_turn(lane.turns, scope, receive, send)
         except RefusedError as refusal:
             await refusal.response()(scope, receive, send)

@@ -85,7 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next head, and for the rest of a body that nobody wanted to read."""
+        """Wait for the next head, and for the unread rest of a body."""
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._wait_for_head()

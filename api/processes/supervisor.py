@@ -63,7 +63,7 @@ class Supervisor:
     """The embedded service as a context: on entering it answers, on leaving everything that it started has ended."""
 
     def __init__(self, settings: Settings, *, say: Callable[[str], None] = print) -> None:
-        """`say` takes news for people; a disk without room is told on standard error."""
+        """`say` prints news for people; a full disk is reported on standard error."""
         self._settings = settings
         self._news = say
         self._reported_shortage: str | None = None

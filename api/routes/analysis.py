@@ -76,4 +76,4 @@ def studies(state: State) -> Page[StudySummary]:
 @router.get("/studies/{name}", tags=["studies"], responses=problems(404))
 def study(name: StudyName, state: State) -> StudySummary:
     """A study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
-    return state.studies.one(name)
+    return state.studies.get(name)

@@ -42,7 +42,7 @@ def study_pages(studies: Studies) -> APIRouter:
     @router.get("/studies/{name}")
     def study_page(name: str) -> HTMLResponse:
         try:
-            study = studies.one(name)
+            study = studies.get(name)
         except NotFoundError as error:
             return missing_page(str(error))
         return page(

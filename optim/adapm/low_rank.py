@@ -193,7 +193,7 @@ def starts_of(
     lengths = [torch.linalg.vector_norm(part, dim=-1, keepdim=True, dtype=_gram_dtype(part)) for part in rows]
     if any(among):
         lengths = [square.sqrt_() for square in exchange.total([part.square_() for part in lengths], among)]
-    inverses = _of_each_size(partial(_inverse_of_strong, dtype=rows[0].dtype), lengths)
+    inverses = _map_by_size(partial(_inverse_of_strong, dtype=rows[0].dtype), lengths)
     return [Start(*parts) for parts in zip(rows, inverses, spares, strict=True)]
 
 
@@ -221,15 +221,13 @@ def orthonormal_rows(
         exchange: Of those processes.
     """
     grams = exchange.total([gram(part) for gram, part in zip(grams_of, rows, strict=True)], among)
-    transforms = _of_each_size(partial(spanning_transform, dtype=rows[0].dtype), grams)
+    transforms = _map_by_size(partial(spanning_transform, dtype=rows[0].dtype), grams)
     first = [product_of(transform, part) for transform, part in zip(transforms, rows, strict=True)]
     again = exchange.total([product_of(part, part.mT) for part in first], among)
-    return [
-        product_of(inverse, part) for inverse, part in zip(_of_each_size(second_inverse, again), first, strict=True)
-    ]
+    return [product_of(inverse, part) for inverse, part in zip(_map_by_size(second_inverse, again), first, strict=True)]
 
 
-def _of_each_size(function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+def _map_by_size(function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
     """Return the values of a function of a batch of matrices; those with as many rows in one call."""
     sizes: dict[int, list[int]] = {}
     for index, part in enumerate(parts):

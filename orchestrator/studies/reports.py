@@ -47,7 +47,7 @@ class Studies:
         """Return every study."""
         return tuple(self._summary(study) for study in all_studies(self._folder))
 
-    def one(self, name: str) -> StudySummary:
+    def get(self, name: str) -> StudySummary:
         """Return a study; raises `NotFoundError`."""
         return self._summary(study(name, self._folder))
 

@@ -178,7 +178,7 @@ class Resources(Spec):
     """Processes that share every batch; null: one for each GPU, or one."""
 
     @model_validator(mode="after")
-    def _one_device_a_process(self) -> Self:
+    def _require_a_device_for_each_process(self) -> Self:
         if self.gpus and self.processes not in (None, self.gpus):
             allowed = f"must be gpus = {self.gpus} or null: every process has one GPU"
             raise_faults(type(self).__name__, [(("processes",), self.processes, allowed)])

@@ -7,9 +7,6 @@ from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
 
-MOST_PARAMETERS = 1e15
-"""The parameters beyond any model that there will be."""
-
 
 class Target(NamedTuple):
     """A size and a budget to predict the loss at."""
@@ -29,7 +26,7 @@ def is_target(text: str) -> str:
         parameters = float(text)
     except ValueError:
         parameters = 0.0
-    if not 1 <= parameters <= MOST_PARAMETERS:
+    if not 1 <= parameters <= 1e15:
         raise ValueError(f"must be a number of parameters from 1 to 1e15, or one of {', '.join(presets.names())}")
     return text
 

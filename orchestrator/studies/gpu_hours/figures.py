@@ -29,12 +29,12 @@ def measure(study: Study, result: StudyResult) -> list[Figure]:
 
 def _figures(part: PartResult, candidate: str) -> tuple[Figure, Figure]:
     batch, baseline_batch = (
-        min(_by_seed(part, name, "micro_batch").values(), default=None) for name in (candidate, BASELINE)
+        min(_values_by_seed(part, name, "micro_batch").values(), default=None) for name in (candidate, BASELINE)
     )
     batch_texts = [f"{name:g}" if name else "does not fit" for name in (batch, baseline_batch)]
     note = f"micro-batch {batch_texts[0]} against {batch_texts[1]}"
     lost = sum(run.was_lost() for run in part.runs_of(candidate))
-    speeds, of_adamw = (_by_seed(part, name, "tokens_per_second") for name in (candidate, BASELINE))
+    speeds, of_adamw = (_values_by_seed(part, name, "tokens_per_second") for name in (candidate, BASELINE))
     shares = [of_adamw[seed] / speeds[seed] for seed in sorted(speeds.keys() & of_adamw.keys())]
     batches = batch / baseline_batch if batch and baseline_batch and not lost else None
     return (
@@ -45,7 +45,7 @@ def _figures(part: PartResult, candidate: str) -> tuple[Figure, Figure]:
     )
 
 
-def _by_seed(part: PartResult, candidate: str, name: str) -> dict[int, float]:
+def _values_by_seed(part: PartResult, candidate: str, name: str) -> dict[int, float]:
     """Return the values by seed of the runs that were trained."""
     return {
         run.seed: run.observed[name] for run in part.runs_of(candidate) if run.ended_well() and name in run.observed
