@@ -83,7 +83,8 @@ def exit_on_errors() -> Iterator[None]:
 
 def plain(text: str) -> str:
     """Return `text` without control characters: a name from somebody else must not move this terminal's cursor."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    spaced = text.replace("\N{NO-BREAK SPACE}", " ")
+    return "".join(character if character.isprintable() else "?" for character in spaced)
 
 
 def print_json(value: object) -> None:

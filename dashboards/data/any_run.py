@@ -16,7 +16,6 @@ from orchestrator.columns import FIELDS
 from orchestrator.external_runs import ExternalRun, ExternalState, SourceKind, source_kind
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import RunRecord
-from orchestrator.run_table.fields import EXTERNAL
 from orchestrator.specs.differences import external_fields, spec_fields
 
 OWN_FIELDS = ("candidate", "optimizer", "lr", "seed", "model")
@@ -47,8 +46,8 @@ class AnyRun:
 
     @property
     def key(self) -> str:
-        """The run's key in addresses: the id, of an external run behind `external:`."""
-        return self.record.id if self.measured else EXTERNAL + self.record.id
+        """The run's key in addresses: its id."""
+        return self.record.id
 
     @property
     def page(self) -> str:

@@ -6,6 +6,7 @@ changes only when a run ends, and takes about a second to fit: it is kept for ea
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TypeVar
@@ -28,6 +29,7 @@ from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import larger_presets
 from orchestrator.columns import FIELDS, Columns, columns_of
+from orchestrator.errors import NotFoundError
 from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
@@ -172,11 +174,14 @@ class Reader:
         return tuple(rows[run.id] for run in runs)
 
     def run(self, key: str) -> AnyRun:
-        """Return the run of any source that addresses call so, with its experiment's name. Raises `NotFoundError`."""
-        if key.startswith(EXTERNAL):
-            external_run = self.external_runs.run(key.removeprefix(EXTERNAL))
-            return AnyRun(record=external_run, experiment=external_run.experiment)
-        run = self.runs.get(key)
+        """Return the run of any source with this id, and its experiment's name. Raises `NotFoundError`."""
+        try:
+            run = self.runs.get(key)
+        except NotFoundError:
+            with suppress(NotFoundError):
+                external_run = self.external_runs.run(key.removeprefix(EXTERNAL))
+                return AnyRun(record=external_run, experiment=external_run.experiment)
+            raise
         return AnyRun(record=run, experiment=self.experiments.get_any(run.experiment_id).name)
 
     def own_series(self, run: RunRecord) -> Series:

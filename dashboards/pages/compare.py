@@ -1,4 +1,4 @@
-"""`/compare?runs=A,external:B`: any runs of any experiments beside each other, logged and imported ones too."""
+"""`/compare?runs=A,B`: any runs of any experiments beside each other, logged and imported ones too."""
 
 from collections.abc import Iterable
 from urllib.parse import quote

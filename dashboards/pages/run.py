@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import RedirectResponse
 
 from dashboards.data.reader import Reader
 from dashboards.data.series import even_indices
@@ -86,11 +86,13 @@ class RunHandlers:
         level: Chosen = None,
         attempt: Chosen = None,
         sample: Chosen = None,
-    ) -> HTMLResponse:
+    ) -> Response:
         """Return the page; what its probes saw, which texts and which lines of which log are shown, is chosen by the
-        query."""
+        query. A logged or imported run is on the page of its experiment."""
         runs, experiments = self._runs, self._reader.experiments
-        run = runs.get(run_id)
+        any_run = self._reader.run(run_id)
+        if (run := any_run.measured) is None:
+            return RedirectResponse(any_run.page, status_code=303)
         attempts = runs.attempts(run_id)
         observations = runs.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
         choices = probe_choices(observations)

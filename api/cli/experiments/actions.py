@@ -15,7 +15,7 @@ from api.cli.listings import counts_text
 from api.cli.service import Url, open_client, print_hindrance
 from api.client.client import Client
 from dashboards.text import formats
-from orchestrator.external_runs import ExternalExperiment, Listed
+from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, SubmissionReceipt
@@ -74,7 +74,7 @@ def _apply(action: RunAction, id: str, url: str | None, json: bool, processes: i
     record: RunRecord | AnyExperiment
     with open_client(url) as client:
         target = find(client, id)
-        if isinstance(target, ExternalExperiment):
+        if isinstance(target, ExternalExperiment | ExternalRun):
             refuse(f"{id} is of logged or imported runs, which are never queued; nothing of it can be changed so")
         if isinstance(target, RunRecord):
             record = client.apply_to_run(target.id, action, processes)

@@ -13,7 +13,7 @@ from api.cli.service import Url, open_client
 from api.client.client import Client, ClientError
 from dashboards.files.publication import run_table_csv
 from dashboards.text import words
-from orchestrator.external_runs import ExternalExperiment, Listed
+from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
 from orchestrator.services.log_lines import SEARCHED_BYTES, LogLevel
@@ -39,6 +39,7 @@ WithLabels = Annotated[
 
 
 Record = TypeVar("Record")
+External = TypeVar("External")
 
 
 SourceOption = Annotated[
@@ -134,6 +135,11 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
             view = {"experiment": record, "runs": runs}
             print_json(view) if json else console().print(experiment_view(record, runs))
             return
+        if isinstance(record, ExternalRun):
+            print_json(record) if json else console().print(
+                external_view(client.external_experiment(record.experiment_id), [record])
+            )
+            return
         if isinstance(record, ExternalExperiment):
             external_runs = client.external_runs(record.id)
             print_json({"experiment": record, "runs": external_runs}) if json else console().print(
@@ -147,23 +153,25 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
 
 def find_experiment(client: Client, id: str) -> ExperimentRecord | ExternalExperiment:
     """Return the experiment of an id; of runs that were logged or imported also by its name."""
-    return _or_external(client, client.experiment, id)
+    return _first(id, client.experiment, client.external_experiment)
 
 
-def _or_external(client: Client, read: Callable[[str], Record], id: str) -> Record | ExternalExperiment:
+def _first(id: str, read: Callable[[str], Record], read_other: Callable[[str], External]) -> Record | External:
+    """Return what either finds by the id; if neither does, the error is that of `read`."""
     try:
         return read(id)
     except ClientError as error:
         if error.status not in (404, 422):
             raise
         with suppress(ClientError):
-            return client.external_experiment(id)
+            return read_other(id)
         raise
 
 
-def find(client: Client, id: str) -> ExperimentRecord | RunRecord | ExternalExperiment:
+def find(client: Client, id: str) -> ExperimentRecord | RunRecord | ExternalExperiment | ExternalRun:
     """Return the experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
-    return _or_external(client, client.run, id) if "-" in id else find_experiment(client, id)
+    read: Callable[[str], ExperimentRecord | RunRecord] = client.run if "-" in id else client.experiment
+    return _first(id, read, lambda name: _first(name, client.external_experiment, client.external_run))
 
 
 def logs(

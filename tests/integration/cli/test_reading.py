@@ -95,7 +95,9 @@ def test_logged_experiments_stand_in_the_list_and_have_labels(cli: Cli, lease: L
     shown = json.loads(cli("show", "a study", "--json").stdout)
     assert json.loads(cli("show", shown["experiment"]["id"][:6], "--json").stdout) == shown, "the beginning of its id"
     assert shown["experiment"]["origin"] == "external" and [run["id"] for run in shown["runs"]] == ["mine"]
-    assert cli("cancel", "a study").exit_code == 2, "it is never queued"
+    assert json.loads(cli("show", "mine", "--json").stdout)["experiment_id"] == shown["experiment"]["id"]
+    assert "a study" in cli("show", "mine").stdout
+    assert cli("cancel", "a study").exit_code == cli("cancel", "mine").exit_code == 2, "they are never queued"
     assert cli("compare", "a study", "--cell", "x").exit_code == 2
     assert cli("compare", service.experiments.page()[0].id, "--metric", "loss").exit_code == 2
     with Client(service.url) as client:

@@ -22,7 +22,7 @@ def told(services: Services) -> str:
     lines.append(SpoolLine(at=BEGAN + 9, step=6, metrics={"train_loss": 2.0}))
     lines.append(SpoolLine(at=BEGAN + 10, state=ExternalState.FINISHED))
     services.external_runs.append("mine", LinesBatch(run=run, part="first", lines=tuple(lines)))
-    return "external:mine"
+    return "mine"
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def measured(services: Services, finished: str) -> str:
 def test_an_external_run_stands_beside_a_measured_one_and_says_so(client: TestClient, measured: str, told: str) -> None:
     page = client.get(f"/compare?runs={measured},{told}").text
     legend, results = page.partition('id="results"')[::2]
+    assert client.get(f"/runs/{told}", follow_redirects=False).headers["location"] in page
     for part in (legend.partition('id="compare-head"')[2], results.partition('id="differences"')[0]):
         assert part.count(">logged</span>") == 1, "one of the two"
     assert 'href="/experiments/' in page
@@ -54,7 +55,7 @@ def test_all_fields_of_both_stand_in_the_tables(client: TestClient, measured: st
 
 def test_two_external_runs_differ_in_what_they_told(client: TestClient, told: str, services: Services) -> None:
     services.external_runs.append("other", batch({0: 3.0, 8: 1.0}, run=header(config={"batch": 64}, workload="a line")))
-    page = client.get(f"/compare?runs={told},external:other,external:none").text
+    page = client.get(f"/compare?runs={told},other,external:none").text
     differing = page.partition('id="differences"')[2].partition('id="equal-fields"')[0]
     assert ">config.batch<" in differing and ">512<" in differing and ">64<" in differing
     assert ">config.note<" in differing
@@ -95,7 +96,7 @@ def test_training_time_is_the_sum_of_the_steps_that_were_told(client: TestClient
     points = {10: {"step_seconds": 0.5}, 15: {"val_loss": 2.0}, 20: {"step_seconds": 1.0}, 30: {"val_loss": 1.0}}
     lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics=metrics) for step, metrics in points.items())
     services.external_runs.append("timed", LinesBatch(run=header(), part="first", lines=lines))
-    (line,) = client.get("/compare/figures/panel.json?runs=external:timed&panel=val_loss*seconds*s0").json()["data"]
+    (line,) = client.get("/compare/figures/panel.json?runs=timed&panel=val_loss*seconds*s0").json()["data"]
     assert line["x"] == [5.0] and line["y"] == [2.0], (
         "half of the ten seconds after step 10; nobody told those after 20"
     )
