@@ -62,12 +62,12 @@ class Leaderboard:
                 break
         yield table
         if left_out := [title.replace("\n", " ") for title in titles[count:]]:
-            yield Text(f"left out, for want of room: {', '.join(left_out)}; --json has all", style="dim")
+            yield Text(f"not shown in this narrow terminal: {', '.join(left_out)}; --json has all", style="dim")
 
     def _titles(self) -> list[str]:
         delta = f"Δ to {self.comparison.baseline[:16]}"
         time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n", 1)
-        figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", time)
+        figures = ("state", "lost\nruns", "peak memory", "step\n(opt.)", time)
         return ["optimizer", "lr", "validation loss", delta, *figures, "runs"]
 
     def _table(self, titles: list[str]) -> RichTable:

@@ -66,10 +66,7 @@ def _breakdown(memory: MemoryBreakdown) -> tuple[CostLine, ...]:
         ("other", memory.other_bytes),
     )
     described = ", ".join(f"{name} {formats.size(size_bytes)}" for name, size_bytes in parts)
-    return (
-        ("Recorded peak", f"{formats.size(memory.peak_bytes)} in step {memory.step}, {memory.phase}"),
-        ("Peak breakdown", described),
-    )
+    return (("Peak breakdown", f"{described} (step {memory.step}, {memory.phase})"),)
 
 
 def _time(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:

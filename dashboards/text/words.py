@@ -228,12 +228,12 @@ def speed_words(row: CandidateRow) -> str:
 
 
 def unstable_runs(row: CandidateRow) -> tuple[str, str]:
-    """Return the number of lost runs (`2 of 10`), and the 95 % interval of their share with the p-value against the
-    baseline's (`3 to 56 %, p = 0.5 against baseline`), if that means anything."""
+    """Return the number of lost runs (`2 of 10`), and where there are any the 95 % interval of their share; with the
+    p-value against the baseline's (`3 to 56 %, p = 0.5 against baseline`), if that means anything."""
     lost_share = row.instability
     if lost_share is None:
         return formats.UNKNOWN, ""
-    interval = f"{100 * lost_share.low:.0f} to {100 * lost_share.high:.0f} %"
+    interval = f"{100 * lost_share.low:.0f} to {100 * lost_share.high:.0f} %" if lost_share.lost else ""
     p_value = formats.p_value(lost_share.p_value)
     tested = f"{p_value} against baseline" if p_value not in ("", formats.p_value(1.0)) else ""
     return f"{lost_share.lost} of {lost_share.runs}", ", ".join(filter(None, (interval, tested)))
@@ -305,13 +305,14 @@ def _smaller_candidate(comparison: Comparison, leader: CandidateRow, baseline: C
 
 
 def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
-    """Return a candidate's verdict with its loss, state and time against the baseline's: `better, 0.0350 nats lower
-    than AdamW (95 %: 0.0080 to 0.0610), with 55 % of AdamW's optimizer state and 17 % slower steps`."""
+    """Return a candidate's verdict with its loss, state and time against the baseline's: `better, loss 0.0350 nats
+    lower than AdamW (95 %: 0.0080 to 0.0610), with 55 % of AdamW's optimizer state and 17 % slower steps`."""
     estimate = row.difference
     if estimate is None:
         return "no loss to compare"
     interval = verdicts.interval_of_effect(estimate)
-    effect = f"{verdicts.effect_text(estimate, unit)} {'as' if estimate.mean == 0 else 'than'} {baseline.title}"
+    effect, compared = verdicts.effect_text(estimate, unit), baseline.title
+    effect = f"{effect} as {compared}" if estimate.mean == 0 else f"loss {effect} than {compared}"
     verdict = verdicts.WORDS[row.conclusion]
     if row.conclusion is Conclusion.AS_GOOD:
         verdict += f" within {estimate.margin:g}{unit}"

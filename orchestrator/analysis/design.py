@@ -10,7 +10,7 @@ from orchestrator.design import ComparisonDesign
 from orchestrator.records import ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower
 
-NOISE_UNKNOWN = "no earlier experiment trained two candidates on two seeds of this workload, which would tell its noise"
+NOISE_UNKNOWN = "the noise of this workload is not known before an experiment on it"
 
 
 def design_power(design: ComparisonDesign, earlier: Iterable[ExperimentWithRuns] = ()) -> DesignPower | str:

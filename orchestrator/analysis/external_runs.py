@@ -335,8 +335,6 @@ def _concerns(
     if len({*tried.values()}) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in tried.items())
         yield f"not tuned equally: learning rates tried: {counts}"
-    elif rows and max(tried.values()) == 1:
-        yield "no tuning was logged: one learning rate for each candidate"
     steps: dict[str, set[int]] = {row.candidate: set() for row in rows}
     for run in judgeable:  # those of all rates: a shorter one looks worse than it is
         if not _has_diverged(run, metric):

@@ -147,7 +147,7 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
     if largest < TINY_PARAMETERS:
         on_cpu = ", on a CPU" if any(device == "cpu" for device, _ in devices) else ""
         size = f"{largest / 1e6:.1f} M" if largest >= 100_000 else f"{largest:,}"
-        yield f"A model of {size} parameters{on_cpu}: no evidence for large models, whose shares of state differ, too."
+        yield f"A model of {size} parameters{on_cpu}: no evidence for large models."
 
 
 def _equal_hours_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
@@ -193,6 +193,8 @@ def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterat
     for row in rows:
         if row.lost_runs():
             yield f"{row.title}: {stability_text(row.instability, None, '')}, so its loss covers the others."
+    if not design.is_tuned and len(rows) > 1 and all(len(row.learning_rates) == 1 for row in rows):
+        yield "Nothing was tuned here: the verdicts apply to these learning rates alone."
 
 
 def note_on_baseline(design: ComparisonDesign, baseline: str, without_choice: str) -> str:

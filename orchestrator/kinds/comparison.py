@@ -327,7 +327,7 @@ class ComparisonSpec(TunedExperiment):
         """`24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
         trials, seeds = sum(map(self._trial_count_of, self.candidates)), pluralize(len(self.seeds), "seed")
         if self.tuning is None:
-            return f"{pluralize(trials, 'learning rate')} × {seeds}"
+            return f"{pluralize(trials, 'candidate' if trials == len(self.candidates) else 'learning rate')} × {seeds}"
         tuned = f"{pluralize(trials, 'trial')} × {pluralize(len(self.tuning.seeds), 'tuning seed')}"
         return f"{tuned} + {pluralize(len(self.candidates), 'candidate')} × {seeds}"
 

@@ -75,10 +75,10 @@ def few_held_out(manifest: Manifest, sequences: int, length: int) -> list[str]:
     count = held_out // (length + 1)
     if count >= sequences:
         return []
-    outcome = f"an evaluation of {sequences} repeats them" if count else "runs of that length will be refused"
+    outcome = f"each evaluation takes {sequences}, some of them twice" if count else "such runs will be refused"
     return [
-        f"Only {held_out:,} tokens are held out, {count} sequences of {length}: {outcome}; prepare more documents, "
-        "a larger --validation-percent, or ask for shorter data.sequence_length_tokens."
+        f"Only {held_out:,} tokens are held out for validation, {count} sequences of {length}: {outcome}. Prepare more "
+        "text, raise --validation-percent, or shorten data.sequence_length_tokens."
     ]
 
 

@@ -77,7 +77,7 @@ def test_headline_is_one_sentence_on_the_best_candidate_beside_the_baseline(conc
     report = comparison(row("adamw", 2.4, step_seconds=0.1), adapm, row("lion", 2.5))
     assert words.headline_row(report) is adapm, "though the baseline may rank first"
     costs = "with 56 % of Adamw's optimizer state and 17 % slower steps"
-    effect = f"0.1000 nats lower than Adamw (95 %: 0.0800 to 0.1200), {costs}"
+    effect = f"loss 0.1000 nats lower than Adamw (95 %: 0.0800 to 0.1200), {costs}"
     assert words.headline(report) == f"{begins}{effect}."
     assert words.headline(report.model_copy(update={"complete": False})) == (
         f"so far {begins}{effect}; some runs are still in progress."
@@ -88,7 +88,7 @@ def test_headline_names_the_best_candidate_with_no_more_state_where_the_leader_t
     muon = row("muon", 2.2, state_bytes=120, conclusion=Conclusion.BETTER)
     scale, lion = (row(name, 2.3, state_bytes=17, conclusion=Conclusion.BETTER) for name in ("scale", "lion"))
     rows = (muon, scale, lion, row("adamw", 2.4, state_bytes=100))
-    assert " With no more state, Scale: better, 0.1000 nats lower than Adamw" in words.headline(comparison(*rows))
+    assert " With no more state, Scale: better, loss 0.1000 nats lower than Adamw" in words.headline(comparison(*rows))
     assert "With no more state" not in words.headline(comparison(*rows[1:]))
 
 

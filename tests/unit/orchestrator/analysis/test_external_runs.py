@@ -46,7 +46,7 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert "nats" not in muon.verdict and muon.difference.margin is None, "nobody gave a unit"
     with_margin = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: ADAMW}}), margin=0.05).rows
     assert {row.conclusion for row in with_margin} == {Conclusion.BASELINE, Conclusion.AS_GOOD}
-    assert answer.concerns == ("no tuning was logged: one learning rate for each candidate",)
+    assert answer.concerns == () and any("Nothing was tuned" in note for note in answer.notes)
     assert any("no workload was logged" in sentence for sentence in answer.unchecked)
     assert not any(row.edge_of_grid for row in answer.rows) and not any("edge" in note for note in answer.notes)
 
@@ -128,7 +128,7 @@ def test_other_budgets_are_said_first_and_forbid_a_verdict() -> None:
     assert muon.verdict == (
         "Undecided: 4 seeds with other steps or tokens than the same seed of adamw's; muon ends 0.0575 lower."
     )
-    assert judge(EXPERIMENT, runs).concerns[1] == "budgets differ: the last step with a loss: muon 150, adamw 100"
+    assert judge(EXPERIMENT, runs).concerns[0] == "budgets differ: the last step with a loss: muon 150, adamw 100"
     runs = grid({"adamw": {0.002: ADAMW}}, tokens=1e6) + grid({"muon": {0.02: MUON}}, tokens=2e6)
     assert judged(runs, "muon", baseline="adamw").verdict == muon.verdict
     assert "budgets differ: tokens: muon 2,000,000, adamw 1,000,000" in judge(EXPERIMENT, runs).concerns
