@@ -1,1 +1,1 @@
-"""Figures: records and series in, Plotly figures as plain dicts out. Pure but for `experiment.py`, which reads."""
+"""Figures: records and series in, Plotly figures as plain dicts out. Those of an experiment read through its view."""

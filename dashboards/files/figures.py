@@ -68,7 +68,7 @@ class FigureFiles:
         experiment = self.reader.experiments.get(experiment_id)
         by_snapshot, by_law = BY_SNAPSHOT.get(name), BY_LAW.get(name)
         if by_snapshot is not None and by_snapshot.page in _pages(experiment):
-            snapshot = self.reader.snapshot(experiment_id, view.cell)
+            snapshot = self.reader.snapshot(experiment_id, view.cell, baseline=view.baseline)
             drawn = ExperimentView(reader=self.reader, snapshot=snapshot, state=view, theme=theme)
             title = f"{by_snapshot.title} · {snapshot.experiment.name}"
             return Picture(name=name, title=title, figure=by_snapshot.draw(drawn))

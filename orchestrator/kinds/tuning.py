@@ -63,7 +63,7 @@ class Tuning(Spec):
         return self
 
     def _faults(self) -> Iterator[SpecFault]:
-        if self.method in ("line", "grid"):
+        if self.method not in SEARCHES:
             if self.search:
                 yield ("search",), list(self.search), f"must be left out: {self.method} tunes the learning rate alone"
             if self.method == "line" and self.trials < 3:

@@ -99,6 +99,7 @@ def routes_of(app: FastAPI) -> set[str]:
 
 def test_every_route_is_placed_once(house: House):
     placed = [guarded_route.route for guarded_route in GUARDED_ROUTES]
+    assert {mark for route in GUARDED_ROUTES for mark in route.marks} == {"stream", "heavy", "whole"}
     assert len(placed) == len(set(placed))
     assert routes_of(house.app) == set(placed), "place it in api/auth/scopes.py"
 

@@ -8,8 +8,11 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from dashboards.assets import PLOTLY
+from dashboards.data.reader import Reader
 from dashboards.files import publication
+from dashboards.files.figures import FigureFiles
 from dashboards.text import formats
+from dashboards.view_state import ViewState
 from orchestrator.analysis import verdicts
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.tuning import Tuning
@@ -242,3 +245,7 @@ def test_another_baseline_is_chosen_in_the_address(client, services, player):
     assert '<option value="adapm" selected>' in page and f"{path}/table.csv?baseline=adapm&amp;x=tokens" in page
     assert client.get(f"{path}?baseline=none").status_code == 200, "an edited link still opens"
     assert client.get(f"{path}/table.csv?baseline=adapm").text != client.get(f"{path}/table.csv").text
+    figures, view = FigureFiles(Reader(services)), ViewState(baseline="adapm")
+    on_the_page = client.get(f"{path}/figures/loss-memory.json?baseline=adapm").json()
+    assert figures.picture(experiment, "loss-memory", view).figure["data"] == on_the_page["data"]
+    assert figures.picture(experiment, "loss-memory", ViewState()).figure["data"] != on_the_page["data"]
