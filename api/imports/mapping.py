@@ -96,7 +96,8 @@ def propose_mapping(
         if name in constants:
             continue
         if name in corrections:
-            if corrections[name] not in names:
+            is_column = name == "step" and any(run.step_field == corrections[name] for run in runs)
+            if corrections[name] not in names and not is_column:
                 kind = "metric" if of_metric else "field"
                 raise SourceError(
                     f"--map {name}={corrections[name]}: no run has that {kind}; there are {_name_list(names)}"
@@ -115,12 +116,13 @@ def propose_mapping(
 
 
 def _propose(names: Sequence[str], fields: Collection[str]) -> str | None:
-    """Return the first of the names that is there in any case, or that a longer name ends with, as behind the path of
-    a tracker's."""
+    """Return the first of the names that is there in any case, or that one longer name ends with, as behind the path of
+    a tracker's; None if several do, as those of two models."""
     by_lower = {field.lower(): field for field in sorted(fields)}
-    endings = [f"/{name.removeprefix('config.')}" for name in names]
-    behind_paths = (field for ending in endings for field in by_lower if field.endswith(ending))
-    return next((by_lower[field] for field in (*names, *behind_paths) if field in by_lower), None)
+    exact = (by_lower[name] for name in names if name in by_lower)
+    endings = (f"/{name.removeprefix('config.')}" for name in names)
+    behind_paths = next(filter(None, ([field for field in by_lower if field.endswith(end)] for end in endings)), [])
+    return next(exact, by_lower[behind_paths[0]] if len(behind_paths) == 1 else None)
 
 
 def possible_losses(runs: Iterable[SourceRun]) -> list[str]:

@@ -16,10 +16,11 @@ from orchestrator.external_runs import SAMPLES, ExternalState
 from orchestrator.sessions import SourcePoint as SourcePoint
 
 CANDIDATE_NAMES = ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "optimizer.type",
-                   "method", "algorithm")  # fmt: skip
-RATE_NAMES = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")
+                   "optimizer._target_", "optimizer.class_path", "method", "algorithm")  # fmt: skip
+RATE_NAMES = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr",
+              "optimizer.init_args.lr")  # fmt: skip
 SEED_NAMES = ("seed", "random_seed", "manual_seed", "rng_seed")
-STEP_NAMES = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update")
+STEP_NAMES = ("global_step", "step", "_step", "steps", "iteration", "iter", "it", "update")
 """What settings, columns and groups of a pattern are called in which a run says each, the first that there is."""
 
 
@@ -54,6 +55,8 @@ class ReadRequest:
     """Files, folders, or an address."""
     fields: Collection[str] = ()
     """The fields of the source that a mapping asks for, without metrics."""
+    step: str | None = None
+    """The field or metric that a mapping asks for as the step."""
     pattern: str | None = None
     """The pattern of text lines: a regular expression, or the name of a known script's."""
     only: Mapping[str, str] = field(default_factory=dict)

@@ -107,6 +107,7 @@ def import_runs(
             request = ReadRequest(
                 places=places,
                 fields=[field for name, field in corrections.items() if name in PROPOSALS],
+                step=corrections.get("step"),
                 pattern=pattern,
                 only=_pairs("--only", only, None),
             )
@@ -255,7 +256,7 @@ def _print_mapping(
     if left_out:
         suffix = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
         print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{suffix}")
-    note_counts = Counter(note for run in runs for note in run.notes)
+    note_counts = Counter(note for run in runs for note in dict.fromkeys(run.notes))
     for note, count in note_counts.most_common(MOST_SHOWN):
         run_names = [run.name for run in runs if note in run.notes]
         print(
@@ -263,4 +264,7 @@ def _print_mapping(
         )
     names = [run.name for run in runs if run.header.seed is None]
     if names:
-        print(f"not judged, without a seed: {pluralize(len(names), 'run')} ({plain(', '.join(names[:4]))})")
+        print(
+            f"not judged, without a seed: {pluralize(len(names), 'run')} ({plain(', '.join(names[:4]))}); name the "
+            "field with --map seed=FIELD, or import one run at a time with --set seed=NUMBER"
+        )

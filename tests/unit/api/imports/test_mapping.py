@@ -58,6 +58,13 @@ def test_corrections_and_constants_come_before_proposals() -> None:
         mapped(source_run(config=config), {"val_loss": "none"})
 
 
+def test_of_two_metrics_behind_paths_none_is_proposed() -> None:
+    points = [SourcePoint(at=1.0, step=3, metrics={"ema/val_loss": 2.0})]
+    assert propose_mapping([source_run(sessions=(points,))], {}, {}).fields["val_loss"] == "ema/val_loss"
+    points[0].metrics["model/val_loss"] = 3.0
+    assert "val_loss" not in propose_mapping([source_run(sessions=(points,))], {}, {}).fields
+
+
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
