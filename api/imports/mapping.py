@@ -117,11 +117,11 @@ def propose_mapping(
 
 def _propose(names: Sequence[str], fields: Collection[str]) -> str | None:
     """Return the first of the names that is there in any case, or that one longer name ends with, as behind the path of
-    a tracker's; None if several do, as those of two models."""
+    a tracker's or within a configuration; None if several do, as those of two models."""
     by_lower = {field.lower(): field for field in sorted(fields)}
     exact = (by_lower[name] for name in names if name in by_lower)
-    endings = (f"/{name.removeprefix('config.')}" for name in names)
-    behind_paths = next(filter(None, ([field for field in by_lower if field.endswith(end)] for end in endings)), [])
+    longer = (re.compile(rf"(?:.*/|config\..*\.){re.escape(name.removeprefix('config.'))}") for name in names)
+    behind_paths = next(filter(None, ([*filter(pattern.fullmatch, by_lower)] for pattern in longer)), [])
     return next(exact, by_lower[behind_paths[0]] if len(behind_paths) == 1 else None)
 
 

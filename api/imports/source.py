@@ -61,6 +61,8 @@ class ReadRequest:
     """The pattern of text lines: a regular expression, or the name of a known script's."""
     only: Mapping[str, str] = field(default_factory=dict)
     """The fields that a wanted run has; runs without them are left out at the latest by the import."""
+    empty: list[Path] = field(default_factory=list)
+    """Files that say nothing of a run yet, which the reader adds: their processes were killed before they began."""
 
 
 @dataclass(kw_only=True)
@@ -118,10 +120,11 @@ class SourceRun:
 
 def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Path]]:
     """Yield the files of such names below each place, each with the path of its folder relative to the place; a place
-    may be a file itself."""
+    may be a file itself. Hidden files are none of a run: notebooks and systems keep copies in them."""
     for root in map(Path, places):
         if root.is_dir():
             paths = sorted({path for pattern in patterns for path in root.rglob(pattern) if path.is_file()})
+            paths = [path for path in paths if not any(part[0] == "." for part in path.relative_to(root).parts)]
         elif root.is_file():
             paths = [root]
         else:

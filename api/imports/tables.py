@@ -61,7 +61,7 @@ MOST_UNPACKED = 1_000
 """Bytes of a table in Parquet for each byte of its file: logs are packed to a tenth, not to a thousandth."""
 CHART_DASH, CHART_BOUNDS = " - ", ("__MIN", "__MAX")
 PYTHON_TAG = re.compile(r"!!python/(?:name:(\S+) ''|\S+)")
-INDEX = re.compile(r"(?:Unnamed: 0)?")
+INDEX = re.compile(r"(?:Unnamed: 0|__index_level_0__)?")
 """The numbers of rows, which pandas puts before a table."""
 CURVE_FILE = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
 DECIMAL_SIGNS = {
@@ -119,13 +119,15 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     for path, way in find_files(request.places, *PATTERNS):
         folders.setdefault(path.parent, []).append((path, way))
     for folder, files in folders.items():
-        settings = _hyperparameters(folder / "hparams.yaml")
+        settings = read_hyperparameters(folder / "hparams.yaml")
         runs: dict[tuple[object, ...], SourceRun] = {}
         for path, way in files:
             with reading(path, "a table"):
                 table = (_parquet if path.suffix == ".parquet" else _csv)(path)
                 if not table.rows:
-                    raise SourceError(f"{path} has no rows")
+                    request.empty.append(path)
+                    continue
+                table.header = [name for name in table.header if not INDEX.fullmatch(name)]
                 layout = _choose_layout(table, requested_names, request.step)
                 _drop_further_processes(table, layout)
                 file_runs = runs if layout.is_shared else {}
@@ -152,6 +154,8 @@ def _csv(path: Path) -> _Table:
     except UnicodeDecodeError:
         text = data.decode("cp1252")
     text = text.removeprefix("#")  # as numpy.savetxt writes
+    if not text.strip():
+        return _Table(path, [], [], [])
     first = text.partition("\n")[0]
     delimiter = max(",;\t|", key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
     lines = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
@@ -170,7 +174,6 @@ def _csv(path: Path) -> _Table:
             table.rows.append(dict(zip(header, [*cells, *[None] * (len(header) - len(cells))], strict=True)))
             numbers.append(lines.line_num)
     _read_numbers(table, is_comma_free=delimiter != ",")
-    table.header = [name for name in header if not INDEX.fullmatch(name)]
     return table
 
 
@@ -397,6 +400,12 @@ def _add_rows(
             elif run.config.setdefault(metric, str(cell)) != str(cell):  # a text that stays is a setting
                 del run.config[metric]
                 run.not_numbers.add(metric)
+    for run in runs.values():
+        if layout.step is None and len(run.sessions[0]) > 1:
+            run.notes = (
+                *table.notes,
+                "no column is known as its step: its rows are numbered, unless by --map step=COLUMN",
+            )
 
 
 def _step(cell: Cell, layout: _Layout, path: Path, line: int) -> int:
@@ -418,7 +427,7 @@ def _time(row: Row, layout: _Layout) -> float:
     return value / 1000 if 1e11 < value < 1e14 else value if 1e8 < value <= 1e11 else 0.0
 
 
-def _hyperparameters(path: Path) -> dict[str, Any]:
+def read_hyperparameters(path: Path) -> dict[str, Any]:
     """Return Lightning's `hparams.yaml`. What its tags make a tuple, an object or a name of Python is a list, a mapping
     or a text."""
     if not path.is_file():

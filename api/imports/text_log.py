@@ -41,7 +41,8 @@ LINE_SECONDS = 1.0
 character."""
 NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
-THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})")
+"""A number with commas that cannot be decimal ones."""
 STEPS = (STEP_NAMES, ("last_step",))
 """Groups that are the step, and the one that the training will end at."""
 SETTINGS = ("candidate", "seed")
@@ -126,8 +127,9 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         yield from _runs(trainings, {"group" if len(folders) == 1 else "folder": _candidate(way)})
     if not has_runs:
         raise SourceError(
-            f"no line in {', '.join(request.places)} matches {request.pattern or ', '.join(FORMATS)}; say what such a "
-            r"line looks like: --pattern 'step (?P<step>\d+) .* loss (?P<val_loss>[\d.]+)'"
+            f"no line in {', '.join(request.places)} matches {request.pattern or ', '.join(FORMATS)} with a number for "
+            "the step and for a metric; say what such a line looks like: "
+            r"--pattern 'step (?P<step>\d+) .* loss (?P<val_loss>\S+)'"
         )
 
 
@@ -231,7 +233,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> list[_Tra
         # Lines of a Trainer have no step: thousandths of an epoch are the same for all that train as long. Lines with
         # neither belong to the step that a line above them says.
         if step_value is not None:
-            line_step = _number(step_value)
+            line_step = _number(str(step_value).replace(",", ""))
             if line_step is None and log_format.pairs is None:
                 raise SourceError(f"{path}: {step_value!r} is no step; narrow the pattern, which matches {line}")
             step = math.nan if line_step is None else line_step
@@ -252,7 +254,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> list[_Tra
         newest[key], training.settings = training, settings
         ahead.clear()
         if last_step is not None:
-            training.last_step = _number(last_step)
+            training.last_step = _number(str(last_step).replace(",", ""))
         training.points.append(SourcePoint(at=modified_at, step=round(step), metrics=metrics))
     return [training for training in trainings if training.points]
 
@@ -267,8 +269,8 @@ def _pairs(line: str, pairs: re.Pattern[str]) -> Iterator[tuple[str, object]]:
 
 
 def _number(value: object) -> float | None:
-    """Return a value of a line as a number, None if it is none: without what stands behind it, and with the commas of
-    thousands."""
+    """Return a value of a line as a number, without what stands behind it; None if it is none, as with a comma that may
+    be decimal."""
     if value is None:
         return NULL
     if not isinstance(value, str):
@@ -294,8 +296,9 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _candidate(way: Path) -> str:
-    """Return the folder, without those of single seeds, and as much of it as a candidate's name may have."""
+    """Return the folder, without what says seed and rate, and as much of it as a candidate's name may have."""
     parts = [part for part in way.parts if not SEED.fullmatch(part)] or list(way.parts)
+    parts = [parse_name(part).get("name.candidate", part) for part in parts]
     while len(parts) > 1 and len("/".join(parts)) > LONGEST_CANDIDATE:
         del parts[0]
     return "/".join(parts)[-LONGEST_CANDIDATE:]

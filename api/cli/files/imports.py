@@ -120,7 +120,9 @@ def import_runs(
         except (SourceError, OSError) as error:
             refuse(str(error))
         default = Path(request.places[0]).resolve().stem
-        runs, refused = list[MappedRun](), 0
+        runs, refused = list[MappedRun](), len(request.empty)
+        for path in request.empty:
+            complain(f"{path} says nothing of a run, and is left out: its process was killed before it began")
         for source_run in source_runs:
             try:
                 run_to_send = apply_mapping(source_run, mapping, reader.source, default)

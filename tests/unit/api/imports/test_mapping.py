@@ -65,6 +65,14 @@ def test_of_two_metrics_behind_paths_none_is_proposed() -> None:
     assert "val_loss" not in propose_mapping([source_run(sessions=(points,))], {}, {}).fields
 
 
+def test_settings_within_others_are_proposed_if_there_is_one_and_those_of_a_summary_are_not() -> None:
+    config = {"train": {"optimizer": {"_target_": "muon.Muon", "lr": 0.02}, "seed": 3}}
+    header = mapped(source_run(config=config, facts={"summary": {"lr": 0.0, "seed": 9}})).header
+    assert (header.candidate, header.lr, header.seed) == ("muon.Muon", 0.02, 3)
+    config["data"] = {"seed": 4}
+    assert mapped(source_run(config=config)).header.seed is None, "one of two would be a guess"
+
+
 @pytest.mark.parametrize(
     ("config", "fault"),
     [

@@ -69,9 +69,10 @@ def test_a_column_that_the_mapping_asks_for_tells_runs_apart(tmp_path: Path) -> 
     assert [run.config["arm"] for run in runs(tmp_path, text, "config.arm")] == ["x", "y"]
 
 
-def test_epochs_in_parts_are_no_steps(tmp_path: Path) -> None:
+def test_epochs_in_parts_are_no_steps_and_rows_are_numbered_aloud(tmp_path: Path) -> None:
     (run,) = runs(tmp_path, "epoch,val_loss\n0.5,3\n1.0,2\n1.5,1\n")
     assert [(point.step, point.metrics["epoch"]) for point in run.points] == [(0, 0.5), (1, 1.0), (2, 1.5)]
+    assert "--map step=COLUMN" in run.notes[-1]
 
 
 def test_a_rate_tells_runs_apart_only_where_they_would_repeat_steps_without_it(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_hyperparameters_that_multiply_or_cannot_be_read_are_refused(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "no header"), ("a\n1\n", "no header"), ("a,a\n1,2\n", "no header"), ("step,val_loss\n", "no rows"),
+        ("a\n1\n", "no header"), ("a,a\n1,2\n", "no header"),
         ("step,val_loss\nx,1\n", "is no step"), ("step,val_loss\n-1,1\n", "is no step"),
         ("step,val_loss\nnan,1\n", "is no step"), ("step,val_loss\n1,2,3\n", "line 2: 3 cells"),
     ],
@@ -159,6 +160,21 @@ def test_hyperparameters_that_multiply_or_cannot_be_read_are_refused(tmp_path: P
 def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
     with pytest.raises(SourceError, match=fault):
         runs(tmp_path, text)
+
+
+def test_files_that_say_nothing_yet_and_hidden_copies_are_left_out(tmp_path: Path) -> None:
+    for name, text in (
+        ("a-s1", "step,val_loss\n0,1\n"),
+        ("b-s1", "step,val_loss\n"),
+        ("c-s1", ""),
+        (".d/e", "x"),
+        ("._a", "x"),
+    ):
+        (tmp_path / f"{name}.csv").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.csv").write_text(text)
+    request = ReadRequest(places=[str(tmp_path)])
+    assert [run.name for run in read(request)] == ["a-s1"]
+    assert request.empty == [tmp_path / "b-s1.csv", tmp_path / "c-s1.csv"]
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

@@ -76,6 +76,9 @@ def test_numbers_are_read_as_people_print_them(tmp_path: Path) -> None:
     write(tmp_path / "a.log", *lines)
     (run,) = logged(tmp_path, r"Step (?P<step>\S+)/(?P<last_step>\S+) .*val (?P<val_loss>\S+) bits (?P<bits>\S+)")
     assert values(run) == [(0, 3.0), (2000, 2.0)] and run.state is ExternalState.FINISHED
+    write(tmp_path / "c" / "a.log", "step 1,000 val 2,921", "step 2,000 val 2,9", "step 3,000 val 1,234.5")
+    (run,) = logged(tmp_path / "c", r"step (?P<step>\S+) val (?P<val_loss>\S+)")
+    assert values(run) == [(3000, 1234.5)], "a comma that may be decimal is not guessed at"
     with pytest.raises(SourceError, match=r"'val' is no step; narrow the pattern, which matches Step 0"):
         logged(tmp_path, r"(?P<step>val) (?P<val_loss>\S+)")
 
@@ -115,6 +118,13 @@ def test_a_log_may_be_packed_or_wide_and_json_keeps_parts_apart(
     (run,) = logged(tmp_path)
     assert values(run) == [(1, 3.5)] and values(run, "train.loss") == [(1, 9.5)]
     assert run.metrics == {"val_loss", "train.loss"}
+
+
+def test_a_folder_that_says_seed_and_rate_is_a_candidate_without_them(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write(tmp_path / f"muon-lr0.02-s{seed}" / "train.log", "s:0 tel:5", "s:5 tel:3")
+    headers = [run.header for run in logged(tmp_path)]
+    assert [(header.candidate, header.lr, header.seed) for header in headers] == [("muon", 0.02, 1), ("muon", 0.02, 2)]
 
 
 def test_folders_are_candidates_and_seeds_are_told_or_numbered(tmp_path: Path) -> None:
