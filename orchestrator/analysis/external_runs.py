@@ -333,6 +333,8 @@ def _concerns(
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> Iterator[str]:
     """Yield the objections to the verdicts, the gravest first."""
+    if len(rows) == 1:
+        yield "one candidate alone: log or import the others under the same name of the experiment"
     short_candidates = [
         f"{row.candidate} {row.loss.n if row.loss else 0}"
         for row in rows

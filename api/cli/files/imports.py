@@ -242,6 +242,8 @@ def _print_mapping(
     step_fields = ", ".join(dict.fromkeys(run.step_field for run in source_runs if run.step_field is not None))
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
+        if name == "experiment" and origin == "—":
+            origin = "place's name"
         if name == "step" and name not in mapping.fields and step_fields:
             origin = step_fields
         values = list(dict.fromkeys(getattr(run.header, name, None) for run in runs))
