@@ -37,7 +37,8 @@ def join_sessions(
     curves: dict[frozenset[str], list[SourcePoint]] = {}
     """By the names of what a session logged, its points by step."""
     was_counted, last_epoch = True, math.inf
-    epoch_starts: dict[float, int] = {}
+    epoch_starts = [(-math.inf, 0)]
+    """The epochs whose steps began anew, each with the step of its first."""
     for session in _without_others(sessions, notes, is_one_training=is_one_training):
         names = _names(session)
         alike = [curves.setdefault(names, []), *(curves[key] for key in curves if key & names and key != names)]
@@ -45,11 +46,15 @@ def join_sessions(
             first, last = stretch[0].step, max(points[-1].step if points else -1 for points in alike)
             is_counted = counts_steps and _is_counted(stretch)
             epochs = [value for point in stretch for name, value in point.metrics.items() if _is_epoch(name)]
-            epoch = min(epochs, default=-math.inf)
-            shift = max((start for earlier, start in epoch_starts.items() if earlier <= epoch), default=0)
+            epoch, shift = min(epochs, default=-math.inf), 0
+            if epochs:
+                while epoch_starts[-1][0] > epoch:
+                    epoch_starts.pop()
+                shift = epoch_starts[-1][1]
             if first <= last and epoch > last_epoch and not is_one_training:
                 notes.append("its steps begin anew with each epoch: those of an epoch are put behind the ones before")
-                shift = epoch_starts[epoch] = last + 1
+                shift = last + 1
+                epoch_starts.append((epoch, shift))
             elif not shift and first == 0 <= last and is_counted and was_counted:
                 notes.append(f"a session counts from step 0 again: it is put behind step {last:,}")
                 shift = last + 1
@@ -102,9 +107,11 @@ def _without_others(
         if shared_spans and not is_one_training:
             overlaps += 1
             continue
+        if shared_spans:
+            parts = [*(span[0] for span in shared_spans), points]
+            points = sorted((point for part in parts for point in part), key=attrgetter("at"))
         for span in shared_spans:
             spans.remove(span)
-            points = sorted([*span[0], *points], key=attrgetter("at"))
             names, end = names | span[1], max(end, span[2])
         spans.append((points, names, end))
     if overlaps:

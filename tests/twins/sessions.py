@@ -37,7 +37,8 @@ def joined_values(
             epochs = [point.metrics["epoch"] for point in stretch if "epoch" in point.metrics]
             shift = 0
             if epochs:
-                shift = max([0, *(starts[epoch] for epoch in starts if epoch <= min(epochs))])
+                starts = {epoch: start for epoch, start in starts.items() if epoch <= min(epochs)}
+                shift = max([0, *starts.values()])
                 if min(epochs) > epoch_so_far and first <= last and not is_one_training:
                     shift = starts[min(epochs)] = last + 1
                 epoch_so_far = max(epochs)
