@@ -39,7 +39,7 @@ class _Null(float):
 
 NULL = _Null("nan")
 """A metric that was logged without a value, as writers of strict JSON do with what is not finite. This very object: of
-a name that never has another value, nothing was logged."""
+a name that never has another value, or has one later, nothing was logged."""
 
 
 def is_sample(point: SourcePoint) -> bool:
@@ -106,6 +106,18 @@ class SourceRun:
     def metrics(self) -> frozenset[str]:
         """Return the names of all metrics that have a value."""
         return frozenset(name for point in self.points for name, value in point.metrics.items() if value is not NULL)
+
+    @cached_property
+    def sparse_metrics(self) -> frozenset[str]:
+        """Return the names that have a number behind a `NULL`: there it says that nothing was taken."""
+        without_value, sparse = set[str](), set[str]()
+        for point in self.points:
+            for name, value in point.metrics.items():
+                if value is NULL:
+                    without_value.add(name)
+                elif name in without_value:
+                    sparse.add(name)
+        return frozenset(sparse)
 
     def add(self, later: "SourceRun") -> None:
         """Take what another process said of the same run."""

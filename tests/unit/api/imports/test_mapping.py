@@ -134,6 +134,12 @@ def test_a_loss_that_was_logged_without_a_value_is_not_finite_and_a_name_without
     with open_shelf() as put:
         run = mapped(source_run(config={"optimizer": "a"}, sessions=put((session,))))
     assert run.metrics == {"val_loss"} and math.isnan(run.points[-1].metrics["val_loss"]) and run.points[-1].step == 1
+    session = [*points((0, NULL), (1, 2.0), (2, NULL))]
+    with open_shelf() as put:
+        run = mapped(source_run(config={"optimizer": "a"}, sessions=put((session,))))
+    assert [(point.step, point.metrics) for point in run.points if point.metrics] == [(1, {"val_loss": 2.0})], (
+        "between values a NULL says that nothing was evaluated"
+    )
 
 
 def test_a_row_of_a_loss_and_of_the_machine_has_the_step_of_the_loss() -> None:
