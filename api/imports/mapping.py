@@ -289,7 +289,7 @@ def check_collisions(name: str, points: Sequence[SourcePoint]) -> Iterator[str]:
     if counts[JUDGED] * 2 > steps > 1:
         raise SourceError(
             f"{name}: {counts[JUDGED]:,} of {steps:,} steps have several values of {JUDGED} that differ: several runs "
-            "or series are mixed; name what tells them apart, as by --map candidate=FIELD, --map seed=FIELD or --pattern"
+            "or series are mixed; name what tells them apart by --map candidate=FIELD, --map seed=FIELD or --pattern"
         )
     if counts:
         shown = ", ".join(f"{metric} at {count:,}" for metric, count in counts.most_common(4))
