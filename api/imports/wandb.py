@@ -59,9 +59,10 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 
 def _add_summary(run: SourceRun) -> None:
     """Add to the last step what a run has in its summary alone, as a loss that was taken once it had ended."""
-    summary = split_metrics(run.facts.get("summary", {}), set())
     logged_names = {name for point in run.points for name in point.metrics}
-    metrics = {name: value for name, value in summary.items() if name not in logged_names}
+    # The lowest value of a logged metric, say, is in a mapping under the metric's name.
+    summary = {name: value for name, value in run.facts.get("summary", {}).items() if name not in logged_names}
+    metrics = {name: value for name, value in split_metrics(summary, set()).items() if name not in logged_names}
     last = max((point for point in run.sessions[-1] if not is_sample(point)), key=attrgetter("step"), default=None)
     if metrics and last is not None:
         run.sessions[-1].append(replace(last, metrics=metrics))
