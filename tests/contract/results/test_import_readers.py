@@ -201,6 +201,17 @@ def write_wandb_session(folder: Path, number: int, points: list[SourcePoint]) ->
     (folder / f"run-{number}.wandb").write_bytes(b":W&B" + bytes(3) + b"".join(chunks))
 
 
+def test_the_lowest_value_in_a_summary_is_no_metric_beside_the_logged_one(tmp_path: Path) -> None:
+    write_wandb_session(tmp_path, 0, [SourcePoint(at=1.7e9, step=5, metrics={"val_loss": 2.0})])
+    items = (("val_loss", b'{"min": 1.0}'), ("test_loss", b"3.0"))
+    pairs = (_field(1, _field(1, name.encode()) + _field(16, value)) for name, value in items)
+    record = _field(3, b"".join(pairs))
+    with (tmp_path / "run-0.wandb").open("ab") as file:
+        file.write(struct.pack("<IHB", 0, len(record), 1) + record)
+    (run,) = read("wandb", tmp_path)
+    assert [(point.step, point.metrics) for point in run.points] == [(5, {"val_loss": 2.0}), (5, {"test_loss": 3.0})]
+
+
 def write_tensorboard_session(folder: Path, number: int, points: list[SourcePoint]) -> None:
     with SummaryWriter(str(folder / "one"), filename_suffix=f".{number}") as writer:
         for point in points:
