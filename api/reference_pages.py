@@ -56,13 +56,13 @@ PYTHON = {
 
 
 def pages() -> dict[str, str]:
-    """Return file name → Markdown."""
+    """Return file name → Markdown. The settings stand above the folder, where links from elsewhere have them."""
     writers = {
         "cli": verbs,
         "rest": routes,
         "specifications": specifications,
         "optimizers": optimizers,
-        "settings": settings,
+        "../settings": settings,
         "python": python,
     }
     return {f"{name}.md": "\n".join(write()) + "\n" for name, write in writers.items()}

@@ -3,10 +3,12 @@
 A session that begins at or before the last step of an earlier one that has a metric in common cuts it there: it went on
 from a checkpoint, and no model has what was logged behind it. So does a session that logs a metric again at a step
 before its last. Where the tool counts steps itself, a later session that counts from 0 again is put behind the earlier
-one. A session that logs the same metrics while an earlier one still does is another training, and no part of the run,
-unless its owner said that it is. One with no metric in common, such as an evaluation, leaves the others as they are.
+one; so is what a tracker has of a later epoch, whose steps begin anew. A session that logs the same metrics while an
+earlier one still does is another training, and no part of the run, unless its owner said that it is. One with no metric
+in common, such as an evaluation, leaves the others as they are.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -34,29 +36,47 @@ def join_sessions(
     notes: list[str] = []
     curves: dict[frozenset[str], list[SourcePoint]] = {}
     """By the names of what a session logged, its points by step."""
-    was_counted = True
+    was_counted, last_epoch = True, math.inf
+    epoch_starts = [(-math.inf, 0)]
+    """The epochs whose steps began anew, each with the step of its first."""
     for session in _without_others(sessions, notes, is_one_training=is_one_training):
         names = _names(session)
         alike = [curves.setdefault(names, []), *(curves[key] for key in curves if key & names and key != names)]
         for stretch in _stretches(session):
             first, last = stretch[0].step, max(points[-1].step if points else -1 for points in alike)
             is_counted = counts_steps and _is_counted(stretch)
-            if first == 0 <= last and is_counted and was_counted:
+            epochs = [value for point in stretch for name, value in point.metrics.items() if _is_epoch(name)]
+            epoch, shift = min(epochs, default=-math.inf), 0
+            if epochs:
+                while epoch_starts[-1][0] > epoch:
+                    epoch_starts.pop()
+                shift = epoch_starts[-1][1]
+            if first <= last and epoch > last_epoch and not is_one_training:
+                notes.append("its steps begin anew with each epoch: those of an epoch are put behind the ones before")
+                shift = last + 1
+                epoch_starts.append((epoch, shift))
+            elif not shift and first == 0 <= last and is_counted and was_counted:
                 notes.append(f"a session counts from step 0 again: it is put behind step {last:,}")
-                stretch = [replace(point, step=point.step + last + 1) for point in stretch]
-            else:
-                if last > first:
-                    notes.append(
-                        f"resumed from an earlier checkpoint: a session went back to step {first:,}, so that what was "
-                        f"logged from there to step {last:,} before it is left out"
-                    )
-                for points in alike:
-                    while points and points[-1].step >= first:
-                        points.pop()
+                shift = last + 1
+            if shift:
+                stretch = [replace(point, step=point.step + shift) for point in stretch]
+            if last > (first := first + shift):
+                notes.append(
+                    f"resumed from an earlier checkpoint: a session went back to step {first:,}, so that what was "
+                    f"logged from there to step {last:,} before it is left out"
+                )
+            for points in alike:
+                while points and points[-1].step >= first:
+                    points.pop()
+            last_epoch = max(epochs, default=last_epoch)
             was_counted = was_counted and is_counted
             curves[names] += stretch
     figures = sorted((point for points in curves.values() for point in points), key=attrgetter("step"))
-    return list(_merged(point for point in figures if point.metrics)), notes
+    return list(_merged(point for point in figures if point.metrics)), [*dict.fromkeys(notes)]
+
+
+def _is_epoch(name: str) -> bool:
+    return name.rpartition("/")[2].lower() == "epoch"
 
 
 def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
@@ -87,9 +107,11 @@ def _without_others(
         if shared_spans and not is_one_training:
             overlaps += 1
             continue
+        if shared_spans:
+            parts = [*(span[0] for span in shared_spans), points]
+            points = sorted((point for part in parts for point in part), key=attrgetter("at"))
         for span in shared_spans:
             spans.remove(span)
-            points = sorted([*span[0], *points], key=attrgetter("at"))
             names, end = names | span[1], max(end, span[2])
         spans.append((points, names, end))
     if overlaps:

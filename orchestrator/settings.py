@@ -215,6 +215,6 @@ def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
     strangers = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in variables)
     nearest = {name: get_close_matches(name.upper(), sorted(variables), n=1, cutoff=0.0)[0] for name in strangers}
     return tuple(
-        f"{name} is not a setting; did you mean {meant}? Unset it, or see docs/reference/settings.md"
+        f"{name} is not a setting; did you mean {meant}? Unset it, or see docs/settings.md"
         for name, meant in nearest.items()
     )

@@ -51,7 +51,7 @@ def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     """Return a fault of the settings as a sentence: its place, the value, the allowed values."""
     location = setting_source(name) or name
     if kind == "extra_forbidden":
-        return f"{location}: no setting has that name; docs/reference/settings.md lists them"
+        return f"{location}: no setting has that name; docs/settings.md lists them"
     if kind == "remote_folder":  # what is refused may hold a secret
         value = re.sub(r"//.*@", "//***@", str(value))
         value = re.sub(r"(//[^@/]*:|\?).*", r"\1***", value)

@@ -20,6 +20,7 @@ from typing import Any
 from api.client.own_runs import LARGEST_STEP, plain_value, valid_header
 from api.imports.source import (
     CANDIDATE_NAMES,
+    NULL,
     RATE_NAMES,
     SEED_NAMES,
     SourceError,
@@ -96,7 +97,8 @@ def propose_mapping(
         if name in constants:
             continue
         if name in corrections:
-            if corrections[name] not in names:
+            is_column = name == "step" and any(run.step_field == corrections[name] for run in runs)
+            if corrections[name] not in names and not is_column:
                 kind = "metric" if of_metric else "field"
                 raise SourceError(
                     f"--map {name}={corrections[name]}: no run has that {kind}; there are {_name_list(names)}"
@@ -115,12 +117,13 @@ def propose_mapping(
 
 
 def _propose(names: Sequence[str], fields: Collection[str]) -> str | None:
-    """Return the first of the names that is there in any case, or that a longer name ends with, as behind the path of
-    a tracker's."""
+    """Return the first of the names that is there in any case, or that one longer name ends with, as behind the path of
+    a tracker's or within a configuration; None if several do, as those of two models."""
     by_lower = {field.lower(): field for field in sorted(fields)}
-    endings = [f"/{name.removeprefix('config.')}" for name in names]
-    behind_paths = (field for ending in endings for field in by_lower if field.endswith(ending))
-    return next((by_lower[field] for field in (*names, *behind_paths) if field in by_lower), None)
+    exact = (by_lower[name] for name in names if name in by_lower)
+    longer = (re.compile(rf"(?:.*/|config\..*\.){re.escape(name.removeprefix('config.'))}") for name in names)
+    behind_paths = next(filter(None, ([*filter(pattern.fullmatch, by_lower)] for pattern in longer)), [])
+    return next(exact, by_lower[behind_paths[0]] if len(behind_paths) == 1 else None)
 
 
 def possible_losses(runs: Iterable[SourceRun]) -> list[str]:
@@ -197,7 +200,7 @@ def _own_fields(run: SourceRun, mapping: FieldMapping, default_experiment: str) 
 def _joined_points(run: SourceRun, mapping: FieldMapping) -> tuple[list[SourcePoint], list[str]]:
     """Return the points of all sessions under our names, and in a sentence each what was done for it. Samples of the
     machine are numbered; those of a session that is left out are left out with it."""
-    sessions = [tuple(_points(session, run.metrics, mapping)) for session in run.sessions]
+    sessions = [tuple(_points(session, run, mapping)) for session in run.sessions]
     figures = [[point for point in session if not is_sample(point)] for session in sessions]
     counts_steps = run.counts_steps and mapping.fields.get("step") not in run.metrics
     points, notes = join_sessions(figures, counts_steps=counts_steps)
@@ -214,17 +217,19 @@ def _joined_points(run: SourceRun, mapping: FieldMapping) -> tuple[list[SourcePo
     return points, [*run.notes, *notes, *check_collisions(run.name, points)]
 
 
-def _points(points: Iterable[SourcePoint], logged: Collection[str], mapping: FieldMapping) -> Iterator[SourcePoint]:
+def _points(points: Iterable[SourcePoint], run: SourceRun, mapping: FieldMapping) -> Iterator[SourcePoint]:
     """Yield the points under our names for metrics; where a metric is the step, points without it are at the last
     one."""
     step_metric = mapping.fields.get("step")
-    if step_metric not in logged:  # a run without it has the steps of its tool
+    if step_metric not in run.metrics:  # a run without it has the steps of its tool
         step_metric = None
     renamed = {metric: name for name, metric in mapping.fields.items() if name in METRIC_PROPOSALS and name != "step"}
     last = 0
     for point in points:
         metrics = {
-            _metric_name(renamed.get(name, name)): value for name, value in point.metrics.items() if name in logged
+            _metric_name(renamed.get(name, name)): value
+            for name, value in point.metrics.items()
+            if name in run.metrics and not (value is NULL and name in run.sparse_metrics)
         }
         step = point.step
         if step_metric is not None and not is_sample(point):
@@ -284,7 +289,7 @@ def check_collisions(name: str, points: Sequence[SourcePoint]) -> Iterator[str]:
     if counts[JUDGED] * 2 > steps > 1:
         raise SourceError(
             f"{name}: {counts[JUDGED]:,} of {steps:,} steps have several values of {JUDGED} that differ: several runs "
-            "or series are mixed; name what tells them apart, as by --map candidate=FIELD or --map seed=FIELD"
+            "or series are mixed; name what tells them apart by --map candidate=FIELD, --map seed=FIELD or --pattern"
         )
     if counts:
         shown = ", ".join(f"{metric} at {count:,}" for metric, count in counts.most_common(4))

@@ -16,10 +16,11 @@ from orchestrator.external_runs import SAMPLES, ExternalState
 from orchestrator.sessions import SourcePoint as SourcePoint
 
 CANDIDATE_NAMES = ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "optimizer.type",
-                   "method", "algorithm")  # fmt: skip
-RATE_NAMES = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")
+                   "optimizer._target_", "optimizer.class_path", "method", "algorithm")  # fmt: skip
+RATE_NAMES = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr",
+              "optimizer.init_args.lr")  # fmt: skip
 SEED_NAMES = ("seed", "random_seed", "manual_seed", "rng_seed")
-STEP_NAMES = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update")
+STEP_NAMES = ("global_step", "step", "_step", "steps", "iteration", "iter", "it", "update")
 """What settings, columns and groups of a pattern are called in which a run says each, the first that there is."""
 
 
@@ -38,7 +39,7 @@ class _Null(float):
 
 NULL = _Null("nan")
 """A metric that was logged without a value, as writers of strict JSON do with what is not finite. This very object: of
-a name that never has another value, nothing was logged."""
+a name that never has another value, or has one later, nothing was logged."""
 
 
 def is_sample(point: SourcePoint) -> bool:
@@ -54,10 +55,14 @@ class ReadRequest:
     """Files, folders, or an address."""
     fields: Collection[str] = ()
     """The fields of the source that a mapping asks for, without metrics."""
+    step: str | None = None
+    """The field or metric that a mapping asks for as the step."""
     pattern: str | None = None
     """The pattern of text lines: a regular expression, or the name of a known script's."""
     only: Mapping[str, str] = field(default_factory=dict)
     """The fields that a wanted run has; runs without them are left out at the latest by the import."""
+    empty: list[Path] = field(default_factory=list)
+    """Files that say nothing of a run yet, which the reader adds: their processes were killed before they began."""
 
 
 @dataclass(kw_only=True)
@@ -102,6 +107,18 @@ class SourceRun:
         """Return the names of all metrics that have a value."""
         return frozenset(name for point in self.points for name, value in point.metrics.items() if value is not NULL)
 
+    @cached_property
+    def sparse_metrics(self) -> frozenset[str]:
+        """Return the names that have a number behind a `NULL`: there it says that nothing was taken."""
+        without_value, sparse = set[str](), set[str]()
+        for point in self.points:
+            for name, value in point.metrics.items():
+                if value is NULL:
+                    without_value.add(name)
+                elif name in without_value:
+                    sparse.add(name)
+        return frozenset(sparse)
+
     def add(self, later: "SourceRun") -> None:
         """Take what another process said of the same run."""
         self.sessions = [*self.sessions, *later.sessions]
@@ -115,10 +132,11 @@ class SourceRun:
 
 def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Path]]:
     """Yield the files of such names below each place, each with the path of its folder relative to the place; a place
-    may be a file itself."""
+    may be a file itself. Hidden files are none of a run: notebooks and systems keep copies in them."""
     for root in map(Path, places):
         if root.is_dir():
             paths = sorted({path for pattern in patterns for path in root.rglob(pattern) if path.is_file()})
+            paths = [path for path in paths if not any(part[0] == "." for part in path.relative_to(root).parts)]
         elif root.is_file():
             paths = [root]
         else:

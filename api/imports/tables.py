@@ -6,7 +6,8 @@
 
 Runs are told apart by a column that names them, else by the columns that say candidate and seed; by a learning rate
 where it stays the same over a run, or a step comes more than once without it: else it is a schedule, which is a metric.
-Curves, and rows of one run in several files, are one run in a folder. `hparams.yaml` beside a table, as Lightning's
+Rows of the further processes of a training are left out. Curves, and rows of one run in several files, are one run in a
+folder. `hparams.yaml` beside a table, as Lightning's
 logger writes, is the configuration.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from api.imports.mapping import parse_name
 from api.imports.source import (
     CANDIDATE_NAMES,
     RATE_NAMES,
@@ -37,13 +39,21 @@ from api.imports.source import (
     parse_number,
     reading,
 )
+from orchestrator.external_runs import ExternalState
 from orchestrator.specs.text import SpecLoader
 
 RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
 SETTING_COLUMNS = ("experiment", *CANDIDATE_NAMES, *SEED_NAMES, "workload", "task", "dataset", "model", "project",
                    "project_id")  # fmt: skip
 KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_path")
-PART_COLUMNS = ("split", "subset")
+PART_COLUMNS = ("split", "subset", "context")
+PROCESS_COLUMNS = ("rank", "global_rank", "process", "process_index")
+STATE_COLUMNS = ("state", "status")
+STATES = {
+    **dict.fromkeys(("crashed", "failed", "killed", "error", "aborted", "preempted"), ExternalState.FAILED),
+    **dict.fromkeys(("running", "pending", "queued", "scheduled"), ExternalState.RUNNING),
+}
+"""Words for runs that have not finished; of any other word a run has."""
 TIME_COLUMNS = ("wall time", "wall_time", "timestamp", "_timestamp")
 VALUE = re.compile(r"(?:\w+_)?value")
 PATTERNS = ("*.csv", "*.tsv", "*.parquet")
@@ -51,6 +61,8 @@ MOST_UNPACKED = 1_000
 """Bytes of a table in Parquet for each byte of its file: logs are packed to a tenth, not to a thousandth."""
 CHART_DASH, CHART_BOUNDS = " - ", ("__MIN", "__MAX")
 PYTHON_TAG = re.compile(r"!!python/(?:name:(\S+) ''|\S+)")
+INDEX = re.compile(r"(?:Unnamed: 0|__index_level_0__)?")
+"""The numbers of rows, which pandas puts before a table."""
 CURVE_FILE = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
 DECIMAL_SIGNS = {
     sign: re.compile(
@@ -93,6 +105,8 @@ class _Layout:
     """The column that names the metric of a row."""
     part: str | None = None
     """The column that says on which part of the data a row was measured."""
+    state: str | None = None
+    """The column that says whether a run has ended."""
     is_shared: bool = False
     """Whether other files of the folder may say more of the same runs."""
     left_out: list[str] = field(default_factory=list)
@@ -105,14 +119,17 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     for path, way in find_files(request.places, *PATTERNS):
         folders.setdefault(path.parent, []).append((path, way))
     for folder, files in folders.items():
-        settings = _hyperparameters(folder / "hparams.yaml")
+        settings = read_hyperparameters(folder / "hparams.yaml")
         runs: dict[tuple[object, ...], SourceRun] = {}
         for path, way in files:
             with reading(path, "a table"):
                 table = (_parquet if path.suffix == ".parquet" else _csv)(path)
                 if not table.rows:
-                    raise SourceError(f"{path} has no rows")
-                layout = _choose_layout(table, requested_names)
+                    request.empty.append(path)
+                    continue
+                table.header = [name for name in table.header if not INDEX.fullmatch(name)]
+                layout = _choose_layout(table, requested_names, request.step)
+                _drop_further_processes(table, layout)
                 file_runs = runs if layout.is_shared else {}
                 _add_rows(table, layout, way, settings, file_runs)
             if not layout.is_shared:  # else another file may say more of the same run
@@ -129,11 +146,16 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
 def _csv(path: Path) -> _Table:
     """Return a file of lines. Its first line has the names of the columns, and shows what stands between them."""
     data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        raise SourceError(f"{path} is packed by gzip; unpack it first: gunzip {path.name}")
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
         text = data.decode("cp1252")
+    text = text.removeprefix("#")  # as numpy.savetxt writes
+    if not text.strip():
+        return _Table(path, [], [], [])
     first = text.partition("\n")[0]
     delimiter = max(",;\t|", key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
     lines = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
@@ -219,7 +241,8 @@ def _plain(cell: object) -> Cell:
 # Columns
 
 
-def _choose_layout(table: _Table, requested_names: set[str]) -> _Layout:
+def _choose_layout(table: _Table, requested_names: set[str], requested_step: str | None) -> _Layout:
+    """Return the layout. Raises `SourceError` if rows could be points of a run or runs."""
     by_lower = {name.lower(): name for name in reversed(table.header)}
 
     def first(names: Iterable[str]) -> str | None:
@@ -227,7 +250,9 @@ def _choose_layout(table: _Table, requested_names: set[str]) -> _Layout:
 
     step, key, run = first((*STEP_NAMES, "epoch")), first(KEY_COLUMNS), first(RUN_COLUMNS)
     values = [name for name in table.header if VALUE.fullmatch(name.lower())]
-    time = first(TIME_COLUMNS)
+    time, part, state = first(TIME_COLUMNS), first(PART_COLUMNS), first(STATE_COLUMNS)
+    if requested_step in table.header:
+        step = requested_step
     if all(CHART_DASH in name for name in table.header[1:]):
         charts = {name: (run, metric) for name in table.header[1:] for run, _, metric in [name.rpartition(CHART_DASH)]}
         return _Layout(
@@ -249,6 +274,7 @@ def _choose_layout(table: _Table, requested_names: set[str]) -> _Layout:
             runs=[name for name in runs if name not in values],
             metrics=dict.fromkeys(values, (None, "")),
             key=key,
+            part=part,
             is_shared=True,
         )
     if values and {*table.header} <= {step, time, *values, *runs}:
@@ -258,18 +284,23 @@ def _choose_layout(table: _Table, requested_names: set[str]) -> _Layout:
             name="one curve", step=step, time=time, runs=runs,
             metrics={values[0]: (curve_match["run"] if curve_match else None, metric)}, is_shared=True,
         )  # fmt: skip
-    if step is not None and step.lower() == "epoch":
-        steps = (row[step] for row in table.rows)
-        if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in steps):
-            step = None  # it counts in parts: then it is a metric, and steps are numbered
-    part = first(PART_COLUMNS)
     rates = [by_lower[name] for name in RATE_NAMES if name in by_lower and by_lower[name] not in runs]
-    if (
-        step is None
-        or any(_is_constant_per_run(table.rows, runs, name) for name in rates)
-        or (run is None and _repeat_steps(table.rows, [*runs, *((part,) if part else ())], step))
-    ):
+    is_rate_constant = any(_is_constant_per_run(table.rows, runs, name) for name in rates)
+    epochs = [row[step] for row in table.rows] if step is not None and step.lower() == "epoch" else []
+    if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in epochs):
+        step = None  # it counts in parts: then it is a metric, and steps are numbered
+    elif step is None and rates and not runs and not is_rate_constant:
+        raise SourceError(
+            f"{table.path} names neither steps nor runs, and {rates[0]} differs between its rows: use --map "
+            f"step=COLUMN if they are points of a run, --map lr=config.{rates[0]} if each is a run"
+        )
+    elif step is None:
         runs += rates
+    parts = [part] if part else []
+    if step is not None and run is None and _repeat_steps(table.rows, [*runs, *parts], step):
+        is_rate_constant |= not _repeat_steps(table.rows, [*runs, *parts, *rates], step)
+    if is_rate_constant:
+        runs += [name for name in rates if name not in runs]
     return _Layout(
         name="a table of runs" if step is None else "a table of points",
         step=step,
@@ -277,6 +308,7 @@ def _choose_layout(table: _Table, requested_names: set[str]) -> _Layout:
         runs=runs,
         metrics={name: (None, name) for name in table.header if name not in (step, part, *runs)},
         part=part,
+        state=state,
     )
 
 
@@ -299,6 +331,20 @@ def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
     return len({*keys}) < len(keys)
 
 
+def _drop_further_processes(table: _Table, layout: _Layout) -> None:
+    """Leave the rows of the first process of a training, if a column numbers its processes from 0 and they log the same
+    steps. A rank of a low-rank method is no such number."""
+    for name in layout.metrics:
+        values = {row[name] for row in table.rows} if name.lower() in PROCESS_COLUMNS else set()
+        keys = [*layout.runs, *filter(None, (layout.part, layout.key))]
+        if layout.step is None or values != {*range(max(len(values), 2))}:
+            continue
+        if _repeat_steps(table.rows, keys, layout.step):
+            first = [(row, line) for row, line in zip(table.rows, table.lines, strict=True) if row[name] == 0]
+            table.rows, table.lines = [row for row, _ in first], [line for _, line in first]
+            table.notes[f"{name} numbers {len(values)} processes, of which the first counts"] = None
+
+
 # Runs
 
 
@@ -309,7 +355,8 @@ def _add_rows(
     run_column = next((name for name in layout.runs if name.lower() in RUN_COLUMNS), None)
     # Lightning writes `version_3/metrics.csv`: there the folder is the run.
     is_folder = settings or table.path.stem == "metrics" or layout.is_shared
-    of_file = way.as_posix() if is_folder else table.path.stem
+    stem = table.path.stem if "name.candidate" in parse_name(table.path.stem) else (way / table.path.stem).as_posix()
+    of_file = way.as_posix() if is_folder else stem
     changed_at = table.path.stat().st_mtime
     measured = {name for name in layout.metrics if any(as_number(row[name]) is not None for row in table.rows)}
     for line, row in zip(table.lines, table.rows, strict=True):
@@ -326,9 +373,11 @@ def _add_rows(
                     name=of_column or name, config={**settings, **labels}, sessions=([],), step_field=layout.step,
                     not_numbers={*layout.left_out}, notes=tuple(table.notes),
                 )  # fmt: skip
+            if column == layout.state:
+                run.state = STATES.get(str(cell).lower(), ExternalState.FINISHED)
             if layout.key is not None:
                 metric = str(row[layout.key])
-            elif layout.part is not None and row[layout.part] is not None:
+            if layout.part is not None and row[layout.part] is not None:
                 metric = f"{row[layout.part]}/{metric}"
             if layout.step is None:
                 step = len(run.sessions[0])
@@ -351,6 +400,12 @@ def _add_rows(
             elif run.config.setdefault(metric, str(cell)) != str(cell):  # a text that stays is a setting
                 del run.config[metric]
                 run.not_numbers.add(metric)
+    for run in runs.values():
+        if layout.step is None and len(run.sessions[0]) > 1:
+            run.notes = (
+                *table.notes,
+                "no column is known as its step: its rows are numbered, unless by --map step=COLUMN",
+            )
 
 
 def _step(cell: Cell, layout: _Layout, path: Path, line: int) -> int:
@@ -372,7 +427,7 @@ def _time(row: Row, layout: _Layout) -> float:
     return value / 1000 if 1e11 < value < 1e14 else value if 1e8 < value <= 1e11 else 0.0
 
 
-def _hyperparameters(path: Path) -> dict[str, Any]:
+def read_hyperparameters(path: Path) -> dict[str, Any]:
     """Return Lightning's `hparams.yaml`. What its tags make a tuple, an object or a name of Python is a list, a mapping
     or a text."""
     if not path.is_file():

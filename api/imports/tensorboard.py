@@ -2,7 +2,8 @@
 
 Some writers make further folders, which belong to the run above: for each series of a call (`add_scalars`), for what
 trains and what evaluates, for a record of hyperparameters (`add_hparams`). Hyperparameters are those of the `hparams`
-plugin, and the arguments that Hugging Face's Trainer writes as a text. TensorBoard does not say how a run ended.
+plugin, of Lightning's `hparams.yaml`, and the arguments that Hugging Face's Trainer writes as a text. TensorBoard does
+not say how a run ended.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Any
 
 from api.imports.protobuf import Message, decimal, messages, parse_message, signed, text, texts
 from api.imports.source import ReadRequest, SourcePoint, SourceRun, find_files, reading
+from api.imports.tables import read_hyperparameters
 
 HUGGING_FACE_ARGUMENTS = ("args/text_summary", "model_config/text_summary")
 DTYPES = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
@@ -33,7 +35,10 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
     """Yield the runs of all folders below the places."""
     folders: dict[Path, SourceRun] = {}
     for path, way in find_files(request.places, "*tfevents*"):
-        folder = folders.setdefault(path.parent.resolve(), SourceRun(name=way.as_posix()))
+        if (location := path.parent.resolve()) not in folders:
+            config = read_hyperparameters(path.with_name("hparams.yaml"))
+            folders[location] = SourceRun(name=way.as_posix(), config=config)
+        folder = folders[location]
         with reading(path, "events of TensorBoard"):
             _read_events(path, folder)
     for location, folder in sorted(folders.items(), reverse=True):  # those within others first

@@ -5,6 +5,8 @@ line nor a name says its seed, the runs of a folder are numbered by the last cha
 pattern matches, such as the script beside them, are no logs.
 """
 
+import gzip
+import json
 import math
 import re
 import signal
@@ -18,6 +20,7 @@ from pathlib import Path
 from api.client.own_runs import LARGEST_STEP
 from api.imports.mapping import SEED, parse_name
 from api.imports.source import (
+    NULL,
     STEP_NAMES,
     ReadRequest,
     SourceError,
@@ -29,6 +32,7 @@ from api.imports.source import (
     reading,
 )
 from orchestrator.external_runs import ExternalState
+from orchestrator.specs.differences import flat_fields
 
 LONGEST_LINE = 10_000
 """Characters of a line that are looked at: a pattern takes time that grows with them."""
@@ -36,6 +40,9 @@ LINE_SECONDS = 1.0
 """The seconds of computing after which a pattern is given up at a line: some take time that doubles with each
 character."""
 NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})")
+"""A number with commas that cannot be decimal ones."""
 STEPS = (STEP_NAMES, ("last_step",))
 """Groups that are the step, and the one that the training will end at."""
 SETTINGS = ("candidate", "seed")
@@ -89,6 +96,7 @@ class _Training:
     """Its file, and its number there."""
     settings: Mapping[str, str]
     points: list[SourcePoint] = field(default_factory=list)
+    not_numbers: set[str] = field(default_factory=set)
     last_step: float | None = None
     """The last step that the training named itself."""
 
@@ -119,8 +127,9 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         yield from _runs(trainings, {"group" if len(folders) == 1 else "folder": _candidate(way)})
     if not has_runs:
         raise SourceError(
-            f"no line in {', '.join(request.places)} matches {request.pattern or ', '.join(FORMATS)}; say what such a "
-            r"line looks like: --pattern 'step (?P<step>\d+) .* loss (?P<val_loss>[\d.]+)'"
+            f"no line in {', '.join(request.places)} matches {request.pattern or ', '.join(FORMATS)} with a number for "
+            "the step and for a metric; say what such a line looks like: "
+            r"--pattern 'step (?P<step>\d+) .* loss (?P<val_loss>\S+)'"
         )
 
 
@@ -170,6 +179,7 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
             config={**training.settings, "seed": seed if seed is not None else next(unused_seeds)},
             facts={**facts},
             sessions=(training.points,),
+            not_numbers=training.not_numbers,
             # Where several of a folder end early at the same step, that was on purpose.
             state=ExternalState.FINISHED
             if training.last_step is None or training.has_ended or ends[end.step] > 1
@@ -195,12 +205,15 @@ def _chosen_format(pattern: str) -> LogFormat:
     return LogFormat(lines=(expression,))
 
 
-def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[_Training]:
-    """Yield the trainings of a file. Its first line that matches chooses the format."""
+def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> list[_Training]:
+    """Return the trainings of a file. Its first line that matches chooses the format."""
     name, modified_at = (way / path.stem).as_posix(), path.stat().st_mtime
     in_name = parse_name(name).get("name.seed")
     seed = {} if in_name is None else {"seed": in_name}
-    training, ahead, number = _Training(name, f"{path.name}/1", seed), dict[str, str](), 1
+    ahead: dict[str, str] = {}
+    newest: dict[tuple[str | None, ...], _Training] = {}
+    trainings = [training := _Training(name, f"{path.name}/1", seed)]
+    step = math.nan
     for line in _lines(path):
         signal.setitimer(signal.ITIMER_VIRTUAL, LINE_SECONDS)
         for log_format in formats:
@@ -209,47 +222,83 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> Iterator[
                 break
         else:
             continue
-        groups = {group: text for group, text in match.groupdict().items() if text is not None}
+        groups: dict[str, object] = {name: text for name, text in match.groupdict().items() if text is not None}
         if log_format.pairs is not None:
-            groups |= {f"{pair}_{unit}" if unit else pair: text for pair, text, unit in log_format.pairs.findall(line)}
-        ahead |= {group: groups.pop(group) for group in SETTINGS if group in groups}
-        step_text, last_step = (
-            next((groups.pop(group) for group in names if group in groups), None) for names in STEPS
-        )
-        metrics = {
-            group: value for group, text in groups.items() if (value := as_number(parse_number(text))) is not None
-        }
-        # Lines of a Trainer have no step: thousandths of an epoch are the same for all that train as long.
-        step = 1000 * metrics.get("epoch", math.nan) if step_text is None else as_number(parse_number(step_text))
-        if step is None or not (0 <= step <= LARGEST_STEP and metrics):
+            groups |= _pairs(line, log_format.pairs)
+        ahead |= {name: str(value) for name in SETTINGS if (value := groups.pop(name, None)) is not None}
+        step_value, last_step = (next((groups.pop(name) for name in names if name in groups), None) for names in STEPS)
+        numbers = {name: _number(value) for name, value in groups.items()}
+        training.not_numbers |= {name for name, value in numbers.items() if value is None}
+        metrics = {name: value for name, value in numbers.items() if value is not None}
+        # Lines of a Trainer have no step: thousandths of an epoch are the same for all that train as long. Lines with
+        # neither belong to the step that a line above them says.
+        if step_value is not None:
+            line_step = _number(str(step_value).replace(",", ""))
+            if line_step is None and log_format.pairs is None:
+                raise SourceError(f"{path}: {step_value!r} is no step; narrow the pattern, which matches {line}")
+            step = math.nan if line_step is None else line_step
+        elif "epoch" in metrics:
+            step = 1000 * metrics["epoch"]
+        if not (0 <= step <= LARGEST_STEP and metrics):
             continue
         formats = (log_format,)
-        if training.has_ended and step < training.points[-1].step:
-            yield training
-            number += 1
-            training = _Training(f"{name}/{number}", f"{path.name}/{number}", seed)
-        training.settings = {**training.settings, **ahead}
+        begins_again = training.has_ended and step < training.points[-1].step
+        settings = {**(seed if begins_again else training.settings), **ahead}
+        key = tuple(map(settings.get, SETTINGS))
+        if begins_again or (training.points and settings != training.settings):
+            # Lines of several may alternate, as of seeds that are trained side by side.
+            training = newest.get(key, training)
+            if begins_again or key not in newest:
+                number = len(trainings) + 1
+                trainings.append(training := _Training(f"{name}/{number}", f"{path.name}/{number}", settings))
+        newest[key], training.settings = training, settings
         ahead.clear()
         if last_step is not None:
-            training.last_step = as_number(parse_number(last_step))
+            training.last_step = _number(str(last_step).replace(",", ""))
         training.points.append(SourcePoint(at=modified_at, step=round(step), metrics=metrics))
-    if training.points:
-        yield training
+    return [training for training in trainings if training.points]
+
+
+def _pairs(line: str, pairs: re.Pattern[str]) -> Iterator[tuple[str, object]]:
+    """Yield the names and values in a line: of JSON, also those of mappings in one another; else by the pattern."""
+    try:
+        yield from flat_fields(json.loads(line))
+    except (ValueError, RecursionError):
+        for name, text, unit in pairs.findall(line):
+            yield f"{name}_{unit}" if unit else name, text
+
+
+def _number(value: object) -> float | None:
+    """Return a value of a line as a number, without what stands behind it; None if it is none, as with a comma that may
+    be decimal."""
+    if value is None:
+        return NULL
+    if not isinstance(value, str):
+        return as_number(value)
+    text = value.strip(" ,;:|()[]%")
+    return as_number(parse_number(text.replace(",", "") if THOUSANDS.fullmatch(text) else text))
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file of text, none of another. Progress bars end theirs by a carriage return."""
+    """Yield the lines of a file of text, packed by gzip or not, without colours; none of another. Progress bars end
+    theirs by a carriage return."""
     with path.open("rb") as file:
-        if b"\x00" in file.read(LONGEST_LINE):
-            return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        while line := file.readline(LONGEST_LINE):
-            yield line.strip()
+        is_packed = file.read(2) == b"\x1f\x8b"
+    unpack = gzip.open if is_packed else open
+    with unpack(path, "rb") as file:
+        head = file.read(LONGEST_LINE)
+    is_wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
+    if b"\x00" in head and not is_wide:
+        return
+    with unpack(path, "rt", encoding="utf-16" if is_wide else "utf-8", errors="replace") as lines:
+        while line := lines.readline(LONGEST_LINE):
+            yield COLOUR.sub("", line).strip()
 
 
 def _candidate(way: Path) -> str:
-    """Return the folder, without those of single seeds, and as much of it as a candidate's name may have."""
+    """Return the folder, without what says seed and rate, and as much of it as a candidate's name may have."""
     parts = [part for part in way.parts if not SEED.fullmatch(part)] or list(way.parts)
+    parts = [parse_name(part).get("name.candidate", part) for part in parts]
     while len(parts) > 1 and len("/".join(parts)) > LONGEST_CANDIDATE:
         del parts[0]
     return "/".join(parts)[-LONGEST_CANDIDATE:]

@@ -7,11 +7,22 @@ Metrics of the machine have a time and no step: theirs is the number of the samp
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from api.imports.protobuf import Message, messages, parse_message, signed, text, texts
-from api.imports.source import ReadRequest, SourceError, SourcePoint, SourceRun, find_files, reading, split_metrics
+from api.imports.source import (
+    ReadRequest,
+    SourceError,
+    SourcePoint,
+    SourceRun,
+    find_files,
+    is_sample,
+    reading,
+    split_metrics,
+)
 from orchestrator.external_runs import ExternalState
 
 MAGIC = b":W&B"
@@ -33,7 +44,8 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
             for record in _records(path):
                 _add_record(parse_message(record), session)
         if "id" not in session.facts:
-            raise SourceError(f"{path} does not say which run it is of: its process was killed before it began")
+            request.empty.append(path)
+            continue
         session.source_id = "/".join(session.facts.get(name, "") for name in ("entity", "project", "id"))
         runs.setdefault(session.source_id, []).append(session)
     for sessions in runs.values():
@@ -41,7 +53,19 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         for session in later:
             run.add(session)
         run.name = (later or [run])[-1].name or run.facts["id"]
+        _add_summary(run)
         yield run
+
+
+def _add_summary(run: SourceRun) -> None:
+    """Add to the last step what a run has in its summary alone, as a loss that was taken once it had ended."""
+    logged_names = {name for point in run.points for name in point.metrics}
+    # The lowest value of a logged metric, say, is in a mapping under the metric's name.
+    summary = {name: value for name, value in run.facts.get("summary", {}).items() if name not in logged_names}
+    metrics = {name: value for name, value in split_metrics(summary, set()).items() if name not in logged_names}
+    last = max((point for point in run.sessions[-1] if not is_sample(point)), key=attrgetter("step"), default=None)
+    if metrics and last is not None:
+        run.sessions[-1].append(replace(last, metrics=metrics))
 
 
 def _records(path: Path) -> Iterator[bytes]:

@@ -238,6 +238,11 @@ class BlockPlan:
             blocks_by_parameter[block.parameter] = (*blocks_by_parameter.get(block.parameter, ()), block)
         return blocks_by_parameter
 
+    @property
+    def by_parameter(self) -> Mapping[str, tuple[Block, ...]]:
+        """Return `parameter_blocks`, by its name in earlier versions."""
+        return self.parameter_blocks
+
     @cached_property
     def elements(self) -> Mapping[str, int]:
         """Parameter name → elements of its blocks, which are all of its own."""

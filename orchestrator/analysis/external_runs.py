@@ -30,6 +30,7 @@ from orchestrator.external_runs import (
     ExternalState,
     JudgedCandidate,
     JudgementChoice,
+    MetricSummary,
 )
 from orchestrator.jobs import RunStatus
 from orchestrator.records import CandidateRow, Conclusion
@@ -144,6 +145,8 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
             reason = "not said to be finished (still training, or killed)"
         elif run.state is ExternalState.FAILED and of_metric.last is not None:
             reason = "failed before the end"
+        elif key in judged and _goes_on(judged[key].metrics[metric], of_metric):
+            judged[key], reason = run, "that a later one goes on from, of which the last loss counts"
         elif key in judged and _rank(run):
             reason = "of further processes of one training (srun or mpirun), of which the first counts"
         elif key in judged:
@@ -157,6 +160,13 @@ def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[Ext
         for reason, counts in counts_by_reason.items()
     )
     return tuple(judged.values()), tuple(left_out)
+
+
+def _goes_on(earlier: MetricSummary, later: MetricSummary) -> bool:
+    """Return whether a run is a later session of a training, as trackers have one for each start of a requeued job."""
+    steps = earlier.last_step - earlier.first_step
+    latest = earlier.last_step + 2 * steps / max(earlier.points - 1, 1)
+    return earlier.first_step < later.first_step <= latest and later.last_step > earlier.last_step
 
 
 def _rank(run: ExternalRun) -> str:
@@ -323,6 +333,8 @@ def _concerns(
     of_row: Mapping[str, Sequence[ExternalRun]],
 ) -> Iterator[str]:
     """Yield the objections to the verdicts, the gravest first."""
+    if len(rows) == 1:
+        yield "one candidate alone: log or import the others under the same name of the experiment"
     short_candidates = [
         f"{row.candidate} {row.loss.n if row.loss else 0}"
         for row in rows

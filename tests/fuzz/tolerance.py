@@ -17,6 +17,7 @@ BETWEEN_FIELDS: Mapping[str, str] = {
     "POST /v1/external-experiments/{external_id}/labels": "which letters are printable no pattern says",
     "GET /v1/runs/table": "where a page begins, as a field of a run writes it, no schema says",
     "GET /v1/fits": "what may be predicted is any number of parameters, however it is written, or a model",
+    "POST /v1/external-runs/{external_id}/lines": "a whole number is written without a decimal point",
     "POST /v1/keys": "a whole number is written without a decimal point",
     "POST /v1/webhooks": "which URLs may be told is a setting of the operator's",
 }

@@ -26,16 +26,25 @@ def joined_values(
             groups = [group for group in groups if group not in overlapping]
             groups.append(mixed if overlapping else [*session])
     groups.sort(key=lambda group: group[0].at)
-    counted_so_far = True
+    counted_so_far, epoch_so_far = True, float("inf")
+    starts: dict[float, int] = {}
     for group in groups:
         names = _names(group)
         for stretch in _stretches(group):
             first = min(point.step for point in stretch)
             last = max((step for step, _, _, session_names in rows if session_names & names), default=-1)
             counted = counts_steps and sorted(point.step for point in stretch) == [*range(len(stretch))]
-            shift = last + 1 if counted and counted_so_far and first == 0 else 0
-            if not shift:
-                rows = [value for value in rows if value[0] < first or not value[3] & names]
+            epochs = [point.metrics["epoch"] for point in stretch if "epoch" in point.metrics]
+            shift = 0
+            if epochs:
+                starts = {epoch: start for epoch, start in starts.items() if epoch <= min(epochs)}
+                shift = max([0, *starts.values()])
+                if min(epochs) > epoch_so_far and first <= last and not is_one_training:
+                    shift = starts[min(epochs)] = last + 1
+                epoch_so_far = max(epochs)
+            if not shift and counted and counted_so_far and first == 0:
+                shift = last + 1
+            rows = [value for value in rows if value[0] < first + shift or not value[3] & names]
             for point in sorted(stretch, key=lambda point: point.step):
                 rows += [(point.step + shift, name, value, names) for name, value in point.metrics.items()]
             counted_so_far = counted_so_far and counted

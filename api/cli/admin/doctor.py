@@ -91,7 +91,7 @@ def _checks() -> Iterator[Check]:
         yield Check(name="Python", ok=True, found=f"{platform.python_version()}, {sys.executable}")
         yield from examine(CHECKS)
     else:
-        way_out = "correct or unset it: docs/reference/settings.md"
+        way_out = "correct or unset it: docs/settings.md"
         yield from (Check(name="settings", ok=False, found=fault, way_out=way_out) for fault in settings)
 
 

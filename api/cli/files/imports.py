@@ -107,6 +107,7 @@ def import_runs(
             request = ReadRequest(
                 places=places,
                 fields=[field for name, field in corrections.items() if name in PROPOSALS],
+                step=corrections.get("step"),
                 pattern=pattern,
                 only=_pairs("--only", only, None),
             )
@@ -119,7 +120,9 @@ def import_runs(
         except (SourceError, OSError) as error:
             refuse(str(error))
         default = Path(request.places[0]).resolve().stem
-        runs, refused = list[MappedRun](), 0
+        runs, refused = list[MappedRun](), len(request.empty)
+        for path in request.empty:
+            complain(f"{path} says nothing of a run, and is left out: its process was killed before it began")
         for source_run in source_runs:
             try:
                 run_to_send = apply_mapping(source_run, mapping, reader.source, default)
@@ -239,6 +242,8 @@ def _print_mapping(
     step_fields = ", ".join(dict.fromkeys(run.step_field for run in source_runs if run.step_field is not None))
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
+        if name == "experiment" and origin == "—":
+            origin = "place's name"
         if name == "step" and name not in mapping.fields and step_fields:
             origin = step_fields
         values = list(dict.fromkeys(getattr(run.header, name, None) for run in runs))
@@ -255,7 +260,7 @@ def _print_mapping(
     if left_out:
         suffix = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
         print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{suffix}")
-    note_counts = Counter(note for run in runs for note in run.notes)
+    note_counts = Counter(note for run in runs for note in dict.fromkeys(run.notes))
     for note, count in note_counts.most_common(MOST_SHOWN):
         run_names = [run.name for run in runs if note in run.notes]
         print(
@@ -263,4 +268,7 @@ def _print_mapping(
         )
     names = [run.name for run in runs if run.header.seed is None]
     if names:
-        print(f"not judged, without a seed: {pluralize(len(names), 'run')} ({plain(', '.join(names[:4]))})")
+        print(
+            f"not judged, without a seed: {pluralize(len(names), 'run')} ({plain(', '.join(names[:4]))}); name the "
+            "field with --map seed=FIELD, or import one run at a time with --set seed=NUMBER"
+        )

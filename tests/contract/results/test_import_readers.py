@@ -77,7 +77,9 @@ def test_wandb_says_how_runs_ended_what_the_machine_did_and_what_is_no_number() 
         assert run.tags == ("fixture",) and run.facts["project"] == "a study" and run.facts["host"] == "a-host"
         assert run.facts["summary"]["best"] > 0 and set(run.not_numbers) == {"words"}
         names = {name for point in run.points for name in point.metrics}
-        assert {"nested.norm", "system/memory_percent"} <= names and run.started_at > 1.7e9
+        assert {"nested.norm", "system/memory_percent", "best"} <= names and run.started_at > 1.7e9
+        last = max(point.step for point in run.points if "val_loss" in point.metrics)
+        assert [point.step for point in run.points if "best" in point.metrics] == [last], "of its summary alone"
 
 
 def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -> None:
@@ -88,6 +90,9 @@ def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -
         (tmp_path / path.name).write_bytes(whole[:size])
         (run,) = mapped(read("wandb", tmp_path), "wandb")
         shown.append((run.run_id, run.state, len(run.points)))
+    (tmp_path / path.name).write_bytes(whole[:40])
+    request = ReadRequest(places=[str(tmp_path)])
+    assert [*read_runs(READERS["wandb"], request)] == [] and request.empty == [tmp_path / path.name]
     assert len({run_id for run_id, _, _ in shown}) == 1, "it is the same run as it grows"
     assert [state for _, state, _ in shown] == [ExternalState.RUNNING] * 2 + [ExternalState.FINISHED]
     assert shown[0][2] < shown[1][2] <= shown[2][2]
@@ -158,10 +163,11 @@ def test_folders_that_a_writer_makes_for_parts_of_a_run_belong_to_it(tmp_path: P
         tensorboard_run(tmp_path / "keras-s1" / part, epoch_loss={0: 3.0, 1: 2.0})
     tensorboard_run(tmp_path / "adamw-s1", val_loss={0: 1.0})
     tensorboard_run(tmp_path / "adamw-s1" / "eval", accuracy={0: 0.5})
+    (tmp_path / "adamw-s1" / "hparams.yaml").write_text("optimizer: adamw\n")
     adamw, keras, muon = sorted(read("tensorboard", tmp_path), key=lambda run: run.name)
     assert muon.metrics == {"lr", "loss/train", "loss/val", "final"} and muon.config == {"lr": 0.5}
     assert keras.metrics == {"train/epoch_loss", "validation/epoch_loss"} and keras.name == "keras-s1"
-    assert adamw.metrics == {"val_loss", "eval/accuracy"}
+    assert adamw.metrics == {"val_loss", "eval/accuracy"} and adamw.config == {"optimizer": "adamw"}
 
 
 def test_a_writer_that_purges_steps_cuts_the_run_there(tmp_path: Path) -> None:
@@ -193,6 +199,17 @@ def write_wandb_session(folder: Path, number: int, points: list[SourcePoint]) ->
         records.append(_field(2, b"".join(_field(1, pair) for pair in pairs)))
     chunks = (struct.pack("<IHB", 0, len(record), 1) + record for record in records)
     (folder / f"run-{number}.wandb").write_bytes(b":W&B" + bytes(3) + b"".join(chunks))
+
+
+def test_the_lowest_value_in_a_summary_is_no_metric_beside_the_logged_one(tmp_path: Path) -> None:
+    write_wandb_session(tmp_path, 0, [SourcePoint(at=1.7e9, step=5, metrics={"val_loss": 2.0})])
+    items = (("val_loss", b'{"min": 1.0}'), ("test_loss", b"3.0"))
+    pairs = (_field(1, _field(1, name.encode()) + _field(16, value)) for name, value in items)
+    record = _field(3, b"".join(pairs))
+    with (tmp_path / "run-0.wandb").open("ab") as file:
+        file.write(struct.pack("<IHB", 0, len(record), 1) + record)
+    (run,) = read("wandb", tmp_path)
+    assert [(point.step, point.metrics) for point in run.points] == [(5, {"val_loss": 2.0}), (5, {"test_loss": 3.0})]
 
 
 def write_tensorboard_session(folder: Path, number: int, points: list[SourcePoint]) -> None:

@@ -1,8 +1,9 @@
 """A new database and one of the schema before this history come to exactly the tables that the code uses."""
 
 import json
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from orchestrator.analysis.external_runs import judge
 from orchestrator.errors import StoreError
+from orchestrator.external_runs import JudgementChoice
+from orchestrator.records import Conclusion
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import FORMER_REVISIONS, current_revision
 from orchestrator.store.tables import CHANGE_COUNTERS, metadata
@@ -204,3 +208,34 @@ def test_a_database_of_an_unknown_schema_is_refused_and_left_alone(empty: Databa
         empty.migrate()
     with empty.reading() as connection:
         assert current_revision(connection) == revision
+
+
+WRITTEN = Path(__file__).parent / "written_0024.sql"
+"""A database of version 0024 with runs of every source, dumped by SQLite: two optimizers on three seeds each that the
+bench trained, that another loop logged, and that were imported, and a run that went back to an earlier step."""
+
+
+def test_runs_of_every_source_that_an_earlier_version_wrote_have_its_means_and_verdicts(tmp_path: Path) -> None:
+    path = tmp_path / "bench.sqlite3"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(WRITTEN.read_text())
+    with ExitStack() as stack:
+        database = Database(f"sqlite:///{path}")
+        stack.callback(database.close)
+        database.migrate()
+        services = make_services(database)
+        (experiment,) = services.experiments.page(limit=9)
+        adapm, adamw = services.analysis.compare(experiment.id).rows
+        assert (adapm.candidate, adapm.conclusion) == ("adapm", Conclusion.UNDECIDED) and adapm.difference is not None
+        assert adapm.val_loss is not None and adamw.val_loss is not None
+        figures = (adapm.val_loss.mean, adamw.val_loss.mean, adapm.difference.mean)
+        assert figures == pytest.approx((2.3840424264378974, 2.4063648565661997, -0.022322430128302262), rel=1e-12)
+        runs = services.external_runs
+        for name, conclusion in (("a logged study", Conclusion.WORSE), ("an imported study", Conclusion.BETTER)):
+            study = runs.experiment(name)
+            rows = {row.candidate: row for row in judge(study, runs.runs(study.id), JudgementChoice()).rows}
+            means = [row.loss.mean for row in (rows["muon"], rows["adamw"]) if row.loss is not None]
+            assert means == pytest.approx([2.921, 3.02], rel=1e-12)
+            assert {row.conclusion for row in rows.values()} == {Conclusion.BASELINE, conclusion}
+        series = runs.series("log-muon-4")
+        assert dict(zip(series.steps["val_loss"], series.values["val_loss"], strict=True)) == {0: 5.0, 25: 4.0}

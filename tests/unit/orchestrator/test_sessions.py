@@ -64,15 +64,31 @@ def test_sessions_of_one_id_that_overlap_are_one_training() -> None:
     assert values(join_sessions(sessions, is_one_training=True)[0]) == {0: 0, 10: 510, 20: 520}
 
 
+def test_steps_that_begin_anew_with_each_epoch_are_put_behind_and_a_rewound_epoch_is_cut() -> None:
+    rows = [(epoch, step) for epoch in (0, 1, 1, 2) for step in (0, 10)]
+    stream = [
+        SourcePoint(at=at, step=step, metrics={"train/epoch": epoch, "val_loss": at})
+        for at, (epoch, step) in enumerate(rows)
+    ]
+    points, notes = join_sessions([stream])
+    assert [*values(points).values()] == [0, 1, 4, 5, 6, 7] and [*values(points)] == [0, 10, 11, 21, 22, 32]
+    assert len(notes) == 2 and "each epoch" in notes[0] and "went back to step 11" in notes[1]
+
+
 STEPS = st.lists(st.integers(0, 6), min_size=1, max_size=6)
-HISTORIES = st.lists(st.tuples(STEPS, st.integers(0, 20), st.sampled_from(["val_loss", "loss"])), max_size=5)
+EPOCHS = st.none() | st.lists(st.integers(0, 3), min_size=6, max_size=6)
+HISTORIES = st.lists(st.tuples(STEPS, st.integers(0, 20), st.sampled_from(["val_loss", "loss"]), EPOCHS), max_size=5)
 
 
 @given(HISTORIES, st.booleans(), st.booleans())
 def test_every_history_comes_to_what_the_slow_twin_says(
-    history: list[tuple[list[int], int, str]], counts_steps: bool, is_one_training: bool
+    history: list[tuple[list[int], int, str, list[int] | None]], counts_steps: bool, is_one_training: bool
 ) -> None:
-    sessions = [session(steps, at=start, base=100.0 * i, name=name) for i, (steps, start, name) in enumerate(history)]
+    sessions = []
+    for i, (steps, start, name, epochs) in enumerate(history):
+        sessions.append(session(steps, at=start, base=100.0 * i, name=name))
+        for point, epoch in zip(sessions[-1], epochs or (), strict=False):
+            point.metrics["epoch"] = epoch
     points, _ = join_sessions(sessions, counts_steps=counts_steps, is_one_training=is_one_training)
     joined = {(point.step, name): value for point in points for name, value in point.metrics.items()}
     assert joined == joined_values(sessions, counts_steps=counts_steps, is_one_training=is_one_training)

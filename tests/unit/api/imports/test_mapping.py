@@ -58,6 +58,21 @@ def test_corrections_and_constants_come_before_proposals() -> None:
         mapped(source_run(config=config), {"val_loss": "none"})
 
 
+def test_of_two_metrics_behind_paths_none_is_proposed() -> None:
+    points = [SourcePoint(at=1.0, step=3, metrics={"ema/val_loss": 2.0})]
+    assert propose_mapping([source_run(sessions=(points,))], {}, {}).fields["val_loss"] == "ema/val_loss"
+    points[0].metrics["model/val_loss"] = 3.0
+    assert "val_loss" not in propose_mapping([source_run(sessions=(points,))], {}, {}).fields
+
+
+def test_settings_within_others_are_proposed_if_there_is_one_and_those_of_a_summary_are_not() -> None:
+    config = {"train": {"optimizer": {"_target_": "muon.Muon", "lr": 0.02}, "seed": 3}}
+    header = mapped(source_run(config=config, facts={"summary": {"lr": 0.0, "seed": 9}})).header
+    assert (header.candidate, header.lr, header.seed) == ("muon.Muon", 0.02, 3)
+    config["data"] = {"seed": 4}
+    assert mapped(source_run(config=config)).header.seed is None, "one of two would be a guess"
+
+
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
@@ -119,6 +134,12 @@ def test_a_loss_that_was_logged_without_a_value_is_not_finite_and_a_name_without
     with open_shelf() as put:
         run = mapped(source_run(config={"optimizer": "a"}, sessions=put((session,))))
     assert run.metrics == {"val_loss"} and math.isnan(run.points[-1].metrics["val_loss"]) and run.points[-1].step == 1
+    session = [*points((0, NULL), (1, 2.0), (2, NULL))]
+    with open_shelf() as put:
+        run = mapped(source_run(config={"optimizer": "a"}, sessions=put((session,))))
+    assert [(point.step, point.metrics) for point in run.points if point.metrics] == [(1, {"val_loss": 2.0})], (
+        "between values a NULL says that nothing was evaluated"
+    )
 
 
 def test_a_row_of_a_loss_and_of_the_machine_has_the_step_of_the_loss() -> None:

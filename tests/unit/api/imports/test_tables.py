@@ -1,5 +1,7 @@
 """A table is cut into runs by what its columns say; a schedule of rates cuts none, and nothing is lost silently."""
 
+import gzip
+import re
 import tracemalloc
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,12 +14,13 @@ import pytest
 from api.imports.mapping import apply_mapping, propose_mapping
 from api.imports.source import ReadRequest, SourceError, SourceRun
 from api.imports.tables import read
+from orchestrator.external_runs import ExternalState
 
 
-def runs(folder: Path, text: str, *fields: str) -> list[SourceRun]:
+def runs(folder: Path, text: str, *fields: str, step: str | None = None) -> list[SourceRun]:
     path = folder / "table.csv"
     path.write_text(text, "utf-8")
-    return list(read(ReadRequest(places=[str(path)], fields=fields)))
+    return list(read(ReadRequest(places=[str(path)], fields=fields, step=step)))
 
 
 def test_a_long_table_has_a_run_for_each_candidate_rate_and_seed(tmp_path: Path) -> None:
@@ -57,7 +60,8 @@ def test_a_text_in_a_column_of_numbers_is_named_and_no_setting(tmp_path: Path) -
     text = "step,val_loss,optimizer,lr,seed\n0,5,adamw,0.1,1\n100,4,adamw,0.1,1\n0,5,muon,0.1,1\n100,oops,muon,0.1,1\n"
     _, muon = runs(tmp_path, text)
     assert muon.config == {"optimizer": "muon", "seed": 1, "lr": 0.1} and len(muon.sessions[0]) == 1
-    assert [*muon.not_numbers] == ['val_loss at step 100 of table/muon/1/0.1 ("oops")'] and muon.step_field == "step"
+    (text,) = muon.not_numbers
+    assert re.fullmatch(r'val_loss at step 100 of \S+/table/muon/1/0.1 \("oops"\)', text) and muon.step_field == "step"
 
 
 def test_a_column_that_the_mapping_asks_for_tells_runs_apart(tmp_path: Path) -> None:
@@ -65,9 +69,63 @@ def test_a_column_that_the_mapping_asks_for_tells_runs_apart(tmp_path: Path) -> 
     assert [run.config["arm"] for run in runs(tmp_path, text, "config.arm")] == ["x", "y"]
 
 
-def test_epochs_in_parts_are_no_steps(tmp_path: Path) -> None:
+def test_epochs_in_parts_are_no_steps_and_rows_are_numbered_aloud(tmp_path: Path) -> None:
     (run,) = runs(tmp_path, "epoch,val_loss\n0.5,3\n1.0,2\n1.5,1\n")
     assert [(point.step, point.metrics["epoch"]) for point in run.points] == [(0, 0.5), (1, 1.0), (2, 1.5)]
+    assert "--map step=COLUMN" in run.notes[-1]
+
+
+def test_a_rate_tells_runs_apart_only_where_they_would_repeat_steps_without_it(tmp_path: Path) -> None:
+    restarted = "epoch,lr,val_loss\n0,0.1,5\n1,0.05,4\n0,0.1,3\n1,0.05,2\n"
+    (run,) = runs(tmp_path, restarted)
+    assert series(run, "lr") == [(0, 0.1), (1, 0.05), (0, 0.1), (1, 0.05)]
+    (run,) = runs(tmp_path, "epoch,lr,val_loss\n0.5,0.1,3\n1.0,0.05,2\n1.5,0.0,1\n")
+    assert series(run, "epoch") == [(0, 0.5), (1, 1.0), (2, 1.5)]
+    grid = "epoch,lr,val_loss\n0,0.1,5\n1,0.1,4\n0,0.2,3\n1,0.2,2\n"
+    assert [run.config["lr"] for run in runs(tmp_path, grid)] == [0.1, 0.2]
+
+
+def test_rows_that_are_points_or_runs_are_asked_for(tmp_path: Path) -> None:
+    text = "batch,lr,val_loss\n100,0.1,3\n200,0.05,2\n"
+    with pytest.raises(SourceError, match=r"--map step=COLUMN if .* --map lr=config\.lr if"):
+        runs(tmp_path, text)
+    (run,) = runs(tmp_path, text, step="batch")
+    assert series(run, "val_loss") == [(100, 3), (200, 2)] and run.step_field == "batch"
+    assert propose_mapping([run], {"step": "batch"}, {}).fields["step"] == "batch"
+    assert [run.config["lr"] for run in runs(tmp_path, text, "config.lr")] == [0.1, 0.05]
+
+
+def test_rows_of_further_processes_are_left_out_and_ranks_of_low_rank_methods_are_not(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, "rank,step,val_loss\n1,0,9\n0,0,5\n0,10,4\n1,10,8\n")
+    assert series(run, "val_loss") == [(0, 5), (10, 4)] and "2 processes" in run.notes[0]
+    (run,) = runs(tmp_path, "rank,step,val_loss\n4,0,9\n8,0,5\n")
+    assert series(run, "val_loss") == [(0, 9), (0, 5)], "these are refused later, as values that share a step"
+
+
+def test_a_column_says_which_runs_have_failed(tmp_path: Path) -> None:
+    crashed, running, finished = runs(
+        tmp_path, "Name,State,seed,val_loss\na,crashed,1,9\nb,Running,2,8\nc,finished,3,3\n"
+    )
+    assert (crashed.state, running.state) == (ExternalState.FAILED, ExternalState.RUNNING)
+    assert finished.state is ExternalState.FINISHED and series(finished, "val_loss") == [(0, 3)]
+
+
+@pytest.mark.parametrize(
+    "text", [",step,val_loss\n0,5,3\n", "Unnamed: 0,step,val_loss\n0,5,3\n", "# step,val_loss\n5,3\n"]
+)
+def test_what_pandas_and_numpy_put_before_a_table_is_no_metric(tmp_path: Path, text: str) -> None:
+    (run,) = runs(tmp_path, text)
+    assert run.metrics == {"val_loss"} and series(run, "val_loss") == [(5, 3)]
+
+
+def test_a_folder_names_the_run_of_a_file_whose_name_says_no_candidate(tmp_path: Path) -> None:
+    for way in ("muon-s1/log.csv", "adamw/s2.csv", "lion-s3.csv"):
+        (tmp_path / way).parent.mkdir(exist_ok=True)
+        (tmp_path / way).write_text("step,val_loss\n0,1\n")
+    source_runs = list(read(ReadRequest(places=[str(tmp_path)])))
+    mapping = propose_mapping(source_runs, {}, {})
+    headers = [apply_mapping(run, mapping, "csv", "a study").header for run in source_runs]
+    assert {(header.candidate, header.seed) for header in headers} == {("muon", 1), ("adamw", 2), ("lion", 3)}
 
 
 def test_hyperparameters_of_python_become_plain_ones_and_no_objects(tmp_path: Path) -> None:
@@ -94,7 +152,7 @@ def test_hyperparameters_that_multiply_or_cannot_be_read_are_refused(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "no header"), ("a\n1\n", "no header"), ("a,a\n1,2\n", "no header"), ("step,val_loss\n", "no rows"),
+        ("a\n1\n", "no header"), ("a,a\n1,2\n", "no header"),
         ("step,val_loss\nx,1\n", "is no step"), ("step,val_loss\n-1,1\n", "is no step"),
         ("step,val_loss\nnan,1\n", "is no step"), ("step,val_loss\n1,2,3\n", "line 2: 3 cells"),
     ],
@@ -104,7 +162,25 @@ def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str, f
         runs(tmp_path, text)
 
 
+def test_files_that_say_nothing_yet_and_hidden_copies_are_left_out(tmp_path: Path) -> None:
+    for name, text in (
+        ("a-s1", "step,val_loss\n0,1\n"),
+        ("b-s1", "step,val_loss\n"),
+        ("c-s1", ""),
+        (".d/e", "x"),
+        ("._a", "x"),
+    ):
+        (tmp_path / f"{name}.csv").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.csv").write_text(text)
+    request = ReadRequest(places=[str(tmp_path)])
+    assert [run.name for run in read(request)] == ["a-s1"]
+    assert request.empty == [tmp_path / "b-s1.csv", tmp_path / "c-s1.csv"]
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_bytes(gzip.compress(b"step,val_loss\n0,1\n"))
+    with pytest.raises(SourceError, match=r"gunzip table\.csv"):
+        list(read(ReadRequest(places=[str(tmp_path)])))
     (tmp_path / "table.csv").write_bytes(b"step,val_loss\n\x81\xfe,1\n")
     with pytest.raises(SourceError, match="cannot be read as a table"):
         list(read(ReadRequest(places=[str(tmp_path)])))
@@ -249,3 +325,5 @@ def test_the_export_of_neptune_is_a_long_table_of_typed_values(tmp_path: Path) -
 def test_rows_of_train_and_eval_are_two_metrics(tmp_path: Path) -> None:
     (run,) = runs(tmp_path, "step,split,loss\n0,train,3\n0,eval,4\n10,train,1\n10,eval,2\n")
     assert series(run, "eval/loss") == [(0, 4), (10, 2)] and series(run, "train/loss") == [(0, 3), (10, 1)]
+    (run,) = runs(tmp_path, "run,metric,context,step,value\na,loss,train,0,3\na,loss,val,0,4\na,loss,val,10,2\n")
+    assert series(run, "val/loss") == [(0, 4), (10, 2)] and series(run, "train/loss") == [(0, 3)]

@@ -1,6 +1,8 @@
 """Lines of well-known scripts, and of any by a pattern, are runs; a file of several trainings has several."""
 
+import gzip
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,62 @@ def test_a_pattern_names_step_and_metrics(tmp_path: Path) -> None:
     write(tmp_path / "a.out", "[12:00] update 5 >> val 3.5 (ppl 33)", "[12:01] update 10 >> val nan (ppl nan)")
     (run,) = logged(tmp_path, r"update (?P<step>\d+) >> val (?P<val_loss>\S+) \(ppl (?P<ppl>\S+)\)")
     assert values(run)[0] == (5, 3.5) and values(run, "ppl")[0] == (5, 33.0) and len(values(run)) == 2
+
+
+def test_numbers_are_read_as_people_print_them(tmp_path: Path) -> None:
+    lines = (f"\x1b[32mStep {step:,}/2,000 \x1b[0mval {3 - step / 2000}, bits n/a" for step in (0, 2000))
+    write(tmp_path / "a.log", *lines)
+    (run,) = logged(tmp_path, r"Step (?P<step>\S+)/(?P<last_step>\S+) .*val (?P<val_loss>\S+) bits (?P<bits>\S+)")
+    assert values(run) == [(0, 3.0), (2000, 2.0)] and run.state is ExternalState.FINISHED
+    write(tmp_path / "c" / "a.log", "step 1,000 val 2,921", "step 2,000 val 2,9", "step 3,000 val 1,234.5")
+    (run,) = logged(tmp_path / "c", r"step (?P<step>\S+) val (?P<val_loss>\S+)")
+    assert values(run) == [(3000, 1234.5)], "a comma that may be decimal is not guessed at"
+    with pytest.raises(SourceError, match=r"'val' is no step; narrow the pattern, which matches Step 0"):
+        logged(tmp_path, r"(?P<step>val) (?P<val_loss>\S+)")
+
+
+def test_a_line_without_a_step_belongs_to_the_step_above_it(tmp_path: Path) -> None:
+    write(tmp_path / "a.log", "Epoch 1", " Avg loss: 3.5", "Epoch 2", "----", " Avg loss: 2.5", "bye")
+    (run,) = logged(tmp_path, r"^Epoch (?P<step>\d+)|Avg loss: (?P<val_loss>\S+)")
+    assert values(run) == [(1, 3.5), (2, 2.5)]
+
+
+def test_another_seed_in_a_log_is_another_run_also_where_lines_alternate(tmp_path: Path) -> None:
+    blocks = (f"seed {seed}\nstep 0 val {seed}5\nstep 9 val {seed}3" for seed in (1, 2))
+    alternating = (
+        f'{{"seed": {seed}, "step": {step}, "val_loss": {seed}{value}}}'
+        for step, value in ((0, 5), (9, 3))
+        for seed in (1, 2)
+    )
+    for lines, pattern in (
+        (blocks, r"^seed (?P<seed>\d+)|step (?P<step>\d+) val (?P<val_loss>\S+)"),
+        (alternating, None),
+    ):
+        write(tmp_path / "a.log", *lines)
+        first, second = logged(tmp_path, pattern)
+        assert (first.header.seed, values(first)) == (1, [(0, 15), (9, 13)])
+        assert (second.header.seed, values(second)) == (2, [(0, 25), (9, 23)])
+
+
+@pytest.mark.parametrize(
+    ("name", "encode"),
+    [("a.log.gz", lambda text: gzip.compress(text.encode())), ("a.log", lambda text: text.encode("utf-16"))],
+)
+def test_a_log_may_be_packed_or_wide_and_json_keeps_parts_apart(
+    tmp_path: Path, name: str, encode: Callable[[str], bytes]
+) -> None:
+    text = '{"step": 1, "train": {"loss": 9.5}, "val": {"loss": 3.5, "best": null}}\r\n'
+    (tmp_path / name).write_bytes(encode(text))
+    (run,) = logged(tmp_path)
+    assert values(run) == [(1, 3.5)] and values(run, "train.loss") == [(1, 9.5)]
+    assert run.metrics == {"val_loss", "train.loss"}
+
+
+def test_a_folder_that_says_seed_and_rate_is_a_candidate_without_them(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write(tmp_path / f"muon-lr0.02-s{seed}" / "train.log", "s:0 tel:5", "s:5 tel:3")
+    headers = [run.header for run in logged(tmp_path)]
+    assert [(header.candidate, header.lr, header.seed) for header in headers] == [("muon", 0.02, 1), ("muon", 0.02, 2)]
 
 
 def test_folders_are_candidates_and_seeds_are_told_or_numbered(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_nanochats_names_are_known_and_never_turned():
 
 def test_a_grouped_fused_map_is_divided_by_the_width_of_what_the_heads_give():
     plan = plan_blocks(shapes(self_attn__qkv_proj=(64, 32), self_attn__o_proj=(32, 32)))
-    assert [block.part for block in plan.parameter_blocks["self_attn.qkv_proj.weight"]] == [
+    assert [block.part for block in plan.by_parameter["self_attn.qkv_proj.weight"]] == [
         Slice(axis=0, start=0, length=32),
         Slice(axis=0, start=32, length=16),
         Slice(axis=0, start=48, length=16),

@@ -63,6 +63,20 @@ def test_several_rates_on_the_same_seeds_are_judged_at_the_best_with_a_note() ->
     assert len(answer.notes) == 3 and "at an end of those tried" in answer.notes[2]
 
 
+def test_a_later_session_that_a_tracker_took_for_a_run_counts_and_a_second_try_does_not() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    (first,) = (run for run in runs if run.candidate == "muon" and run.seed == 2)
+    killed = first.metrics["val_loss"].model_copy(update={"last_step": 51, "last": 5.0, "points": 6})
+    runs[runs.index(first)] = first.model_copy(update={"metrics": {"val_loss": killed}})
+    later = external_run("muon", 0.02, 2, MUON[1], began=BEGAN + 60)
+    whole = judge(EXPERIMENT, [*runs, later])
+    assert whole.rows[1].last_steps == (51, 100) and any("repeating" in concern for concern in whole.concerns)
+    summary = later.metrics["val_loss"].model_copy(update={"first_step": 61})
+    resumed = judge(EXPERIMENT, [*runs, later.model_copy(update={"metrics": {"val_loss": summary}})])
+    assert resumed.rows[0].last_steps == (100,) and resumed.rows[0].loss == mean_interval(MUON)
+    assert "left out: 1 run that a later one goes on from" in resumed.concerns[-1]
+
+
 def inner(runs: list[ExternalRun]) -> list[ExternalRun]:
     """Return the runs with worse rates to either side."""
     return runs + [
